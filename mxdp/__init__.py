@@ -46,9 +46,17 @@ if _missing:
         sys.exit(f"mxdp: {_sentence}")
     raise ModuleNotFoundError(_sentence)
 
-_process.warn(_process.prepare().warnings)
+_process.warn(_process.prepare_process().warnings)
 _compat.install()
-_plugin.register_stores()
+
+
+def _store(name: str) -> Any:
+    from mxdp.gluon.store import by_name  # here: it loads MXNet
+
+    return by_name(name)
+
+
+_plugin.register_stores(_store)
 
 
 def __getattr__(name: str) -> Any:

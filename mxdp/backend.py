@@ -46,7 +46,7 @@ def _import_mxnet() -> None:
     Raises:
         BackendError: MXNet is not installed, is installed twice, or can't be loaded.
     """
-    process.warn(process.prepare().warnings)
+    process.warn(process.prepare_process().warnings)
     problem = process.install_problem()
     if problem:
         raise BackendError(problem)
@@ -81,7 +81,7 @@ Devices = Sequence[Device]
 Shares = Optional[Sequence[float]]
 
 DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool")
-"""Of MXNet's arrays."""
+"""The dtypes of MXNet's arrays."""
 _TYPES = {onp.dtype(name).type for name in DTYPES}
 
 
@@ -127,7 +127,7 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
     return [mx.cpu(index) for index in range(n)]
 
 
-def check_devices(devices: Any, samples: float = math.inf) -> None:
+def check_device_list(devices: Any, samples: float = math.inf) -> None:
     """Raise unless ``devices`` is a list of different devices, at least one and at most ``samples``: a TypeError if it
     is no list of devices, else a ValueError."""
     if not isinstance(devices, (list, tuple)) or not all(isinstance(device, mx.Context) for device in devices):
@@ -150,7 +150,7 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
         check_params(params, f"replica {number}", tied=devices is ..., least=1)
     places = [[param.ctx for param in params] for params in device_params]
     train, devices = devices is not ..., [place[0] for place in places] if devices is ... else devices
-    check_devices(devices)
+    check_device_list(devices)
     if len(places) != len(devices):
         raise ValueError(f"{len(places)} replicas for {len(devices)} devices: there must be one for each")
     kinds = [[(param.shape, param.dtype) for param in params] for params in device_params]
@@ -196,7 +196,7 @@ def backward(losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray
     """Write, or add, the gradients of the losses' sum. Doesn't wait.
 
     ``autograd.backward`` leaves out each parameter on which no loss depends, and its gradient remains what the last
-    step has left: a sum over all devices. Here it is that of a zero, as in the serial run.
+    step has left: a sum over all devices. Here it becomes zero, as in the serial run.
     """
     params = [param for params in device_params for param in params]
     for param in params:
@@ -252,11 +252,16 @@ def host_view(array: NDArray) -> HostArray:
 
     The memory is the array's: keep the array. Its values are those of any moment, unless the work on it is finished.
     """
+    dtype = onp.dtype(array.dtype)
+    memory = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(address_of(array) or 0)
+    return onp.frombuffer(memory, dtype).reshape(array.shape)
+
+
+def address_of(array: NDArray) -> Optional[int]:
+    """The address of the array's memory. The call allocates the memory: use it for written arrays or ``empty`` ones."""
     pointer = ctypes.c_void_p()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-    dtype = onp.dtype(array.dtype)
-    memory = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(pointer.value or 0)
-    return onp.frombuffer(memory, dtype).reshape(array.shape)
+    return pointer.value
 
 
 def _count_gpus() -> Tuple[int, Optional[str]]:

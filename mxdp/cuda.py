@@ -1,9 +1,9 @@
-"""What ``mxnet-cu112`` needs: CUDA 11's libraries, NVIDIA's driver, and a GPU that it has code for.
+"""The needs of ``mxnet-cu112``: CUDA 11's libraries, NVIDIA's driver, and a GPU that it has code for.
 
 pip installs the libraries in the ``nvidia-*-cu11`` packages, where the dynamic loader does not look. So they are loaded
-here, before MXNet is imported, and MXNet's own library then finds them by name. Nothing here imports MXNet. What asks
-the driver was run beside an NVIDIA H200, which MXNet can't use; the rest was checked with the real packages and a
-stand-in.
+here, before MXNet is imported, and MXNet's own library then finds them by name. Nothing here imports MXNet. The
+questions to the driver were run beside an NVIDIA H200, which MXNet can't use; the rest was checked with the real
+packages and a stand-in.
 """
 
 from __future__ import annotations
@@ -141,10 +141,10 @@ def query_driver(loader: LoadLibrary = ctypes.CDLL) -> Driver:
         return Driver(NO_GPU)
     if version.value >= OLDEST_DRIVER:
         return Driver(None, gpus)
-    its = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
     problem = (
-        f"NVIDIA's driver is for CUDA {its}, and mxnet-cu112 needs one for CUDA 11.0 or later: update the driver, or"
-        " use the CPU devices, kind='cpu'."
+        f"NVIDIA's driver is for CUDA {cuda_version}, and mxnet-cu112 needs one for CUDA 11.0 or later: update the"
+        " driver, or use the CPU devices, kind='cpu'."
     )
     return Driver(problem, gpus)
 

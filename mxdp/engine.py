@@ -8,15 +8,13 @@ to 8 microseconds: one call of ``MXImperativeInvokeEx`` (see ``c_api.h``).
 A job is a Python function that the engine calls when its arrays are ready, outside the devices' queues. A completion
 event tells when an array was finished. ``wait_to_read`` is itself a job in the queue of ``cpu(0)``, which returns after
 all work that was queued there before (source: ``ThreadedEngine::WaitForVar``). So it can't wait for an earlier step
-alone, nor tell when an array was written. A completion event runs on the engine's threads for urgent work. A gate is
-the reverse: it holds back whatever uses its array until it is opened.
+alone, nor tell when an array was written. A completion event runs on the engine's threads for urgent work.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
-import math
 import os
 import subprocess
 import sys
@@ -30,7 +28,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as onp
 import wrapt
 
-from mxdp.backend import NDArray, mx, npx
+from mxdp.backend import NDArray, address_of, mx, npx
 from mxdp.compat import attribute_text
 from mxdp.errors import BackendError
 from mxdp.process import MxdpWarning
@@ -113,7 +111,7 @@ def wait_for_use(x: NDArray) -> None:
 
 def _default_layout_now(x: NDArray) -> None:
     x.wait_to_read()
-    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(x.handle, ctypes.byref(ctypes.c_void_p())))
+    address_of(x)
 
 
 def _strings(values: Sequence[Any]) -> Any:
@@ -123,7 +121,7 @@ def _strings(values: Sequence[Any]) -> Any:
 URGENT = 3
 """``FnProperty::kCPUPrioritized`` of MXNet's ``engine.h``."""
 SLICE_SECONDS = 1.0
-"""A wait looks so often whether its job was dropped, and counts its time in these slices."""
+"""How often a wait looks whether its job was dropped."""
 
 _jobs: Dict[int, EngineJob] = {}
 """By address, the jobs that the engine has yet to drop, which it does some time after it has called them."""
@@ -142,9 +140,6 @@ class EngineJob:
 
     NAME = JOB.encode()
     """The name in MXNet's profiler, which keeps this pointer."""
-
-    def __init__(self) -> None:
-        self._over = threading.Event()
 
     def _push(self, read: Sequence[NDArray], written: Sequence[NDArray], kept: bool = False) -> None:
         """``kept``: the caller keeps this object until it was called. Otherwise the caller need not keep it."""
@@ -165,39 +160,24 @@ class EngineJob:
     def _call(self) -> None:
         raise NotImplementedError
 
-    def _wait(self, limit: float) -> bool:
-        """Wait until ``_over`` is set, or the engine has dropped the job. Returns False if neither happens within
-        ``limit`` seconds. Seconds in which this process was stopped don't count: a slice counts as its length."""
-        while not self._over.wait(min(limit, SLICE_SECONDS)):
-            if id(self) not in _jobs:
-                return True
-            limit -= SLICE_SECONDS
-            if limit <= 0:
-                return False
-        return True
-
 
 class CompletionEvent(EngineJob):
     """Happens when ``arrays`` are written. Making one doesn't wait; it costs Python some tens of microseconds."""
 
     def __init__(self, arrays: Sequence[NDArray]) -> None:
-        super().__init__()
+        self._over = threading.Event()
         self.at: Optional[float] = None
         """``time.perf_counter()`` when the last array was written; None before."""
         self._push(arrays, ())
 
-    def wait(self, limit: float = math.inf) -> float:
+    def wait(self) -> float:
         """Wait for the arrays alone; returns the time at which the last was written.
 
-        ``limit``: in seconds, without those in which this process was stopped. By default there is none, as in MXNet's
-        own waits: the arrays may wait for another rank, which may be stopped for as long as its user likes.
-
-        Raises:
-            BackendError: an operator that writes them failed (this is noticed within a second), or they were not
-                written within ``limit``.
+        It has no limit, as MXNet's own waits: the arrays may wait for another rank, which may be stopped for as long as
+        its user likes. Raises a BackendError, within a second, if an operator that writes them failed.
         """
-        if not self._wait(limit):
-            raise BackendError(f"an array was not written within {limit:g} s; stopped waiting for it")
+        while not self._over.wait(SLICE_SECONDS) and id(self) in _jobs:
+            pass
         if self.at is None:
             raise BackendError("an array was not written: its operator failed (npx.waitall raises the error)")
         return self.at
@@ -205,22 +185,6 @@ class CompletionEvent(EngineJob):
     def _call(self) -> None:
         self.at = time.perf_counter()
         self._over.set()
-
-
-class Gate(EngineJob):
-    """Operators that use ``array`` and are pushed later wait until the gate opens, at most ``limit`` seconds."""
-
-    def __init__(self, array: NDArray, limit: float = 300.0) -> None:
-        super().__init__()
-        self._limit = limit
-        self._push((), (array,))
-
-    def open(self) -> None:
-        """Let them run."""
-        self._over.set()
-
-    def _call(self) -> None:
-        self._wait(self._limit)
 
 
 def _called(_: Any, address: int) -> None:

@@ -64,7 +64,8 @@ def size(nbytes: int) -> str:
 
 
 def either(names: Iterable[str]) -> str:
-    """
+    """Names as alternatives in a sentence.
+
     >>> either(["a"]), either(["a", "b", "c"])
     ('a', 'a, b or c')
     """

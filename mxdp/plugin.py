@@ -7,10 +7,10 @@ imported before or after mxdp.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from contextlib import contextmanager
-from typing import Any, Iterator
+from functools import partial
+from typing import Any, Callable, Iterator
 
 MPI_STORE = "mxdpmpi"
 """The name of the store that sums by ``auto`` over the devices, and then over all ranks of :func:`mxdp.world`."""
@@ -25,11 +25,14 @@ def store_name(algorithm: str) -> str:
     return f"mxdp{algorithm}"
 
 
-def register_stores() -> None:
-    """Enter the names into MXNet's registry: now if MXNet has been imported, else as soon as it is."""
+def register_stores(by_name: Callable[[str], Any]) -> None:
+    """Enter the names into MXNet's registry: now if MXNet has been imported, else as soon as it is.
+
+    ``by_name(name)`` makes a store. MXNet calls it when a program asks for one.
+    """
     import wrapt  # not above: whatever mxdp needs may be missing until `import mxdp` has looked
 
-    wrapt.register_post_import_hook(_fill, "mxnet")
+    wrapt.register_post_import_hook(partial(_fill, by_name), "mxnet")
 
 
 @contextmanager
@@ -51,23 +54,15 @@ def semantics_kept() -> Iterator[None]:
         mxnet.util.set_np(shape=shape, array=array)
 
 
-def _fill(mxnet: Any) -> None:
+def _fill(by_name: Callable[[str], Any], mxnet: Any) -> None:
     # Imported here to keep `import mxdp` fast.
     from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
+
+    def entry(name: str) -> type:
+        """MXNet takes only classes and calls them; this one makes a store of another class."""
+        return type(name, (), {"__new__": lambda cls: by_name(name), "__module__": __name__})
 
     base = mxnet.kv.KVStoreBase
     for name in [*map(store_name, sorted([*ALGORITHMS, AUTO])), MPI_STORE]:
         if name not in base.kv_registry:  # mxdp may be imported anew, by importlib.reload
-            base.register(_entry(name))
-
-
-def _entry(name: str) -> type:
-    """The entry in the registry. MXNet takes only classes and calls them; this one makes a store of another class.
-
-    That class is imported late and by a string, since it is on a higher floor and needs all of MXNet.
-    """
-
-    def make(cls: type) -> Any:
-        return importlib.import_module("mxdp.gluon.store").by_name(name)
-
-    return type(name, (), {"__new__": make, "__module__": __name__})
+            base.register(entry(name))

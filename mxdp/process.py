@@ -32,7 +32,8 @@ SETTINGS: Mapping[str, str] = {
 }
 
 MARK = "MXDP_PREPARED"
-"""Environment variable with the names that :func:`prepare` set. By it a child process knows them from the user's."""
+"""Environment variable with the names that :func:`prepare_process` set: so a child process can tell them from the
+user's."""
 
 _WITHOUT = {
     "MXNET_CPU_TEMP_COPY": "CPU devices wait for each other",
@@ -69,7 +70,7 @@ _issued: Set[str] = set()
 
 @dataclass(frozen=True)
 class Prepared:
-    """What :func:`prepare` found and did.
+    """What :func:`prepare_process` found and did.
 
     ``set``: variables that mxdp set, here or in the parent process. ``kept``: the user's own, unchanged. ``warnings``:
     texts that ``import mxdp`` issues. ``malloc``: for each option of mallopt, whether mxdp set it; and whether the heap
@@ -82,7 +83,7 @@ class Prepared:
     malloc: Dict[str, bool]
 
 
-def prepare(
+def prepare_process(
     environ: MutableMapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules, libc: Any = None
 ) -> Prepared:
     """Set in ``environ``, in place, what MXNet needs and the user has not set, and tune this process's allocator.
@@ -103,8 +104,8 @@ def prepare(
     done = {name: environ[name] for name in _ours(environ)}
     watched = [*SETTINGS, *(variable for _, _, variable, _ in MALLOPT.values()), "GLIBC_TUNABLES", "MXNET_ENGINE_TYPE"]
     kept = {name: environ[name] for name in watched if environ.get(name) and name not in done}
-    found = _late_warnings(missing) if late else []
-    return Prepared(done, kept, found + _value_warnings(kept), tune_malloc(environ, libc))
+    late_warnings = _late_warnings(missing) if late else []
+    return Prepared(done, kept, late_warnings + _value_warnings(kept), tune_malloc(environ, libc))
 
 
 def warn(texts: Iterable[str], stacklevel: int = 2) -> None:
@@ -117,7 +118,8 @@ def warn(texts: Iterable[str], stacklevel: int = 2) -> None:
 
 
 def unprepared(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """A copy of the user's ``environ``, without what :func:`prepare` set; for a child process with other settings."""
+    """A copy of the user's ``environ``, without what :func:`prepare_process` set: for a child process with other
+    settings."""
     ours = {MARK, *_ours(environ)}
     return {name: value for name, value in environ.items() if name not in ours}
 
@@ -149,22 +151,22 @@ def concurrency_warnings(environ: Mapping[str, str] = os.environ) -> List[str]:
     """
     if environ.get("MXDP_PREPARE") == "0":
         return []
-    found = []
+    sentences = []
     copies = _number(environ.get("MXNET_CPU_TEMP_COPY") or str(MXNET_TEMP_COPY))
     if copies is not None and 0 < copies < SMALL_TEMP_COPY:
-        found.append(
+        sentences.append(
             f"CPU devices wait for each other, since they share {copies} copies of temporary space"
             " (MXNET_CPU_TEMP_COPY): unset it before Python starts (mxdp then takes"
             f" {SETTINGS['MXNET_CPU_TEMP_COPY']}), or set at least {SMALL_TEMP_COPY}."
         )
     threads = _number(environ.get("OMP_NUM_THREADS") or str(_default_threads()))
     if threads is not None and threads >= 2:
-        found.append(
+        sentences.append(
             f"MXNet uses {threads} OpenMP threads (OMP_NUM_THREADS), and with two or more, two CPU devices that run a"
             " large np.dot at the same time hang for ever in OpenBLAS (exec_blas): unset it before Python starts (mxdp"
             " then takes 1), or use npx.fully_connected."
         )
-    return found
+    return sentences
 
 
 def describe(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
@@ -174,12 +176,12 @@ def describe(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
 
 def installed_backends() -> Dict[str, str]:
     """The installed MXNet distributions and their versions (``{"mxnet": "1.9.1"}``). Doesn't import MXNet."""
-    found = {}
+    versions = {}
     for distribution in metadata.distributions():
         name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
         if re.fullmatch(r"mxnet(-cu\d+)?", name):
-            found[name] = distribution.version
-    return found
+            versions[name] = distribution.version
+    return versions
 
 
 def install_problem() -> Optional[str]:
@@ -214,7 +216,7 @@ def _not_installed() -> str:
 
 
 def _ours(environ: Mapping[str, str]) -> List[str]:
-    """Names of the variables that still have the value from :func:`prepare`, here or in a parent process."""
+    """Names of the variables that still have the value from :func:`prepare_process`, here or in a parent process."""
     marked = environ.get(MARK, "").split(",")
     return [name for name in SETTINGS if name in marked and environ.get(name) == SETTINGS[name]]
 
@@ -231,22 +233,22 @@ def _late_warnings(missing: List[str]) -> List[str]:
 
 
 def _value_warnings(kept: Mapping[str, str]) -> List[str]:
-    found = []
+    sentences = []
     for name, value in kept.items():
         number = _number(value)
         if name in SETTINGS and (number is None or number < 1):
-            found.append(
+            sentences.append(
                 f"{name} is {value!r}, not a whole number of at least 1, and MXNet may stop or hang: correct it or"
                 " unset it."
             )
         elif name.startswith("MALLOC_") and number is None:
-            found.append(f"{name} is {value!r}, not a whole number: correct it or unset it.")
+            sentences.append(f"{name} is {value!r}, not a whole number: correct it or unset it.")
     if kept.get("MXNET_ENGINE_TYPE") == "NaiveEngine":
-        found.append(
+        sentences.append(
             "MXNET_ENGINE_TYPE is NaiveEngine, which runs each operator alone, so no two devices ever work at the same"
             " time: unset it before Python starts."
         )
-    return found
+    return sentences
 
 
 def cores() -> int:

@@ -45,7 +45,7 @@ def init_lenet(seed: int = 0, scale: float = 0.01) -> Arrays:
 def lenet(X: NDArray, params: Params) -> NDArray:
     """Scores (n, 10) of pictures (n, 1, 28, 28): LeNet (LeCun et al., Proc. IEEE 86, 1998)."""
     if tuple(param.shape for param in params) != SHAPES:
-        raise ValueError("params are none of lenet's: get_params(init_lenet(), device) makes some")
+        raise ValueError("params lack lenet's shapes: get_params(init_lenet(), device) makes them")
     if X.dtype != params[0].dtype:
         raise ValueError(f"X is {onp.dtype(X.dtype)}, which lenet can't take: X.astype('float32')")
     if X.shape[1:] != (1, 28, 28):
@@ -73,7 +73,7 @@ def sgd(params: Params, lr: float, batch_size: int) -> None:
 
 def get_params(params: Params, device: Device) -> Arrays:
     """A replica: copies of ``params`` on ``device``, each with a gradient, which starts at zero."""
-    backend.check_devices([device])
+    backend.check_device_list([device])
     backend.check_params(params)
     replica = [param.copyto(device) for param in params]
     for param in replica:
@@ -82,8 +82,8 @@ def get_params(params: Params, device: Device) -> Arrays:
 
 
 def in_sync(device_params: Replicas) -> bool:
-    """Are all replicas equal, bit for bit? Waits. Leave out running means, which differ."""
-    npx.waitall()  # what an operator reads or moves meanwhile can't be read here, too
+    """Whether all replicas are equal, bit for bit. Waits. Leave out running means, which differ."""
+    npx.waitall()  # MXNet fails if we read an array that an operator is still using
     replicas = []
     for params in device_params:
         replicas.append([(x.shape, x.dtype, x.asnumpy().tobytes()) for x in params])
@@ -91,10 +91,10 @@ def in_sync(device_params: Replicas) -> bool:
 
 
 def split_and_load(x: Batch, devices: Devices, weights: Shares = None) -> Arrays:
-    """Cut ``x`` (n, ...) into a shard for each device, and copy it there. The longer are first, or
-    they are in proportion to ``weights``, such as the devices' speeds."""
+    """Cut ``x`` (n, ...) into a shard for each device, and copy it there. The first shards get the
+    extra samples; with ``weights``, such as the devices' speeds, sizes follow the weights."""
     backend.check_arrays(x=x)
-    backend.check_devices(devices, samples=len(x))
+    backend.check_device_list(devices, samples=len(x))
     borders = cuts(len(x), len(devices), weights)
     if isinstance(x, onp.ndarray):
         return [backend.upload(*pair) for pair in zip(onp.array_split(x, borders), devices)]
@@ -231,8 +231,8 @@ def train(
             npx.waitall()
         seconds.append(time.perf_counter() - start)
         accuracies.append(evaluate(dataset.test, device_params))
-        said = f"epoch {epoch + 1}: {seconds[-1]:.2f} sec, test acc: {accuracies[-1]:.2f}"
-        print(said, end="\r" if sys.stdout.isatty() else "\n", flush=True)
+        line = f"epoch {epoch + 1}: {seconds[-1]:.2f} sec, test acc: {accuracies[-1]:.2f}"
+        print(line, end="\r" if sys.stdout.isatty() else "\n", flush=True)
         if draw:
             draw(f"{num_devices} x {devices[0].device_type}", accuracies)
     state, mean = "in sync" if in_sync(device_params) else "OUT OF SYNC", sum(seconds) / num_epochs

@@ -33,14 +33,14 @@ os.register_at_fork(after_in_parent=lambda: started.append(1))
 
 def processes(mark, before):
     """Those that have the mark in their environment, as grandchildren have; and this process's new children."""
-    found = [each for each in psutil.Process().children(recursive=True) if each not in before]
+    running = [child for child in psutil.Process().children(recursive=True) if child not in before]
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == mark and process not in found:
-                found.append(process)
+            if process.environ().get(MARK) == mark and process not in running:
+                running.append(process)
         except psutil.Error:  # it has just ended, or is another user's
             continue
-    return [each for each in found if alive(each)]
+    return [process for process in running if alive(process)]
 
 
 def alive(process):
@@ -58,12 +58,12 @@ def nobodys():
     MPICH's has no owner: beside another worker's tests nobody knows whose it is, so there it counts in ``-n 0`` alone.
     """
     beside = "PYTEST_XDIST_WORKER" in os.environ
-    found = set() if not SHARED.exists() else {p for p in SHARED.iterdir() if not (beside and "mpich" in p.name)}
+    leftovers = set() if not SHARED.exists() else {p for p in SHARED.iterdir() if not (beside and "mpich" in p.name)}
     for path in NAMESPACES.glob("mxdp-*"):
         pid = int(re.findall(r"\d+", path.name)[0])
         if pid == os.getpid() or not psutil.pid_exists(pid):
-            found.add(path)
-    return found
+            leftovers.add(path)
+    return leftovers
 
 
 def in_use(path):
@@ -91,8 +91,8 @@ def nothing_left(monkeypatch):
         if not (left or paths):
             return
         if time.monotonic() > until:
-            said = [f"process {each.pid}: {each.name()}" for each in left] + [str(path) for path in paths]
+            names = [f"process {process.pid}: {process.name()}" for process in left] + [str(path) for path in paths]
             for process in left:
                 process.kill()
-            pytest.fail(f"left behind: {', '.join(said)}")
+            pytest.fail(f"left behind: {', '.join(names)}")
         time.sleep(0.05)

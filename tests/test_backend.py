@@ -83,10 +83,10 @@ def test_mxnet_imported_first_is_one_warning_at_once():
     code = "import mxnet; import mxdp; import sys; print('used', file=sys.stderr)" + 2 * "; mxdp.devices(2, 'cpu')"
     done = child(code, "-W", "ignore", "-W", "always::UserWarning")
     assert done.returncode == 0, done.stderr
-    said = [line for line in done.stderr.splitlines() if "MxdpWarning" in line or line == "used"]
-    assert said[1:] == ["used"]
-    assert said[0].startswith("<string>:1: MxdpWarning: MXNet was imported before mxdp and no longer takes")
-    assert "Restart the kernel" in said[0]
+    lines = [line for line in done.stderr.splitlines() if "MxdpWarning" in line or line == "used"]
+    assert lines[1:] == ["used"]
+    assert lines[0].startswith("<string>:1: MxdpWarning: MXNet was imported before mxdp and no longer takes")
+    assert "Restart the kernel" in lines[0]
 
 
 @pytest.mark.parametrize(
@@ -258,9 +258,9 @@ def gpus(number, capability=(7, 0)):
 @pytest.mark.parametrize("kind", ["auto", "cpu"])
 def test_cpu_devices_are_n_and_distinct(machine, n, kind):
     machine()
-    found = backend.devices(n, kind)
-    assert [str(device) for device in found] == [f"cpu({index})" for index in range(n)]
-    assert len(set(found)) == n
+    chosen = backend.devices(n, kind)
+    assert [str(device) for device in chosen] == [f"cpu({index})" for index in range(n)]
+    assert len(set(chosen)) == n
 
 
 @pytest.mark.parametrize(
@@ -333,8 +333,8 @@ def test_a_failed_count_is_no_gpu_and_auto_takes_cpus(machine):
     assert [str(device) for device in backend.devices(1)] == ["cpu(0)"]
 
 
-@pytest.mark.parametrize(("n", "kind", "said"), [(1, "cpu", 0), (2, "cpu", 2), (2, "auto", 0)])
-def test_two_cpu_devices_with_settings_that_spoil_them_are_warned_of(machine, monkeypatch, n, kind, said):
+@pytest.mark.parametrize(("n", "kind", "count"), [(1, "cpu", 0), (2, "cpu", 2), (2, "auto", 0)])
+def test_two_cpu_devices_with_settings_that_spoil_them_are_warned_of(machine, monkeypatch, n, kind, count):
     machine(*gpus(2))
     monkeypatch.setenv("MXNET_CPU_TEMP_COPY", "4")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
@@ -343,7 +343,7 @@ def test_two_cpu_devices_with_settings_that_spoil_them_are_warned_of(machine, mo
         warnings.simplefilter("always")
         backend.devices(n, kind)
         backend.devices(n, kind)
-    assert [item.category for item in caught] == [process.MxdpWarning] * said
+    assert [item.category for item in caught] == [process.MxdpWarning] * count
     assert all(item.filename == __file__ for item in caught)
 
 

@@ -215,5 +215,5 @@ def test_threads_may_call_a_function_first_together():
     with ThreadPoolExecutor(8) as pool:
         for number in range(50):
             compat.compile_later(names, f"\ndef add(x, y={number}):\n    return x + y\n", None, local)
-            found = pool.map(lambda x, add=local["add"]: (start.wait(), add(x))[1], range(8))
-            assert list(found) == [x + number for x in range(8)]
+            sums = pool.map(lambda x, add=local["add"]: (start.wait(), add(x))[1], range(8))
+            assert list(sums) == [x + number for x in range(8)]

@@ -47,9 +47,9 @@ def version_1(root, group="", limit=2**63 - 4096, used=0, cached=0):
 
 
 def of(tmp_path, line):
-    own = tmp_path / "cgroup"
-    own.write_text(f"5:devices:/\n{line}\n")
-    return memory.cgroup_bytes(own, tmp_path)
+    file = tmp_path / "cgroup"
+    file.write_text(f"5:devices:/\n{line}\n")
+    return memory.cgroup_bytes(file, tmp_path)
 
 
 def test_what_is_available_here_is_a_plausible_number():
@@ -119,9 +119,9 @@ def test_every_slice_fits_and_nothing_is_left_out(available):
     assert all(0 < (stop - start) * 7 <= available for start, stop in cut)
 
 
-@pytest.mark.parametrize(("available", "said"), [(63, "63 B"), (0, "0 B"), (-5, "0 B")])
-def test_one_item_has_to_fit(available, said):
-    with pytest.raises(MemoryShortage, match=f"one slice needs 64 B at least and {said} are left"):
+@pytest.mark.parametrize(("available", "words"), [(63, "63 B"), (0, "0 B"), (-5, "0 B")])
+def test_one_item_has_to_fit(available, words):
+    with pytest.raises(MemoryShortage, match=f"one slice needs 64 B at least and {words} are left"):
         memory.slices(50, 64, available)
 
 
@@ -158,6 +158,6 @@ def test_without_a_limit_there_is_none(tmp_path):
 
 def test_a_file_above_the_mount_point_is_never_asked(tmp_path):
     version_2(tmp_path, limit=7, used=0)
-    own = tmp_path / "cgroup"
-    own.write_text("0::/a\n")
-    assert memory.cgroup_bytes(own, tmp_path / "mounted") is None
+    file = tmp_path / "cgroup"
+    file.write_text("0::/a\n")
+    assert memory.cgroup_bytes(file, tmp_path / "mounted") is None

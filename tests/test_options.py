@@ -156,7 +156,7 @@ def seen(monkeypatch, tmp_path, capsys):
         (session, "ask", True), (compare, "measured", []), (doctor, "main", 0),
         (page, "write_report", "page"), (pictures, "export", "picture"),
         (of("exercises"), "check", {"right": True}), (of("exercises"), "show", None), (of("exercises"), "junit", "xml"),
-        (of("book"), "run", 0), (of("launch"), "Launch", None),
+        (of("book"), "run_cells", 0), (of("launch"), "Launch", None),
     ):  # fmt: skip
         spy(owner, attribute, result)
     failed = SimpleNamespace(what="failed", lines=[], status=3)

@@ -52,10 +52,10 @@ def test_a_python_without_what_mxdp_needs_is_told_to_activate_the_environment(wo
 
 
 def test_the_package_says_what_it_can_be_run_as():
-    said = subprocess.run([sys.executable, "-m", "mxdp"], capture_output=True, text=True, check=True).stdout
-    for name in re.findall(r"python -m (mxdp\.\w+)", said):
+    printed = subprocess.run([sys.executable, "-m", "mxdp"], capture_output=True, text=True, check=True).stdout
+    for name in re.findall(r"python -m (mxdp\.\w+)", printed):
         assert importlib.util.find_spec(name)
-    assert "mxdp.experiments" in said
+    assert "mxdp.experiments" in printed
 
 
 @pytest.mark.parametrize("words", [["-c", "import mxdp; print(mxdp.devices(1))"], ["-m", "mxdp.experiments", "list"]])

@@ -55,7 +55,7 @@ def _settings_as_the_user_has_them(monkeypatch):
     ["import mxdp, mxnet as mx", pytest.param("import mxnet as mx, mxdp", marks=needs_mxnet_alone)],
 )
 def test_the_names_are_there_whatever_was_imported_first_and_a_classic_program_stays_classic(imports):
-    said = run(
+    printed = run(
         f"{imports}\n"
         "import importlib, sys\n"
         "assert 'mxdp.backend' not in sys.modules and 'mxdp.gluon' not in sys.modules\n"
@@ -70,9 +70,11 @@ def test_the_names_are_there_whatever_was_imported_first_and_a_classic_program_s
         "importlib.reload(mxdp)\n"
         "assert mx.kv.create('MXDPring').type == 'mxdpring'"
     )
-    assert "overriding" not in said
+    assert "overriding" not in printed
     # Only where MXNet was first, its settings came too late.
-    assert said.count("MXNet was imported before mxdp") == said.count("MxdpWarning") == int(imports.endswith("mxdp"))
+    assert (
+        printed.count("MXNet was imported before mxdp") == printed.count("MxdpWarning") == int(imports.endswith("mxdp"))
+    )
 
 
 @pytest.mark.parametrize("first_use", ["mxdp.Trainer", "from mxdp.gluon import Store", "mxdp.world()"])
@@ -83,11 +85,11 @@ def test_nothing_that_serves_classic_programs_changes_the_semantics(first_use):
 def test_a_classic_network_is_trained():
     trainers = ["mx.gluon.Trainer(net.collect_params(), 'sgd', kvstore='mxdpring')"]
     trainers += ["mxdp.Trainer(net.collect_params(), 'sgd')"]
-    said = run(
+    printed = run(
         "import mxdp, mxnet as mx\n"
         + "".join(CLASSIC_TRAINING.format(trainer=trainer) + CLASSIC for trainer in trainers)
     )
-    assert "Warning" not in said, said
+    assert "Warning" not in printed, printed
 
 
 def test_mxnet_imported_in_a_thread_and_by_a_submodule():

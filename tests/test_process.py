@@ -38,7 +38,7 @@ class Libc:
 
 
 def prepare(environ, modules=()):
-    return process.prepare(environ, modules=dict.fromkeys(modules), libc=Libc())
+    return process.prepare_process(environ, modules=dict.fromkeys(modules), libc=Libc())
 
 
 def child(code, **environ):
@@ -114,7 +114,7 @@ def test_unprepared_gives_the_users_environment_back():
 def test_switched_off_nothing_is_touched():
     environ = {"MXDP_PREPARE": "0", "MXNET_CPU_TEMP_COPY": "abc", "MXNET_ENGINE_TYPE": "NaiveEngine"}
     before, libc = dict(environ), Libc()
-    assert process.prepare(environ, modules={"mxnet": None}, libc=libc) == process.Prepared({}, {}, [], {})
+    assert process.prepare_process(environ, modules={"mxnet": None}, libc=libc) == process.Prepared({}, {}, [], {})
     assert environ == before
     assert libc.calls == []
     assert process.concurrency_warnings({"MXDP_PREPARE": "0", "OMP_NUM_THREADS": "8"}) == []
@@ -212,7 +212,7 @@ def test_a_refused_option_is_reported():
 )
 def test_what_the_user_told_glibc_is_left(environ, left):
     libc = Libc()
-    prepared = process.prepare(dict(environ), modules={}, libc=libc)
+    prepared = process.prepare_process(dict(environ), modules={}, libc=libc)
     assert prepared.malloc == {name: name not in (left, "MADV_HUGEPAGE") for name in TUNED}
     assert process.MALLOPT[left][0] not in [option for option, _ in libc.calls]
     assert prepared.kept == environ
@@ -237,9 +237,9 @@ def test_a_c_library_without_mallopt():
 )
 def test_what_spoils_two_cpu_devices(monkeypatch, environ, processors, words):
     monkeypatch.setattr(process, "cores", lambda: processors)
-    found = process.concurrency_warnings(environ)
-    assert len(found) == len(words)
-    assert all(word in text for word, text in zip(words, found))
+    sentences = process.concurrency_warnings(environ)
+    assert len(sentences) == len(words)
+    assert all(word in text for word, text in zip(words, sentences))
 
 
 @pytest.mark.parametrize(("machine", "threads"), [("x86_64", 4), ("aarch64", 8)])
@@ -260,9 +260,15 @@ def test_describe_names_what_counts_and_nothing_else():
         "PATH": "/bin",
         "MY_MXNET_TOKEN": "secret",
     }
-    found = process.describe(environ)
-    assert list(found) == ["KMP_AFFINITY", "MALLOC_ARENA_MAX", "MXDP_PREPARE", "MXNET_CPU_TEMP_COPY", "OMP_NUM_THREADS"]
-    assert all(environ[name] == value for name, value in found.items())
+    variables = process.describe(environ)
+    assert list(variables) == [
+        "KMP_AFFINITY",
+        "MALLOC_ARENA_MAX",
+        "MXDP_PREPARE",
+        "MXNET_CPU_TEMP_COPY",
+        "OMP_NUM_THREADS",
+    ]
+    assert all(environ[name] == value for name, value in variables.items())
 
 
 def distribution(folder, name, version):
@@ -302,7 +308,7 @@ def test_no_mxnet(minor):
 FAULTS = """
 import ctypes, resource, threading
 from mxdp import process
-process.prepare()
+process.prepare_process()
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
@@ -343,7 +349,7 @@ def test_a_worker_thread_keeps_its_memory_by_all_three_options_together(spoil):
 HUGE = """
 import ctypes
 from mxdp import process
-process.prepare()
+process.prepare_process()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.memset(ctypes.c_void_p(libc.malloc(64 << 20)), 1, 64 << 20)

@@ -42,7 +42,7 @@ def test_other_threads_are_told_apart(collected):
     thread.join()
     with section("here"):
         pass
-    assert [(name, own) for name, _, _, own in collected.marked] == [("there", False), ("here", True)]
+    assert [(name, here) for name, _, _, here in collected.marked] == [("there", False), ("here", True)]
 
 
 def test_one_at_a_time(collected):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 from mxdp.backend import Device, mx, usable_gpus
 from mxdp.book.pictures import PictureBatches, iterators, seconds_in_words
@@ -144,26 +144,12 @@ def _announcing(usual: Callable[..., Any], announced: Dict[Any, float]) -> Calla
     return dot
 
 
-def _operations_a_second(dot: Callable[..., Any], side: int = 512) -> float:
-    x, timer = np.ones((side, side)), Timer()
+def _operations_a_second(dot: Callable[..., Any]) -> float:
+    x, timer = np.ones((512, 512)), Timer()
     for _ in range(2):
         with timer:
             dot(x, x)
-    return 2.0 * side**3 / timer.times[-1]
-
-
-class Replacement(NamedTuple):
-    """A name of another library, and what it has meant."""
-
-    owner: Any
-    name: str
-    usual: Any
-    new: Any
-
-    @property
-    def is_in_place(self) -> bool:
-        """Whether nobody has replaced the name again since."""
-        return vars(self.owner).get(self.name) is self.new
+    return 2.0 * 512**3 / timer.times[-1]
 
 
 def replace() -> None:
@@ -182,26 +168,27 @@ def replace() -> None:
         (np, "dot", _announcing(np.dot, announced)),
         (np.ndarray, "dot", _announcing(np.ndarray.dot, announced)),
     ):
-        _replaced.append(Replacement(owner, name, vars(owner)[name], new))
+        _replaced.append((owner, name, vars(owner)[name], new))
         setattr(owner, name, new)
 
 
 def replaced() -> List[str]:
-    """What is replaced at the moment."""
-    return [f"{one.owner.__name__}.{one.name}" for one in _replaced if one.is_in_place]
+    """The names that are replaced at the moment."""
+    return [f"{owner.__name__}.{name}" for owner, name, _, new in _replaced if vars(owner).get(name) is new]
 
 
 def restore() -> None:
-    """Undo :func:`replace`. What somebody has replaced again since stays."""
+    """Undo :func:`replace`. A name that somebody has replaced again since stays as it is."""
     while _replaced:
-        one = _replaced.pop()
-        if one.is_in_place:
-            setattr(one.owner, one.name, one.usual)
+        owner, name, usual, new = _replaced.pop()
+        if vars(owner).get(name) is new:
+            setattr(owner, name, usual)
 
 
 def _original(owner: Any, name: str) -> Any:
-    return next(one.usual for one in _replaced if (one.owner, one.name) == (owner, name))
+    return next(usual for *place, usual, _ in _replaced if place == [owner, name])
 
 
-_replaced: List[Replacement] = []
+_replaced: List[Tuple[Any, str, Any, Any]] = []
+"""Names of other libraries: where they stand, what they have meant, and what they mean now."""
 replace()

@@ -43,7 +43,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                 raise UsageError(f"--{variable.split('_')[-1].lower()} must be at least 1, not {value}")
             if value is not None:
                 os.environ[variable] = str(value)
-        return run(cells(options.file))
+        return run_cells(cells(options.file))
     except MxdpError as error:
         print(f"mxdp: {error}", file=sys.stderr)
         return USAGE if isinstance(error, UsageError) else FAILED
@@ -79,7 +79,7 @@ def _for_mxnet(cell: str) -> bool:
     return not tabs or bool({"mxnet", "all"} & set(tabs))
 
 
-def run(code: Sequence[str]) -> int:
+def run_cells(code: Sequence[str]) -> int:
     """Run the cells in one namespace, as IPython does, up to the first that fails."""
     os.environ.setdefault("MPLBACKEND", "agg")
     from IPython.core.interactiveshell import InteractiveShell

@@ -62,7 +62,7 @@ class PictureBatches:
 def iterators(
     batch_size: int, resize: Any, samples: int, say: Callable[[str], None]
 ) -> Tuple[PictureBatches, PictureBatches]:
-    """The training and the test iterator. ``samples``: take only so many training pictures; 0 for all."""
+    """The training and the test iterator. ``samples``: the most pictures that each takes; 0: all."""
     data = datasets.load(notify=say)
     if samples:
         data = data.take(min(samples, len(data.train)), min(samples, len(data.test)))

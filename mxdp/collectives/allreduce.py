@@ -8,8 +8,8 @@ from typing import List, Optional, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import NDArray
-from mxdp.collectives.program import Program, divisions, flat, places
-from mxdp.collectives.tuning import resolve
+from mxdp.collectives.program import Program, as_vector, chunk_views, divisions
+from mxdp.collectives.tuning import plan_for
 from mxdp.engine import Call, plain_layout
 from mxdp.plans.cost.machine import Machine
 
@@ -70,10 +70,10 @@ def prepare_allreduce(
 ) -> Tuple[str, List[Call]]:
     """The algorithm's name, and the calls that sum. ``data`` is not checked: several arrays may lie on one device."""
     dtype = onp.dtype(data[0].dtype)
-    algorithm, schedule = resolve(algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine)
-    vectors = [flat(x) for x in data] if data[0].size else []
-    program = Program(schedule, [places(schedule, vector) for vector in vectors], again) if vectors else None
-    # The arrays may get another layout between two calls. For the first call, `flat` has restored the default layout.
+    algorithm, schedule = plan_for(algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine)
+    vectors = [as_vector(x) for x in data] if data[0].size else []
+    program = Program(schedule, [chunk_views(schedule, vector) for vector in vectors], again) if vectors else None
+    # The arrays may get another layout between two calls. For the first, `as_vector` has restored the default layout.
     layout = plain_layout(data) if again else []
     return algorithm, [*layout, *(program.calls if program else []), *divisions(vectors or data, op)]
 

@@ -21,7 +21,7 @@ from typing import Callable, DefaultDict, List, Sequence, Tuple
 
 from mxdp import process
 from mxdp.backend import Device, NDArray, mx, npx
-from mxdp.collectives.program import Program, places
+from mxdp.collectives.program import Program, chunk_views
 from mxdp.engine import Call, prepare, prepare_sum
 from mxdp.plans.collective.rings import bidirectional_ring
 from mxdp.plans.cost.machine import Curve, Machine, Rate
@@ -88,7 +88,7 @@ def push_seconds(devices: Sequence[Device]) -> float:
     cores this takes 7 to 10 microseconds. One push after another to the same device takes 4.
     """
     plan = bidirectional_ring(len(devices))
-    program = Program(plan, [places(plan, _buffer(device, plan.chunks)) for device in devices])
+    program = Program(plan, [chunk_views(plan, _buffer(device, plan.chunks)) for device in devices])
     seconds = []
     for _ in range(1 + SHORT_ROUNDS):
         npx.waitall()

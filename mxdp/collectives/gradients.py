@@ -24,10 +24,10 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
 
-from mxdp.backend import NDArray, autograd, check_params, check_replicas, mx
+from mxdp.backend import NDArray, address_of, autograd, check_params, check_replicas, mx
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.collectives.program import Program, places
-from mxdp.collectives.tuning import resolve
+from mxdp.collectives.program import Program, chunk_views
+from mxdp.collectives.tuning import plan_for
 from mxdp.engine import prepare
 from mxdp.errors import plural
 from mxdp.plans.collective.algorithms import plan
@@ -75,7 +75,8 @@ class GradientSync:
         bucket_mb: MiB that a bucket may hold; a larger gradient has a bucket of its own. ``math.inf``: one bucket for
             each dtype.
         machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
-        accumulate: backward adds to the gradients (``grad_req="add"``), and you set them to zero; for all or for each.
+        accumulate: backward adds to the gradients (``grad_req="add"``), and you set them to zero. One bool for all
+            parameters, or one for each.
         world: sum over its ranks, too: a bucket over this process's devices, then from the first over all ranks, then
             back to the devices. Every rank makes one, of replicas of the same shapes; rank 0's ``"auto"`` counts.
 
@@ -118,11 +119,13 @@ class GradientSync:
         # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
         names = self._world.gather([self._resolve(numbers, algorithm, machine) for numbers in buckets])[0]
         self.buckets = [self._make(numbers, name) for numbers, name in zip(buckets, names)]
-        self._world.agree({"buckets' vectors of length": [[x.size for x in its.vectors[0]] for its in self.buckets]})
+        self._world.agree(
+            {"buckets' vectors of length": [[x.size for x in bucket.vectors[0]] for bucket in self.buckets]}
+        )
         self._mark("write", self._overwritten)
         self._mark("add", [number for number, add in enumerate(adds) if add])
         self._places = [
-            (param, prepare("zeros_like", [gradients[number]], gradients[number]), address(gradients[number]))
+            (param, prepare("zeros_like", [gradients[number]], gradients[number]), address_of(gradients[number]))
             for params, gradients in zip(self._device_params, self.gradients)
             for number, param in enumerate(params)
             if param.size
@@ -237,7 +240,7 @@ class GradientSync:
         params = [self._device_params[0][number] for number in numbers]
         devices = [params[0].ctx for params in self._device_params]
         itemsize = onp.dtype(params[0].dtype).itemsize
-        return resolve(algorithm, devices, [param.size for param in params], itemsize, machine)[0]
+        return plan_for(algorithm, devices, [param.size for param in params], itemsize, machine)[0]
 
     def _make(self, numbers: Sequence[int], name: str) -> BucketSync:
         first, devices = self._device_params[0], self._device_params
@@ -247,11 +250,11 @@ class GradientSync:
         if schedule.sizes:
             # The gradients that one device sums lie side by side: one message instead of one for each gradient.
             owner = owners(len(devices), sizes)
-            groups = [[n for n, its in zip(numbers, owner) if its == rank] for rank in range(len(devices))]
+            groups = [[n for n, device in zip(numbers, owner) if device == rank] for rank in range(len(devices))]
             groups = [group for group in groups if group]
             schedule = plan(name, len(devices), [sum(first[n].size for n in group) for group in groups])
         vectors = tuple(tuple(self._lay_out(rank, group) for group in groups) for rank in range(len(devices)))
-        chunks = [list(its) if schedule.sizes else places(schedule, its[0]) for its in vectors]
+        chunks = [list(of_rank) if schedule.sizes else chunk_views(schedule, of_rank[0]) for of_rank in vectors]
         program = Program(schedule, chunks, again=True)
         return BucketSync(tuple(numbers), sum(sizes) * dtype.itemsize, name, program, vectors)
 
@@ -272,10 +275,3 @@ class GradientSync:
     def _mark(self, request: str, numbers: Sequence[int]) -> None:
         for params, gradients in zip(self._device_params, self.gradients):
             autograd.mark_variables([params[n] for n in numbers], [gradients[n] for n in numbers], request)
-
-
-def address(array: NDArray) -> Optional[int]:
-    """The address of the array's memory. The call allocates the memory: use it for written arrays or ``empty`` ones."""
-    pointer = ctypes.c_void_p()
-    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-    return pointer.value

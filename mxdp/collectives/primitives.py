@@ -6,7 +6,7 @@ from typing import List, Sequence
 
 from mxdp.backend import NDArray, mx
 from mxdp.collectives.allreduce import check_alike
-from mxdp.collectives.program import Program, divisions, flat, places
+from mxdp.collectives.program import Program, as_vector, chunk_views, divisions
 from mxdp.plans.collective import rings, trees
 from mxdp.plans.partition import offsets
 
@@ -20,9 +20,9 @@ def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
     Args, errors: as for :func:`mxdp.allreduce`.
     """
     check_alike(data, "reduce_scatter")
-    work = [flat(x.copy()) for x in data] if data[0].size else [x.reshape(-1).as_nd_ndarray() for x in data]
+    work = [as_vector(x.copy()) for x in data] if data[0].size else [x.reshape(-1).as_nd_ndarray() for x in data]
     schedule = rings.reduce_scatter(len(work))
-    chunks = [places(schedule, vector) for vector in work]
+    chunks = [chunk_views(schedule, vector) for vector in work]
     Program(schedule, chunks)()
     summed = [chunks[device][device] for device in range(len(work))]
     for divide in divisions(summed, op):
@@ -46,7 +46,7 @@ def all_gather(chunks: Sequence[NDArray]) -> List[NDArray]:
         parts = [[vector[start:stop] for start, stop in zip(ends, ends[1:])] for vector in whole]
         for device, chunk in enumerate(chunks):
             if chunk.size:
-                flat(chunk).copyto(parts[device][device])
+                as_vector(chunk).copyto(parts[device][device])
         Program(rings.all_gather(len(whole)), parts)()
     return [vector.as_np_ndarray() for vector in whole]
 
@@ -64,4 +64,4 @@ def spread(data: Sequence[NDArray], source: int = 0) -> None:
     """:func:`broadcast` without checks; several arrays may lie on one device."""
     schedule = trees.broadcast(len(data), source)
     if data[0].size:
-        Program(schedule, [[flat(x)] for x in data])()
+        Program(schedule, [[as_vector(x)] for x in data])()

@@ -69,14 +69,14 @@ class Program:
             call()
 
 
-def flat(x: NDArray) -> NDArray:
+def as_vector(x: NDArray) -> NDArray:
     """``x`` as one vector: a view of the same memory. It is a classic MXNet array, whose reshape is a view."""
     for call in plain_layout([x]):
         call()
     return x.as_nd_ndarray().reshape((-1,))
 
 
-def places(schedule: Schedule, vector: NDArray) -> List[NDArray]:
+def chunk_views(schedule: Schedule, vector: NDArray) -> List[NDArray]:
     """The schedule's chunks in a flat vector: views."""
     return [vector[start:stop] for start, stop in schedule.borders(vector.size)]
 

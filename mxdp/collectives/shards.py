@@ -25,7 +25,7 @@ import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, mx
 from mxdp.collectives.gradients import BucketSync, GradientSync
-from mxdp.collectives.program import Program, places
+from mxdp.collectives.program import Program, chunk_views
 from mxdp.engine import Call, prepare
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import Schedule
@@ -96,8 +96,9 @@ class ShardedSync(GradientSync):
             call()
 
     def whole(self, held: Sequence[Sequence[Sequence[NDArray]]]) -> Dict[int, List[HostArray]]:
-        """What is held for each of ``parts``, put together: by number of the parameter, as many arrays of its shape as
-        are held for its parts. ``held[device]``: for each part the arrays, of its length. Waits; all ranks call it."""
+        """Whole arrays, put together from those that are held for ``parts``: by the parameter's number, as many arrays
+        of its shape as each of its parts has. ``held[device]``: for each part its arrays, of the part's length. Waits;
+        all ranks call it."""
         pieces = [
             (part.number, part.where, [x.asnumpy() for x in arrays])
             for of_device in zip(self.parts, held)
@@ -115,7 +116,7 @@ class ShardedSync(GradientSync):
         schedule = plan(name, len(self._device_params))
         half = Schedule("reduce-scatter", schedule.devices, schedule.chunks, schedule.steps[:1])
         vectors = [self._lay_out(rank, numbers) for rank in range(schedule.devices)]
-        program = Program(half, [places(half, vector) for vector in vectors], again=True)
+        program = Program(half, [chunk_views(half, vector) for vector in vectors], again=True)
         nbytes = vectors[0].size * onp.dtype(vectors[0].dtype).itemsize
         return BucketSync(tuple(numbers), nbytes, name, program, tuple((vector,) for vector in vectors))
 

@@ -22,7 +22,7 @@ BY_MAKER = {"GenuineIntel": INTEL}
 were summed by ``naive``, which took 1.3 times as long as ``shared-memory``; on the EPYC it takes 0.9 times as long."""
 
 
-def resolve(
+def plan_for(
     algorithm: str, devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None
 ) -> Tuple[str, Schedule]:
     """The algorithm's name (for ``"auto"``, the chosen one's) and its plan for arrays of ``sizes`` elements, or a

@@ -128,7 +128,7 @@ class Dataset:
         return f"<Dataset {self.name!r}: {len(self.train)} training and {len(self.test)} test pictures>"
 
     def checksum(self) -> str:
-        """Of all labels and every hundredth picture for training: it tells other files, or another order, apart."""
+        """A checksum of all labels and every hundredth training picture, which differs for other files or orders."""
         return f"{zlib.crc32(self.train.X[::100].tobytes(), zlib.crc32(self.train.y.tobytes())):08x}"
 
     def take(self, n_train: int, n_test: Optional[int] = None) -> Dataset:

@@ -148,7 +148,7 @@ def _memory() -> Check:
 def _variables() -> Check:
     environ = process.unprepared()
     # On a copy, as if MXNet were not loaded yet: what a new process would be told.
-    prepared = process.prepare(dict(environ), modules={})
+    prepared = process.prepare_process(dict(environ), modules={})
     warnings = prepared.warnings + process.concurrency_warnings({**environ, **prepared.set})
     if warnings:
         return Check("variables", PROBLEM, "a setting of yours spoils CPU devices", " ".join(warnings))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from mxdp.backend import NDArray, check_devices, mx
-from mxdp.collectives.gradients import GradientSync, address
+from mxdp.backend import NDArray, address_of, check_device_list, mx
+from mxdp.collectives.gradients import GradientSync
 from mxdp.collectives.shards import ShardedSync
 from mxdp.engine import prepare
 
@@ -32,7 +32,7 @@ class BucketedGradients(GradientSync):
     """
 
     def __init__(self, params: Sequence[Parameter], **options: Any) -> None:
-        check_devices(params[0].list_ctx())
+        check_device_list(params[0].list_ctx())
         self._params = list(dict.fromkeys(params))  # one that is given twice has one gradient
         self.members = [param for param in self._params if param.grad_req != "null"]
         """Whose gradients it sums."""
@@ -55,7 +55,7 @@ class BucketedGradients(GradientSync):
         for param in self.members:
             for data, view in zip(param._data, param._grad):
                 written = data.grad
-                if written is not None and address(written) != address(view):
+                if written is not None and address_of(written) != address_of(view):
                     if self.accumulating:
                         raise RuntimeError(f"the gradient of {param.name} was added up outside its bucket: {CURE}")
                     prepare("_copyto", [written], view)()

@@ -1,4 +1,4 @@
-"""What ``mxdp.Trainer`` is given: checked before anything is trained."""
+"""Checks of ``mxdp.Trainer``'s arguments and parameters, before anything is trained."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bucketing_store(kvstore: Any, world: Optional[World], **options: Any) -> Opt
     return store
 
 
-def check_step(batch_size: float) -> None:
+def check_batch_size(batch_size: float) -> None:
     """Raise a ValueError unless ``batch_size`` is more than 0, or a RuntimeError inside ``autograd.record``."""
     if autograd.is_recording():
         raise RuntimeError("a step inside autograd.record() would become a part of the graph: call it after the block")

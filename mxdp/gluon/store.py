@@ -81,8 +81,8 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
             ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
         """
         if isinstance(key, (list, tuple)):
-            for one in _by_key(key, value, out):
-                self.broadcast(*one)
+            for arguments in _by_key(key, value, out):
+                self.broadcast(*arguments)
             return
         trainer = calling_trainer()
         _check_optimiser(self.type, trainer)
@@ -120,10 +120,10 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         """
         if isinstance(key, (list, tuple)):
             done = set()
-            for one, its, outs in _by_key(key, value, [None] * len(key) if out is None else out):
-                arrays = tuple(map(id, _several(its)))
+            for single, values, outs in _by_key(key, value, [None] * len(key) if out is None else out):
+                arrays = tuple(map(id, _several(values)))
                 if outs is not None or arrays not in done:
-                    self.pushpull(one, its, outs)
+                    self.pushpull(single, values, outs)
                 if outs is None:
                     done.add(arrays)
             return
@@ -132,7 +132,9 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         if kept is None and self.world.size > 1:
             _check_dense([*values, *outs])
             self._agree(key, values[0])
-        if kept is None or [list(map(id, its)) for its in kept[:2]] != [list(map(id, its)) for its in (values, outs)]:
+        if kept is None or [list(map(id, arrays)) for arrays in kept[:2]] != [
+            list(map(id, arrays)) for arrays in (values, outs)
+        ]:
             kept = self._ready[key] = values, outs, self._prepare(values, outs)
             if len(self._ready) > MOST_KEYS:
                 self._ready.popitem(last=False)

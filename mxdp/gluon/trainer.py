@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, Optional, Set, Union
 from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.gluon.bucketed import CURE, BucketedGradients, ShardedGradients, refuse_stale, unwritten
-from mxdp.gluon.checks import bucketing_store, check_dense, check_halves, check_initialised, check_step, listed
+from mxdp.gluon.checks import bucketing_store, check_batch_size, check_dense, check_halves, check_initialised, listed
 from mxdp.gluon.updater import Shards, Updater, WholeParameters, check_shapes, check_shardable, from_bytes, to_bytes
 from mxdp.plans.show.files import write_beside
 from mxdp.processes import World, agree_names
@@ -183,7 +183,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._several = len(self._contexts) > 1 or not self._alone
 
     def _check_step(self, batch_size: float, ignore_stale_grad: bool) -> None:
-        check_step(batch_size)
+        check_batch_size(batch_size)
         self._check_initialised()
         if self._buckets and self._buckets.accumulating:
             self._ready_buckets()  # first says what is lost
@@ -217,7 +217,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         parts, updater = self._place.parts(numbers), self._updaters[0]
         updater(parts, alone=not self._several)
         if not updater.repeatable:
-            self._world.broadcast([part.weight for its in parts.values() for part in its])
+            self._world.broadcast([part.weight for of_param in parts.values() for part in of_param])
         self._place.spread(numbers)
         for number in trained:
             for data in self._params[number]._data:

@@ -42,7 +42,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         """Go on with these states of whole parameters, on any devices. A state stays in ``saved`` until its parameter
         is updated. A parameter's count is the largest of all devices'."""
         counts: Dict[int, int] = {}
-        for number, count in (item for its in optimizer._all_index_update_counts.values() for item in its.items()):
+        for number, count in chain(*(of_device.items() for of_device in optimizer._all_index_update_counts.values())):
             counts[number] = max(count, counts.get(number, 0))
         optimizer._all_index_update_counts = {0: counts}
         self.optimizer, self.saved = optimizer, saved
@@ -67,8 +67,8 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         """
         optimizer = self.optimizer
         optimizer._set_current_context(0)  # one count, whatever the device
-        for number, its in parts.items():
-            for part in its:
+        for number, of_param in parts.items():
+            for part in of_param:
                 self._make_state(part)
             self.saved.pop(number, None)
         by_sgd: List[Tuple[Part, float, float]] = []
@@ -102,7 +102,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         return mapped(state, lambda x: x.as_nd_ndarray().reshape((-1,))[part.where].reshape(shape).copyto(device))
 
     def _at_a_time(self, parts: Mapping[int, Sequence[Part]], alone: bool) -> Iterator[List[int]]:
-        """The numbers of the parameters, as many in a list as are counted before MXNet chooses their rates."""
+        """The parameters' numbers in lists: MXNet counts the updates of a whole list, then chooses its rates."""
         most = self.optimizer.aggregate_num if alone else 0
         kinds: Dict[Any, List[int]] = {}
         for number in parts:
@@ -164,7 +164,7 @@ class WholeParameters:
 
     def whole(self, updater: Updater) -> Dict[int, State]:
         """The states by number of the parameter, on the host; saved ones where they lie. Waits."""
-        states = {number: updater.sync_state_context(its, mx.cpu()) for (number, _), its in updater.states.items()}
+        states = {number: updater.sync_state_context(state, mx.cpu()) for (number, _), state in updater.states.items()}
         return {**updater.saved, **states}
 
     def _prepared(self, number: int) -> Tuple[Any, Any, Part, List[Call]]:
@@ -179,19 +179,21 @@ class WholeParameters:
 
 
 class Shards:
-    """Parts of all parameters, as ``buckets`` cut them; else as :class:`WholeParameters`."""
+    """Parts of all parameters, as ``buckets`` cut them, with the methods of :class:`WholeParameters`."""
 
     def __init__(self, buckets: ShardedGradients, params: Sequence[Any]) -> None:
         self._buckets, self._params = buckets, params
         first = {id(param): number for number, param in reversed(list(enumerate(params)))}
         self._numbers = [first[id(param)] for param in buckets.members]
-        self._held = [[replace(part, number=self._numbers[part.number]) for part in its] for its in buckets.parts]
+        self._held = [
+            [replace(part, number=self._numbers[part.number]) for part in of_device] for of_device in buckets.parts
+        ]
         self._parts: Dict[int, List[Part]] = {number: [] for number in self._numbers}
         for part in chain(*self._held):
             self._parts[part.number].append(part)
 
     def parts(self, numbers: Iterable[int]) -> Dict[int, Sequence[Part]]:
-        """As of whole parameters. This process may have none of a parameter."""
+        """As :meth:`WholeParameters.parts`; this process may have no part of a parameter."""
         return {number: self._parts[number] for number in numbers}
 
     def spread(self, numbers: Iterable[int]) -> None:
@@ -199,8 +201,8 @@ class Shards:
         self._buckets.spread()
 
     def whole(self, updater: Updater) -> Dict[int, State]:
-        """The states as a trainer without shards has them: else as of whole parameters. All ranks call it."""
-        held = [[leaves(updater.states.get(part.key)) for part in its] for its in self._held]
+        """The states of whole parameters, as a trainer without shards has them. Waits; all ranks call it."""
+        held = [[leaves(updater.states.get(part.key)) for part in of_device] for of_device in self._held]
         whole = {self._numbers[member]: arrays for member, arrays in self._buckets.whole(held).items() if arrays}
         states = {number: self._state(updater.optimizer, number, arrays) for number, arrays in whole.items()}
         return {**updater.saved, **states}

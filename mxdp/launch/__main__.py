@@ -19,7 +19,7 @@ import psutil
 from mxdp import process
 from mxdp.errors import MxdpError, SentenceParser, UsageError, did_you_mean
 from mxdp.launch import guard
-from mxdp.launch.guarded import show
+from mxdp.launch.guarded import print_line
 from mxdp.launch.job import Launch
 
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
@@ -31,7 +31,7 @@ class Stopped(Exception):
     """A signal asks the launcher to end; its argument is the signal's number."""
 
 
-def stop(number: int, frame: object) -> NoReturn:
+def on_signal(number: int, frame: object) -> NoReturn:
     """Handles a signal to the launcher, once: a second Ctrl-C must not interrupt the end of all ranks."""
     for signal_number in SIGNALS:
         signal.signal(signal_number, signal.SIG_IGN)
@@ -47,7 +47,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         options = parser().parse_args(words[:end])
         if not command:
             raise UsageError("no command: write it last, after --, as in python -m mxdp.launch -n 2 -- python train.py")
-        return run(options, command)
+        return run_command(options, command)
     except MxdpError as error:
         print(f"mxdp.launch: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def run(options: argparse.Namespace, command: List[str]) -> int:
+def run_command(options: argparse.Namespace, command: List[str]) -> int:
     """Start all ranks, again after a failure if that is asked for; the exit status."""
     for name, least in (("n", 1), ("restarts", 0)):
         if getattr(options, name) < least:
@@ -118,22 +118,24 @@ def run(options: argparse.Namespace, command: List[str]) -> int:
         for number, handler in handlers.items():
             last.callback(signal.signal, number, handler)
             if (number, handler) != (signal.SIGHUP, signal.SIG_IGN):  # which is nohup's
-                signal.signal(number, stop)
+                signal.signal(number, on_signal)
         try:
             for restart in range(options.restarts + 1):
                 if restart:
                     again = f"restart {restart} of {options.restarts}, from the last checkpoint if there is one"
-                    show(f"mxdp.launch: starts all ranks again: {again}", sys.stderr)
+                    print_line(f"mxdp.launch: starts all ranks again: {again}", sys.stderr)
                 job = Launch(words, environ, options.n, address, options.silent_after, options.hung_after, logs)
                 failure = job.run()
                 if failure is None:
                     return 0
                 what = f"mxdp.launch: {failure.what}; all ranks are ended"
-                show("\n".join([f"{what}; its last lines:" if failure.lines else what, *failure.lines]), sys.stderr)
+                print_line(
+                    "\n".join([f"{what}; its last lines:" if failure.lines else what, *failure.lines]), sys.stderr
+                )
                 status = failure.status
             return status
         except Stopped as stopped:
-            show(f"mxdp.launch: ended by {signal.Signals(stopped.args[0]).name}; so are all ranks", sys.stderr)
+            print_line(f"mxdp.launch: ended by {signal.Signals(stopped.args[0]).name}; so are all ranks", sys.stderr)
             return 128 + int(stopped.args[0])
 
 
@@ -149,8 +151,8 @@ def log_files(folder: str, size: int, last: ExitStack) -> List[BinaryIO]:
 
 def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional[str]]:
     """The launcher's own address, and the network interface for all other sockets, None for any."""
-    interfaces = psutil.net_if_addrs().items()
-    addresses = {name: its.address for name, all_its in interfaces for its in all_its if its.family == socket.AF_INET}
+    pairs = ((name, entry) for name, entries in psutil.net_if_addrs().items() for entry in entries)
+    addresses = {name: entry.address for name, entry in pairs if entry.family == socket.AF_INET}
     if interface:
         if interface not in addresses:
             meant = did_you_mean(interface, addresses)

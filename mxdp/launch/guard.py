@@ -151,7 +151,7 @@ class Guard:
             self.stopped = time.monotonic() if os.WIFSTOPPED(status) else None
 
 
-def forget_shared_memory() -> None:
+def forget_group_memory() -> None:
     """Remove the name of MPICH's shared memory, 2 MB, if a process of this rank has it open. MPICH does so at a good
     end alone, and ``mxdp.world()`` when it has started."""
     with contextlib.suppress(OSError):  # a system without /proc
@@ -166,7 +166,7 @@ def forget_shared_memory() -> None:
 def end_group() -> NoReturn:
     """End all processes of this rank, this one too. A process that is stopped reacts to SIGKILL alone."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    forget_shared_memory()
+    forget_group_memory()
     os.killpg(0, signal.SIGTERM)
     until = time.monotonic() + GRACE
     with contextlib.suppress(ChildProcessError):  # there is none left

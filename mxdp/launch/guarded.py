@@ -1,4 +1,4 @@
-"""What the launcher knows of a rank, why a job failed, how lines are shown, and what a killed rank may leave."""
+"""Parts of the launcher: the state of a rank, why a job failed, output, and memory that a killed rank has left."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def named(ranks: Iterable[object]) -> str:
     return ", ".join(map(str, ranks))
 
 
-def show(line: str, file: TextIO) -> None:
+def print_line(line: str, file: TextIO) -> None:
     """Print a line, with an escape in place of what the file can't encode. Raises an MxdpError if it can't be
     written."""
     encoding = getattr(file, "encoding", None) or "utf-8"
@@ -62,7 +62,7 @@ def show(line: str, file: TextIO) -> None:
         raise MxdpError(f"its output can't be written ({error.strerror}); all ranks are ended") from error
 
 
-def forget_shared_memory(began: float) -> None:
+def forget_lost_memory(began: float) -> None:
     """Remove MPICH's shared memory that was made after ``began`` and that no process has open: a rank that was killed
     while MPI started could not."""
     paths = glob.glob("/dev/shm/mpich_shm_*")

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Deque, Dict, List, Mapping, Optional, Sequence
 
 from mxdp.errors import MxdpError
 from mxdp.launch.guard import ADDRESS, BEAT, INSIDE, LONGEST, WHERE, die_with_parent
-from mxdp.launch.guarded import LAST_LINES, Guarded, LaunchFailure, ending, forget_shared_memory, named, show
+from mxdp.launch.guarded import LAST_LINES, Guarded, LaunchFailure, ending, forget_lost_memory, named, print_line
 
 GRACE = 5.0
 """Seconds in which ``mpiexec`` must end by itself, and then by SIGTERM."""
@@ -168,7 +168,7 @@ class Launch:
                 line = f"[{guard.rank}] {raw.decode(errors='replace')}"
                 guard.last.append(line)
                 self.log(guard, raw)
-                show(line, file)
+                print_line(line, file)
         if "exit" in message:
             guard.exit = status = message["exit"]
             others = [rank.exit for rank in self.ranks.values() if rank.exit and rank is not guard]
@@ -190,15 +190,15 @@ class Launch:
         except OSError as error:
             with contextlib.suppress(OSError):
                 file.close()
-            show(f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr)
+            print_line(f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr)
 
     def hear_mpiexec(self, output: int) -> None:
-        """What ``mpiexec`` itself says is shown while all is well. (After a failure it says that there was one.)"""
+        """Show what ``mpiexec`` itself prints, but not after a failure, of which it only says that there was one."""
         read = os.read(output, LONGEST)
         for line in read.decode(errors="replace").splitlines():
             self.last.append(f"[mpiexec] {line}")
             if self.failure is None:
-                show(self.last[-1], sys.stderr)
+                print_line(self.last[-1], sys.stderr)
         if not read:
             self.selector.unregister(output)
             self.output = -1
@@ -254,7 +254,7 @@ class Launch:
         return LaunchFailure(SILENT, what)
 
     def unexplained(self) -> Optional[LaunchFailure]:
-        """``mpiexec`` has ended, and no rank has said that it failed. Did it end well?"""
+        """The failure that no rank has reported, judged by how ``mpiexec`` has ended; None if all is well."""
         try:
             status = self.mpiexec.wait(START)
         except subprocess.TimeoutExpired:
@@ -269,14 +269,14 @@ class Launch:
         return LaunchFailure(status, f"mpiexec failed with exit status {status}", self.last) if status else None
 
     def reassure(self, done: threading.Event) -> None:
-        """Tell the guards all the time that the launcher is there. In a thread: to print may take long."""
+        """Send heartbeats to the guards. Runs in a thread, since printing may take long."""
         while not done.wait(BEAT):
             for guard in list(self.connections):
                 with contextlib.suppress(OSError):
                     guard.socket.send(b".")
 
     def hear_out(self) -> None:
-        """Wait a little for a rank's last lines, and for one that was killed: who misses it fails, too, maybe first."""
+        """Wait a little for last lines, and for a killed rank: a rank that waits for it fails too, maybe first."""
         until, failed = time.monotonic() + 1, [guard for guard in self.ranks.values() if guard.exit]
         with contextlib.suppress(MxdpError):  # of the output
             while failed and time.monotonic() < until - 0.5 * failed[0].closed:
@@ -295,5 +295,5 @@ class Launch:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.mpiexec.communicate(timeout=GRACE)
                 break
-        forget_shared_memory(self.began)
+        forget_lost_memory(self.began)
         self.selector.close()

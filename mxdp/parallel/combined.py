@@ -82,7 +82,7 @@ class Combined(Strategy):
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Each group's forward and backward passes; then the gradients are summed over the groups. Doesn't wait. Raises
         a ValueError for fewer samples than :attr:`least`, or not one label for each sample."""
-        traffic.check_labels(X, y)
+        traffic.check_label_count(X, y)
         self.traffic.clear()
         losses = [group.step(*shard) for group, *shard in zip(self.groups, self._shards(X), self._shards(y))]
         for sync in self.syncs.values():
@@ -108,7 +108,7 @@ class Combined(Strategy):
         return all(group.in_step() for group in self.groups) and all(map(in_sync, self.columns))
 
     def gradient_bytes(self) -> List[int]:
-        """What the all-reduce of each bucket moves."""
+        """Bytes that the all-reduce of each bucket moves."""
         devices = {place: self.devices if place < 0 else self.devices[place :: self.width] for place in self.syncs}
         return [
             traffic.allreduce_bytes(bucket.algorithm, devices[place], bucket.nbytes // self.itemsize, self.itemsize)
@@ -117,17 +117,17 @@ class Combined(Strategy):
         ]
 
     def bytes_moved(self, batch_size: int) -> int:
-        """What the groups move, the gradients, and the losses of all groups but the first."""
+        """The groups' own bytes, those of the gradients, and of the losses of all groups but the first."""
         losses = batch_size - bounds(batch_size, len(self.groups))[0][1]
         moved = sum(group.bytes_moved(samples) for group, samples in self._in_groups(batch_size))
         return moved + sum(self.gradient_bytes()) + self.itemsize * losses
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
-        """Those of each group, with a shard as its batch."""
+        """The bytes of each group, with a shard as its batch."""
         return [nbytes for group, samples in self._in_groups(batch_size) for nbytes in group.lasting_bytes(samples)]
 
     def peak_bytes(self, batch_size: int) -> List[int]:
-        """Those of each group, with a shard as its batch."""
+        """The bytes of each group, with a shard as its batch."""
         return [nbytes for group, samples in self._in_groups(batch_size) for nbytes in group.peak_bytes(samples)]
 
     def _in_groups(self, batch_size: int) -> Iterator[Tuple[Strategy, int]]:

@@ -107,7 +107,7 @@ def step_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, b
 def lasting_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int) -> int:
     """Numbers that stay on the device of ``stage`` from step to step: parameters, their gradients, the addends of other
     micro-batches, and behind the first stage buffers for the gradient of its input."""
-    params = sum(elements(shape) for own in param_shapes(net, input_shape) for shape in own)
+    params = sum(elements(shape) for layer in param_shapes(net, input_shape) for shape in layer)
     gradients = 2 if plan.micro_batches > 1 else 1
     sizes = {stop - start for start, stop in bounds(batch_size, plan.micro_batches)}
     return params * (1 + gradients) + (sum(sizes) * elements(input_shape) if stage else 0)

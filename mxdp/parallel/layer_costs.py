@@ -1,21 +1,21 @@
-"""Where to cut a network into stages, by each layer's measured time and each stage's predicted memory."""
+"""Where to cut a network into stages, by each layer's measured time."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from typing import List, NamedTuple, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp.backend import Device, autograd, upload
-from mxdp.layers import LayerParams, Net, Shape, apply, outputs
-from mxdp.parallel.footprint import lasting_numbers, step_numbers
-from mxdp.parallel.traffic import flat, has_gradient, itemsize
+from mxdp.layers import LayerParams, Net, Shape, apply
+from mxdp.parallel.traffic import flat, has_gradient
 from mxdp.plans.partition import balance, bounds
 from mxdp.plans.pipeline import PipelinePlan
 from mxdp.scratch import get_params
 from mxdp.timing import Timer
+
+ROUNDS = 3
 
 
 class LayerCost(NamedTuple):
@@ -31,9 +31,9 @@ class LayerCost(NamedTuple):
 
 
 def measure_layers(
-    net: Net, params: Sequence[LayerParams], input_shape: Shape, device: Device, samples: int, rounds: int = 3
+    net: Net, params: Sequence[LayerParams], input_shape: Shape, device: Device, samples: int
 ) -> List[LayerCost]:
-    """Measure each layer alone on ``device``: the median of ``rounds``, after one round of warm-up. Waits."""
+    """Measure each layer alone on ``device``: the median of three rounds, after one of warm-up. Waits."""
     x = upload(onp.random.RandomState(0).uniform(-1, 1, (samples, *input_shape)), device)
     x = x.astype(flat(params)[0].dtype)
     costs = []
@@ -41,7 +41,7 @@ def measure_layers(
         replica, forward, backward = get_params(initial, device), Timer(), Timer()
         if back:
             x.attach_grad()
-        for _ in range(1 + rounds):
+        for _ in range(1 + ROUNDS):
             with forward, autograd.record():
                 y = apply(layer, x, replica)
             if back or initial:
@@ -59,20 +59,10 @@ def find_cuts(
     device: Device,
     plan: PipelinePlan,
     batch_size: int,
-    limit: float = math.inf,
     training: bool = True,
 ) -> Tuple[int, ...]:
-    """The cuts that make the slowest stage as fast as possible, while no stage needs more than ``limit`` bytes (as
-    :mod:`mxdp.parallel.footprint` predicts). Measures layers on ``device``, which waits; without ``training`` only
-    their forward passes. Raises a ValueError for fewer layers than stages, or no cuts within the limit.
-    """
+    """The cuts that make the slowest stage as fast as possible. Measures layers on ``device``, which waits; without
+    ``training`` only their forward passes count. Raises a ValueError for fewer layers than stages."""
     samples = max(1, bounds(batch_size, plan.micro_batches)[0][1])
     costs = measure_layers(net, params, input_shape, device, samples)
-    width, shapes = itemsize(flat(params)[0]), [tuple(input_shape), *outputs(net, input_shape)]
-
-    def needed(stage: int, start: int, stop: int) -> int:
-        given = net[start:stop], shapes[start], plan, stage, batch_size
-        return width * (step_numbers(*given) + lasting_numbers(*given))
-
-    seconds = [cost.seconds if training else cost.forward for cost in costs]
-    return balance(seconds, plan.stages, needed, limit)
+    return balance([cost.seconds if training else cost.forward for cost in costs], plan.stages)

@@ -25,7 +25,7 @@ from mxdp.scratch import cross_entropy, get_params, in_sync
 
 
 class Passed(NamedTuple):
-    """A segment in a step, with its inputs and outputs on each device. Autograd has recorded what is between them."""
+    """A segment in a step, with its inputs and outputs on each device. Autograd has recorded all between them."""
 
     segment: Segment
     inputs: List[NDArray]
@@ -64,9 +64,9 @@ class Layerwise(Strategy):
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward and backward. Each device gets the gradients of its own parameters."""
-        traffic.check_labels(X, y)
+        traffic.check_label_count(X, y)
         self.traffic.clear()
-        labels = [traffic.load(y, device) for device in self.devices]
+        labels = [traffic.copy_to(y, device) for device in self.devices]
         trail = self._forward(X, labels)
         self._backward(trail)
         return trail[-1].outputs[0]
@@ -82,7 +82,9 @@ class Layerwise(Strategy):
 
     def gradients(self) -> List[LayerParams]:
         """The gradients' parts joined, on ``cpu(0)``. Waits."""
-        return self._whole([traffic.to_host([[p.grad for p in own] for own in layers]) for layers in self._params])
+        return self._whole(
+            [traffic.to_host([[param.grad for param in params] for params in layers]) for layers in self._params]
+        )
 
     def in_step(self) -> bool:
         """Whether batch normalisations behind a pair are equal on all devices, bit for bit. Waits."""
@@ -95,11 +97,11 @@ class Layerwise(Strategy):
         return {way: self.traffic.messages[ALL_REDUCE, way] for way in (traffic.FORWARD, traffic.BACKWARD)}
 
     def allreduce_bytes(self, count: int) -> int:
-        """What one all-reduce of ``count`` numbers moves."""
+        """Bytes that one all-reduce of ``count`` numbers moves."""
         return traffic.allreduce_bytes(self.algorithm, self.devices, count, self.itemsize)
 
     def bytes_moved(self, batch_size: int) -> int:
-        """The all-reduces, and the all-gather at the end."""
+        """The bytes of all-reduces, and of the all-gather at the end."""
         total = 0
         for segment in (segment for segment in self.segments if segment.split):
             ends = segment.layers[0], segment.layers[-1] + 1
@@ -140,7 +142,7 @@ class Layerwise(Strategy):
 
     def _forward(self, X: Batch, labels: Sequence[NDArray] = ()) -> List[Passed]:
         """Pass all segments. With ``labels`` autograd records, and the last outputs are losses, else scores."""
-        xs, trail = [traffic.load(X, device) for device in self.devices], []
+        xs, trail = [traffic.copy_to(X, device) for device in self.devices], []
         for segment in self.segments:
             if labels and segment.back:
                 for x in xs:

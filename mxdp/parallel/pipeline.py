@@ -13,7 +13,6 @@ devices send the activations at the cuts and their gradients; no parameter is on
 
 from __future__ import annotations
 
-import math
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Batch, Device, NDArray
@@ -38,11 +37,9 @@ class Pipeline(Strategy):
         cuts: the numbers of the layers with which stages 1, 2 ... begin. None: the cuts that make the slowest stage as
             fast as possible, by measuring layers here with batches of ``batch_size``, which waits
             (:func:`mxdp.parallel.layer_costs.find_cuts`).
-        limit: with ``cuts=None``, the most bytes for a stage, :meth:`lasting_bytes` and :meth:`peak_bytes` together.
 
     Raises:
-        ValueError: more devices than layers, or one device twice; an unknown schedule; invalid cuts, or no cuts within
-            the limit.
+        ValueError: more devices than layers, or one device twice; an unknown schedule; invalid cuts.
     """
 
     def __init__(
@@ -55,7 +52,6 @@ class Pipeline(Strategy):
         schedule: str = "gpipe",
         cuts: Optional[Sequence[int]] = None,
         batch_size: int = 64,
-        limit: float = math.inf,
     ) -> None:
         super().__init__(net, params, input_shape, devices)
         if len(devices) > len(net):
@@ -64,7 +60,7 @@ class Pipeline(Strategy):
             )
         self.plan = pipeline(schedule, len(devices), micro_batches)
         if cuts is None:
-            cuts = find_cuts(net, params, input_shape, self.devices[0], self.plan, batch_size, limit)
+            cuts = find_cuts(net, params, input_shape, self.devices[0], self.plan, batch_size)
         elif len(cuts) != len(devices) - 1:
             raise ValueError(f"{len(devices)} devices need {len(devices) - 1} cuts, not {tuple(cuts)}")
         self.cuts, self.least, self.of = tuple(cuts), micro_batches, "micro-batches"
@@ -76,7 +72,7 @@ class Pipeline(Strategy):
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Push all tasks in the plan's order: forward and backward passes of all micro-batches. Doesn't wait."""
-        traffic.check_labels(X, y)
+        traffic.check_label_count(X, y)
         self.traffic.clear()
         X_parts, y_parts = self._split(X, self.devices[0]), self._split(y, self.devices[-1])
         for stage in self.stages:
@@ -146,4 +142,4 @@ class Pipeline(Strategy):
             self.traffic.note("activations", way, traffic.nbytes(sent))
 
     def _split(self, x: Batch, device: Device) -> List[NDArray]:
-        return [traffic.load(x[start:stop], device) for start, stop in self.pieces(len(x))]
+        return [traffic.copy_to(x[start:stop], device) for start, stop in self.pieces(len(x))]

@@ -8,7 +8,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.backend import Batch, np, npx
 from mxdp.parallel.pipeline import Pipeline
-from mxdp.parallel.traffic import load
+from mxdp.parallel.traffic import copy_to
 
 AT_ONCE = 4
 """Micro-batches pushed one after the other. As in a pipeline, Python pushes the next while the device computes."""
@@ -37,12 +37,12 @@ def measure_stages(pipeline: Pipeline, X: Batch, y: Optional[Batch]) -> StageTim
     for place, stage in enumerate(pipeline.stages):
         last, target = stage is pipeline.stages[-1], devices[(place + 1) % len(devices)]
         if y is None:
-            passes = [partial(stage.infer, load(x, stage.device), target)] * AT_ONCE
+            passes = [partial(stage.infer, copy_to(x, stage.device), target)] * AT_ONCE
         else:
             # Each pass has arrays of its own: an array that two recordings share could be differentiated only once.
             stage.kept.clear()
-            labels = [load(y[start:stop], stage.device) if last else None for _ in numbers]
-            passes = [partial(stage.forward, n, load(x, stage.device), target, labels[n]) for n in numbers]
+            labels = [copy_to(y[start:stop], stage.device) if last else None for _ in numbers]
+            passes = [partial(stage.forward, n, copy_to(x, stage.device), target, labels[n]) for n in numbers]
         seconds, push, results = _timed(passes)
         forward.append(seconds)
         pushes.append(push)

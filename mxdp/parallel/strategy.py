@@ -1,4 +1,4 @@
-"""The common form of all strategies. What a step moves, and which part of it grows with the batch::
+"""The common form of all strategies. The data that a step moves, and the part that grows with the batch::
 
     data        an all-reduce of all gradients                         only one loss a sample
     pipeline    the activations at each cut, and their gradients       everything
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Iterator, List, Optional, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, check_devices
+from mxdp.backend import Batch, Device, NDArray, check_device_list
 from mxdp.collectives.gradients import BucketSync, GradientSync
 from mxdp.layers import BatchNorm, Layer, LayerParams, Net, Shape, apply, normalise, outputs
 from mxdp.parallel import traffic
@@ -34,7 +34,7 @@ class Strategy:
         held: for each device, all parameters that it holds.
         buckets: of the gradients that an all-reduce sums.
         tied: how many parameters, the first of ``held``, all devices hold.
-        least, of: the fewest samples of a batch: one for each of its devices, or micro-batches.
+        least: the fewest samples that a batch may have. ``of``: what needs a sample each, devices or micro-batches.
         traffic: what the last step has sent.
     """
 
@@ -45,7 +45,7 @@ class Strategy:
     _sync: Optional[GradientSync] = None
 
     def __init__(self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]) -> None:
-        check_devices(devices)
+        check_device_list(devices)
         self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
         self.shapes: List[Shape] = [tuple(input_shape), *outputs(net, input_shape)]
         self._layout = [list(layer) for layer in params]
@@ -118,14 +118,14 @@ class Strategy:
             yield footprint
 
     def gradient_bytes(self) -> List[int]:
-        """What the all-reduce of each bucket of gradients moves."""
+        """Bytes that the all-reduce of each bucket of gradients moves."""
         return [
             traffic.allreduce_bytes(bucket.algorithm, self.devices, bucket.nbytes // self.itemsize, self.itemsize)
             for bucket in self.buckets
         ]
 
     def statistics_bytes(self) -> int:
-        """What all batch normalisations move: two numbers a channel, there and back, and so their gradients."""
+        """Bytes of all batch normalisations: two numbers a channel, there and back, and so their gradients."""
         layers = zip(self.net, self.shapes, self._back)
         numbers = sum(4 * shape[0] * (1 + back) for layer, shape, back in layers if isinstance(layer, BatchNorm))
         return (len(self.devices) - 1) * numbers * self.itemsize
@@ -143,8 +143,8 @@ class Strategy:
         """A layer's outputs on all devices. Batch normalisation takes the statistics of all parts of the batch."""
         if isinstance(layer, BatchNorm):
             statistics = traffic.moments_of_all(xs, self.traffic, back)
-            return [normalise(x, *both, *own) for x, both, own in zip(xs, statistics, params)]
-        return [apply(layer, x, own) for x, own in zip(xs, params)]
+            return [normalise(x, *both, *replica) for x, both, replica in zip(xs, statistics, params)]
+        return [apply(layer, x, replica) for x, replica in zip(xs, params)]
 
     def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
         """All parts on the first device, in the batch's order."""

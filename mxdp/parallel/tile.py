@@ -73,16 +73,16 @@ class Tile(Strategy):
             raise ValueError(f"{self.grid[0]} x {self.grid[1]} tiles need as many devices, not {len(devices)}")
         image = traffic.flat(params[:count])
         self._tied = [get_params(image, device) for device in devices]
-        self._own = get_params(traffic.flat(params[count:]), devices[0])
-        self.held = [[*self._tied[0], *self._own], *self._tied[1:]]
+        self._head_params = get_params(traffic.flat(params[count:]), devices[0])
+        self.held = [[*self._tied[0], *self._head_params], *self._tied[1:]]
         self._sync = GradientSync(self._tied, "auto") if image else None
         self.buckets, self.tied = self._sync.buckets if self._sync else [], len(image)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, all-reduce of the gradients over the tiles."""
-        traffic.check_labels(X, y)
+        traffic.check_label_count(X, y)
         self.traffic.clear()
-        xs, labels = self._cut(X), traffic.load(y, self.devices[0])
+        xs, labels = self._cut(X), traffic.copy_to(y, self.devices[0])
         with autograd.record():
             losses = cross_entropy(self._forward(xs), labels)
         losses.backward()
@@ -139,7 +139,7 @@ class Tile(Strategy):
             raise ValueError(f"the net was made for samples of shape {self.shapes[0]}, not {tuple(X.shape[1:])}")
         spans = tiles(X.shape[2], X.shape[3], self.grid)
         parts = [X[:, :, slice(*rows), slice(*columns)] for rows, columns in spans]
-        return [traffic.load(part, device) for part, device in zip(parts, self.devices)]
+        return [traffic.copy_to(part, device) for part, device in zip(parts, self.devices)]
 
     def _forward(self, xs: Sequence[NDArray]) -> NDArray:
         replicas = [traffic.like(self._layout[: len(self._image)], replica) for replica in self._tied]
@@ -148,8 +148,8 @@ class Tile(Strategy):
                 xs, layer = self._exchange(xs, plan, layer, back), replace(layer, padding=0)
             xs = self._pass_layer(layer, xs, params, back)
         x = self._whole(xs)
-        for layer, own in zip(self._head, traffic.like(self._layout[len(self._image) :], self._own)):
-            x = apply(layer, x, own)
+        for layer, params in zip(self._head, traffic.like(self._layout[len(self._image) :], self._head_params)):
+            x = apply(layer, x, params)
         return x
 
     def _exchange(self, xs: Sequence[NDArray], plan: Exchange, layer: Layer, back: bool) -> List[NDArray]:
@@ -162,10 +162,10 @@ class Tile(Strategy):
     def _extend(self, xs: Sequence[NDArray], plan: Exchange, axis: int, back: bool) -> List[NDArray]:
         """One step of the exchange: along ``axis`` 0 (rows) or 1 (columns)."""
         pieces = [plan.pieces(tile)[axis] for tile in range(len(xs))]
-        own = [traffic.set_apart(x, back) for x in xs] if plan.steps[axis] else xs
+        copies = [traffic.set_apart(x, back) for x in xs] if plan.steps[axis] else xs
         parts = [
             [(piece.kept, _strip(x, axis, piece.kept, piece.own[0]))] if piece.kept[0] < piece.kept[1] else []
-            for x, piece in zip(own, pieces)
+            for x, piece in zip(copies, pieces)
         ]
         for halo in plan.steps[axis]:
             span, target = (halo.rows, halo.columns)[axis], self.devices[halo.target]
@@ -175,7 +175,9 @@ class Tile(Strategy):
             else:
                 strip = np.zeros(strip.shape, dtype=strip.dtype, ctx=target)
             parts[halo.target].append((span, strip))
-        return [_joined([strip for _, strip in sorted(held, key=lambda each: each[0])], 2 + axis) for held in parts]
+        return [
+            _joined([strip for _, strip in sorted(of_tile, key=lambda part: part[0])], 2 + axis) for of_tile in parts
+        ]
 
     def _whole(self, xs: Sequence[NDArray]) -> NDArray:
         """The whole pictures on the first device."""

@@ -1,4 +1,4 @@
-"""What the strategies share: copies from device to device, counted, and batch statistics over all devices.
+"""Helpers of all strategies: copies from device to device, counted, and batch statistics over all devices.
 
 MXNet differentiates a copy into a copy the other way, so gradients flow back through the copies by themselves.
 """
@@ -12,7 +12,7 @@ from typing import List, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import Batch, Device, NDArray, autograd, mx, np, upload
-from mxdp.collectives.tuning import resolve
+from mxdp.collectives.tuning import plan_for
 from mxdp.layers import BatchNorm, Conv, Dense, LayerParams, Net, Shape, moments
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -21,8 +21,8 @@ Moments = Tuple[NDArray, NDArray]
 
 
 class Traffic:
-    """What one step sends between devices, counted as it is sent: ``messages`` and ``nbytes``, by (what, direction). An
-    all-reduce counts as one message."""
+    """Counts the messages of one step between devices, and their bytes: ``messages`` and ``nbytes``, by (what,
+    direction). An all-reduce is one message."""
 
     def __init__(self) -> None:
         self.messages: CounterType[Tuple[str, str]] = Counter()
@@ -49,7 +49,7 @@ class Traffic:
         return x.as_in_ctx(device)
 
     def add(self, other: Traffic) -> None:
-        """Count what another object has counted, too."""
+        """Add the counts of another object."""
         self.messages.update(other.messages)
         self.nbytes.update(other.nbytes)
 
@@ -104,7 +104,7 @@ def joined(parts: Sequence[NDArray], axis: int = 0) -> NDArray:
     return np.concatenate(parts, axis=axis) if len(parts) > 1 else parts[0]
 
 
-def load(x: Batch, device: Device) -> NDArray:
+def copy_to(x: Batch, device: Device) -> NDArray:
     """A copy of a batch, or of a part of one, on ``device``. Doesn't wait."""
     return upload(x, device) if isinstance(x, onp.ndarray) else x.copyto(device)
 
@@ -128,7 +128,7 @@ def has_gradient(net: Net) -> List[bool]:
     return [any(seen[:number]) for number in range(len(seen) + 1)]
 
 
-def check_labels(X: Batch, y: Batch) -> None:
+def check_label_count(X: Batch, y: Batch) -> None:
     """Raise a ValueError unless there is a label for each sample."""
     if X.shape[:1] != y.shape[:1]:
         raise ValueError(f"X has {X.shape[0]} samples and y has {y.shape[0]} labels: they must be as many")
@@ -138,7 +138,7 @@ def allreduce_bytes(algorithm: str, devices: Sequence[Device], count: int, items
     """Bytes that all devices together move in an all-reduce of ``count`` numbers, by copies or by direct reads."""
     if not count:
         return 0
-    _, schedule = resolve(algorithm, devices, [count], itemsize)
+    _, schedule = plan_for(algorithm, devices, [count], itemsize)
     sizes = [stop - start for start, stop in schedule.borders(count)]
     return itemsize * sum(sizes[send.chunk] for step in schedule.steps for send in step)
 

@@ -22,10 +22,9 @@ from __future__ import annotations
 import math
 from itertools import accumulate
 from numbers import Real
-from typing import Callable, Dict, Hashable, List, Optional, Sequence, Tuple
+from typing import Dict, Hashable, List, Optional, Sequence, Tuple
 
 Bounds = Tuple[int, int]
-Memory = Callable[[int, int, int], float]
 
 
 def bounds(length: int, parts: int) -> List[Bounds]:
@@ -90,20 +89,14 @@ def fill_buckets(nbytes: Sequence[int], kinds: Sequence[Hashable], room: float) 
     return buckets
 
 
-def balance(
-    times: Sequence[float], stages: int, nbytes: Optional[Memory] = None, limit: float = math.inf
-) -> Tuple[int, ...]:
+def balance(times: Sequence[float], stages: int) -> Tuple[int, ...]:
     """The inner borders of the best cut into stages: the slowest stage takes the least time, and no stage is empty.
 
-    Among equally good cuts, the one with the earliest borders. ``nbytes(stage, start, stop)``: the memory of layers
-    ``start`` to ``stop - 1`` as stage number ``stage`` (a schedule may let one stage keep more than another). No stage
-    takes more than ``limit`` bytes. Raises a ValueError for fewer layers than stages, less than one stage, or if every
-    cut exceeds the limit.
+    Among equally good cuts, the one with the earliest borders. Raises a ValueError for fewer layers than stages, or
+    less than one stage.
 
     >>> balance([1, 2, 3, 4, 2], 2)
     (3,)
-    >>> balance([1, 2, 3, 4, 2], 2, nbytes=lambda stage, start, stop: (2 - stage) * (stop - start), limit=4)
-    (2,)
     """
     if not 1 <= stages <= len(times):
         raise ValueError(f"can't cut {len(times)} layers into {stages} stages: each needs at least one layer")
@@ -111,21 +104,14 @@ def balance(
     # By the border behind the stages so far: the largest sum of the best cut, and its borders.
     best: Dict[int, Tuple[float, Tuple[int, ...]]] = {0: (0.0, ())}
     for stage in range(stages):
-        further = {}
-        for stop in range(stage + 1, len(times) - (stages - stage - 1) + 1):
-            choices = [
+        best = {
+            stop: min(
                 (max(largest, sums[stop] - sums[start]), (*borders, start))
                 for start, (largest, borders) in best.items()
-                if start < stop and (nbytes is None or nbytes(stage, start, stop) <= limit)
-            ]
-            if choices:
-                further[stop] = min(choices)
-        best = further
-    if len(times) not in best:
-        raise ValueError(
-            f"no cut of {len(times)} layers into {stages} stages keeps to {limit:,.0f} bytes each: use more devices or"
-            " smaller batches"
-        )
+                if start < stop
+            )
+            for stop in range(stage + 1, len(times) - (stages - stage - 1) + 1)
+        }
     return best[len(times)][1][1:]
 
 

@@ -30,7 +30,7 @@ from mxdp.datasets.records import positive_int
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
 from mxdp.processes import checkpoint_file
-from mxdp.processes.checkpoint_file import LOCKS, TAKING, UNREADABLE, Arrays, Facts, FolderLock, described, match
+from mxdp.processes.checkpoint_file import LOCKS, TAKING, UNREADABLE, Arrays, Facts, FolderLock, identity, match
 from mxdp.processes.world import World
 
 Report = Callable[[str], Any]
@@ -65,7 +65,7 @@ class CheckpointFolder:
         self._place = ""  # of the checkpoint that the thread writes
         self._unsaved: Optional[str] = None  # the place of the first that was not written after the newest
         self._ours = False  # whether the newest checkpoint is of this training
-        self._on_rank_0(lambda: checkpoint_file.make(self.folder))
+        self._on_rank_0(lambda: checkpoint_file.make_checkpoint_folder(self.folder))
 
     def _on_rank_0(self, do: Callable[[], Any]) -> Any:
         """``do()`` of rank 0, on every rank. Where it fails, every rank raises."""
@@ -127,7 +127,7 @@ class CheckpointFolder:
         ``header["replicas"]`` a line says what this means. Without a header nothing is compared. ``check(arrays,
         facts)`` raises one of ``UNREADABLE`` for what this training can't have written; then the one before is read.
         """
-        here = None if header is None else described(header["training"], {})
+        here = None if header is None else identity(header["training"], {})
         held: Arrays = {}
 
         def newest() -> Optional[Tuple[Path, List[str], Facts]]:
@@ -209,7 +209,7 @@ class CheckpointFolder:
             raise MxdpError(problem)
         newest = self._newest() if header and not self._ours else None
         if header and newest:
-            match(self.folder, described(newest[2]["training"], newest[1]), described(header["training"], arrays))
+            match(self.folder, identity(newest[2]["training"], newest[1]), identity(header["training"], arrays))
 
     _TO_READ = ""
     """The end of the sentence for the second writer."""
@@ -218,9 +218,9 @@ class CheckpointFolder:
         """Write a checkpoint with the next number, and remove the oldest."""
         while True:
             files = self._files()
-            path = self.folder / f"checkpoint-{checkpoint_file.number(files[-1]) + 1 if files else 1:06d}.npz"
+            path = self.folder / f"checkpoint-{checkpoint_file.number_of(files[-1]) + 1 if files else 1:06d}.npz"
             try:
-                checkpoint_file.write(path, host, text)
+                checkpoint_file.write_checkpoint(path, host, text)
                 break
             except OSError as error:
                 if error.errno not in FULL or not self._give_up_oldest(sum(x.nbytes for x in host.values())):
@@ -235,7 +235,7 @@ class CheckpointFolder:
         while len(files) > 1:
             try:
                 with open(files[-1], "rb") as file:
-                    checkpoint_file.check(file)
+                    checkpoint_file.check_whole(file)
                 break
             except UNREADABLE:
                 self._refused.add(files.pop())
@@ -249,7 +249,7 @@ class CheckpointFolder:
         return True
 
     def _files(self) -> List[Path]:
-        return checkpoint_file.files(self.folder)
+        return checkpoint_file.checkpoints(self.folder)
 
     def _not_refused(self) -> List[Path]:
         return [path for path in self._files() if path not in self._refused]
@@ -261,7 +261,7 @@ class CheckpointFolder:
         while files:
             path = files.pop()
             try:
-                arrays, was = checkpoint_file.read(path)
+                arrays, was = checkpoint_file.read_checkpoint(path)
                 check(arrays, was)
                 return path, arrays, was
             except UNREADABLE as error:

@@ -32,10 +32,10 @@ UNREADABLE = (
     *(OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile),
     *(MemoryError, RecursionError, NotImplementedError),
 )
-"""What :func:`read` raises for a file that is damaged or foreign."""
+"""What :func:`read_checkpoint` raises for a file that is damaged or foreign."""
 
 
-def write(path: Path, arrays: Arrays, text: str) -> None:
+def write_checkpoint(path: Path, arrays: Arrays, text: str) -> None:
     """Write ``arrays`` and ``text`` (JSON), flush them to the disk, and only then give the file its name. Raises an
     OSError if that fails; nothing is left of it then."""
     part = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}.part")
@@ -61,11 +61,11 @@ def write(path: Path, arrays: Arrays, text: str) -> None:
         os.close(folder)
 
 
-def read(path: Path) -> Tuple[Arrays, Facts]:
+def read_checkpoint(path: Path) -> Tuple[Arrays, Facts]:
     """The arrays and the facts of a file, without pickle. It takes the memory of the arrays. Raises one of
     ``UNREADABLE`` if the file is damaged or no checkpoint."""
     with open(path, "rb") as file:
-        size = check(file)
+        size = check_whole(file)
         with zipfile.ZipFile(file) as members:
             if sum(member.file_size for member in members.infolist()) > size:
                 raise ValueError("no checkpoint of mxdp: it is longer inside than outside")
@@ -78,7 +78,7 @@ def read(path: Path) -> Tuple[Arrays, Facts]:
 
 
 def _read_array(members: zipfile.ZipFile, member: zipfile.ZipInfo) -> HostArray:
-    """A member as :func:`write` writes it. No more memory is taken than the file has bytes."""
+    """A member as :func:`write_checkpoint` writes it. No more memory is taken than the file has bytes."""
     form = cast(Any, onp.lib.format)
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
         raise ValueError(f"no checkpoint of mxdp: {member.filename} is compressed or encrypted")
@@ -91,7 +91,7 @@ def _read_array(members: zipfile.ZipFile, member: zipfile.ZipInfo) -> HostArray:
         return cast(HostArray, form.read_array(file, allow_pickle=False))
 
 
-def make(folder: Path) -> None:
+def make_checkpoint_folder(folder: Path) -> None:
     """Make a folder for checkpoints. Raises an MxdpError if that can't be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,17 +99,17 @@ def make(folder: Path) -> None:
         raise MxdpError(f"no checkpoints can be kept in {folder}: {error}") from error
 
 
-def files(folder: Path) -> List[Path]:
+def checkpoints(folder: Path) -> List[Path]:
     """The checkpoints in a folder, the oldest first."""
-    return sorted((path for path in folder.glob("*.npz") if NAME.fullmatch(path.name)), key=number)
+    return sorted((path for path in folder.glob("*.npz") if NAME.fullmatch(path.name)), key=number_of)
 
 
-def number(path: Path) -> int:
+def number_of(path: Path) -> int:
     """The number of a checkpoint, from its name."""
     return int(path.stem.rpartition("-")[2])
 
 
-def check(file: IO[bytes]) -> int:
+def check_whole(file: IO[bytes]) -> int:
     """Compare a file with the SHA-256 at its end, and go back to its start. Returns its length without the SHA-256.
     Raises a ValueError if it is damaged."""
     content = file.seek(0, os.SEEK_END) - 66
@@ -132,8 +132,8 @@ def _checksum(file: IO[bytes], length: int) -> bytes:
     return COMMENT + digest.hexdigest().encode()
 
 
-def described(training: Facts, arrays: Mapping[str, Any]) -> Facts:
-    """What identifies a training, as a file gives it back, and dtype and shape of each parameter among ``arrays``."""
+def identity(training: Facts, arrays: Mapping[str, Any]) -> Facts:
+    """The facts that identify a training, as a file gives them back, with dtype and shape of each parameter."""
     params = {n: f"{onp.dtype(x.dtype)} {tuple(x.shape)}" for n, x in arrays.items() if n.startswith("parameters/")}
     return {**json.loads(json.dumps(training, default=float)), **params}
 

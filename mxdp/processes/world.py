@@ -40,7 +40,6 @@ class _MpiJob(EngineJob):
     NAME = RANK_SUM.encode()
 
     def __init__(self, do: Callable[[], Any], array: NDArray, token: NDArray, pending: Set[_MpiJob]) -> None:
-        super().__init__()
         self._do, self._pending = do, pending
         pending.add(self)
         self._push((), (array, token), kept=True)

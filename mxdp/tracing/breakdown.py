@@ -38,7 +38,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.errors import TraceError
 from mxdp.tracing.events import CALL, COMMUNICATION, COMPUTE, ENGINE, INPUT, PYTHON, SECTION, STEP, UPLOAD, WAIT, WORK
-from mxdp.tracing.events import microseconds as us
+from mxdp.tracing.events import to_microseconds as us
 from mxdp.tracing.intervals import intersect, merge, subtract, total, within
 from mxdp.tracing.timeline import Timeline
 
@@ -79,7 +79,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class _Python:
-    """What Python did, in microseconds. ``calls``: the calls of MXNet that don't wait; each may push an operator."""
+    """Python's spans, in microseconds. ``calls``: those of MXNet's calls that don't wait; each may push an operator."""
 
     input: Spans
     waits: Spans

@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 
 from mxdp.errors import MxdpError, TraceError
 from mxdp.plans.show.files import write_beside
-from mxdp.tracing.events import SECTION, microseconds, tracks
+from mxdp.tracing.events import SECTION, to_microseconds, tracks
 from mxdp.tracing.timeline import Timeline
 
 
@@ -24,9 +24,9 @@ def chrome_trace(timeline: Timeline) -> Dict[str, Any]:
         records.append({"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}})
         for first, sections in ((1, True), (101, False)):  # sections come first
             for track, event in tracks(event for event in events if (event.kind == SECTION) == sections):
-                start = microseconds(event.start)
+                start = to_microseconds(event.start)
                 record = {"ph": "X", "name": event.name, "cat": event.kind, "pid": number, "tid": first + track}
-                records.append({**record, "ts": start, "dur": microseconds(event.end) - start})
+                records.append({**record, "ts": start, "dur": to_microseconds(event.end) - start})
     return {"traceEvents": records, "displayTimeUnit": "ms"}
 
 

@@ -100,11 +100,11 @@ def call_kind(name: str) -> str:
     return WAIT if name.startswith(_WAITS) else CALL
 
 
-def seconds(microseconds: int) -> float:
+def to_seconds(microseconds: int) -> float:
     """Microseconds as seconds. All events at the same time get the same float."""
     return microseconds / 1e6
 
 
-def microseconds(seconds: float) -> int:
+def to_microseconds(seconds: float) -> int:
     """Seconds as whole microseconds."""
     return round(seconds * 1e6)

@@ -28,7 +28,7 @@ from mxdp.tracing.events import (
     WAIT,
     WORK,
     Event,
-    microseconds,
+    to_microseconds,
     tracks,
 )
 from mxdp.tracing.timeline import Timeline
@@ -128,17 +128,17 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
         placed = [(event, place) for place, events in strips for event in events]
         lane_boxes, before = [], 0
         for event, (bottom, height) in sorted(placed, key=lambda pair: pair[0].start):
-            start, end = microseconds(event.start), microseconds(event.end)
+            start, end = to_microseconds(event.start), to_microseconds(event.end)
             kind, name = kinds.setdefault(_look(event), len(kinds)), names.setdefault(event.name, len(names))
             lane_boxes.append([kind, name, round(bottom, 3), round(height, 3), start - before, end - start])
             before = start
         lanes.append({"text": _lane_text(timeline, lane), "boxes": lane_boxes})
     looks = [list(LOOKS[kind]) for kind in kinds]
-    return {"length": microseconds(timeline.length), "lanes": lanes, "names": list(names), "kinds": looks}
+    return {"length": to_microseconds(timeline.length), "lanes": lanes, "names": list(names), "kinds": looks}
 
 
 def _lanes(timeline: Timeline) -> List[str]:
-    """Those that are drawn: the devices that worked, then Python."""
+    """The lanes that are drawn: of the devices that worked, then Python's."""
     devices = [*timeline.devices] if timeline.critical else []
     return devices + ([PYTHON] if PYTHON in timeline.lanes else [])
 

@@ -70,7 +70,7 @@ def subtract(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[
 
 
 def within(intervals: Sequence[Tuple[T, T]], start: T, end: T) -> List[Tuple[T, T]]:
-    """The moments of a set from ``start`` to ``end``, spans by bisection.
+    """The moments of a set from ``start`` to ``end``, whose intervals are found by bisection.
 
     >>> within([(0, 4), (6, 8), (9, 12)], 3, 10)
     [(3, 4), (6, 8), (9, 10)]

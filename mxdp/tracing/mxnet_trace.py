@@ -66,7 +66,7 @@ class Trace:
 
 
 def records(text: str) -> List[Dict[str, Any]]:
-    """A trace's records as they stand. Every trace of a process after the first begins with a comma."""
+    """The records of a trace, in its order. Every trace of a process after the first begins with a comma."""
     text = re.sub(r'\A(\s*\{\s*"traceEvents":\s*\[)\s*,', r"\1", text)
     return list(json.loads(text)["traceEvents"])
 

@@ -1,4 +1,4 @@
-"""A timeline: what ran on which device and when, with its busy shares, overlap and gaps. Pure Python, no MXNet."""
+"""A timeline: what ran on which device and when, with its busy shares and overlap. Pure Python, no MXNet."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mxdp.tracing.events import (
     SECTION,
     WORK,
     Event,
-    microseconds,
-    seconds,
+    to_microseconds,
+    to_seconds,
 )
 
 Span = Tuple[float, float]
@@ -88,11 +88,6 @@ class Timeline:
         hidden = intervals.intersect(communication, self.spans(device, (COMPUTE,)))
         return Overlap(intervals.total(communication), intervals.total(hidden))
 
-    def idle(self, device: str, least: float = 0.0) -> List[Span]:
-        """When ``device`` did no work, over the whole timeline: gaps of at least ``least`` seconds."""
-        gaps = intervals.subtract([(0.0, self.length)], self.spans(device))
-        return [(start, end) for start, end in gaps if end - start >= least]
-
     @property
     def critical(self) -> str:
         """The device that worked longest; the first of equals. Raises a TraceError if no device worked."""
@@ -105,13 +100,15 @@ class Timeline:
         a ValueError unless 0 <= start < stop <= length."""
         if not 0 <= start < stop <= self.length:
             raise ValueError(f"a part lies between 0 and {self.length} s, and has a length, not {start} to {stop} s")
-        first, last = microseconds(start), microseconds(stop)
+        first, last = to_microseconds(start), to_microseconds(stop)
         cut = []
         for event in self.events:
-            begin, end = max(microseconds(event.start), first), min(microseconds(event.end), last)
+            begin, end = max(to_microseconds(event.start), first), min(to_microseconds(event.end), last)
             if begin < end or (begin == end and first < begin < last):
-                cut.append(Event(event.device, event.name, event.kind, seconds(begin - first), seconds(end - first)))
-        return Timeline(seconds(last - first), tuple(cut))
+                cut.append(
+                    Event(event.device, event.name, event.kind, to_seconds(begin - first), to_seconds(end - first))
+                )
+        return Timeline(to_seconds(last - first), tuple(cut))
 
     def to_json(self) -> Dict[str, Any]:
         """A compact dict for ``json.dump``, about 12 bytes an event. :meth:`from_json` gives an equal timeline."""
@@ -119,13 +116,13 @@ class Timeline:
         lanes = []
         for name, events in self.lanes.items():
             numbers = [labels.setdefault((event.name, event.kind), len(labels)) for event in events]
-            starts = [microseconds(event.start) for event in events]
+            starts = [to_microseconds(event.start) for event in events]
             steps = [after - before for before, after in zip([0, *starts], starts)]
-            lengths = [microseconds(event.end) - start for event, start in zip(events, starts)]
+            lengths = [to_microseconds(event.end) - start for event, start in zip(events, starts)]
             lanes.append({"lane": name, "labels": numbers, "steps": steps, "lengths": lengths})
         return {
             "format": FORMAT,
-            "microseconds": microseconds(self.length),
+            "microseconds": to_microseconds(self.length),
             "labels": [list(label) for label in labels],
             "lanes": lanes,
         }
@@ -153,8 +150,8 @@ def build(length: int, events: Sequence[Tuple[str, str, str, int, int]]) -> Time
         for device, name, kind, start, end in events
         if start <= length and end >= 0
     )
-    made = (Event(device, name, kind, seconds(start), seconds(end)) for start, end, device, name, kind in inside)
-    return Timeline(seconds(length), tuple(made))
+    made = (Event(device, name, kind, to_seconds(start), to_seconds(end)) for start, end, device, name, kind in inside)
+    return Timeline(to_seconds(length), tuple(made))
 
 
 def _events(data: Mapping[str, Any]) -> List[Tuple[str, str, str, int, int]]:

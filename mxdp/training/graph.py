@@ -43,13 +43,13 @@ def name_of(function: Function) -> str:
     return getattr(function, "__name__", "") or name_of(getattr(function, "func", type(function)))
 
 
-def record(
+def record_graph(
     net: Function, X: NDArray, params: Params, loss: Optional[Function] = None, y: Optional[NDArray] = None
 ) -> Tuple[Any, List[str], NDArray]:
     """``net(X, params)`` as in evaluation, or ``loss(net(X, params), y)`` as in training. Doesn't wait.
 
     Returns:
-        The symbol, its names of ``X``, the parameters, and ``y``, and the scores.
+        The symbol; its names of ``X``, of the parameters and of ``y``; and the scores.
 
     Raises:
         TypeError: a function returns no array.
@@ -132,16 +132,16 @@ def check_net(net: Function, loss: Function, params: Params, X: HostArray, y: Ho
     """Raise what training or evaluation would raise, for samples like ``X`` and labels like ``y``.
 
     Raises:
-        TypeError, ValueError: as :func:`record`; or scores are not of shape (n, ``classes``) or wider.
+        TypeError, ValueError: as :func:`record_graph`; or scores are not of shape (n, ``classes``) or wider.
     """
     x, labels = upload(X, params[0].ctx), upload(y, params[0].ctx)
-    *_, scores = record(net, x, params)
+    *_, scores = record_graph(net, x, params)
     if scores.ndim != 2 or len(scores) != len(X) or scores.shape[1] < classes:
         raise ValueError(
             f"{name_of(net)} must return scores of shape (n, {classes}), one for each class, not {scores.shape} for "
             f"{len(X)} samples"
         )
-    record(net, x, params, loss, labels)
+    record_graph(net, x, params, loss, labels)
 
 
 class BoundGraph:
@@ -168,7 +168,7 @@ class BoundGraph:
         self.samples = len(X)
         inputs = X.copy(), y.copy()
         self.inputs = [Inbox(array, run_ahead) for array in inputs]
-        graph, names, scores = record(net, inputs[0], params, loss, inputs[1])
+        graph, names, scores = record_graph(net, inputs[0], params, loss, inputs[1])
         self.classes, used = scores.shape[-1] if scores.ndim else 0, set(graph.list_inputs())
         if not used.intersection(names[1:-1]):
             raise ValueError(f"{name_of(net)} uses none of its params, so there is nothing to train")
@@ -252,7 +252,7 @@ class BoundNet:
             for oldest in on_device[: max(0, len(on_device) + 1 - KEPT)]:
                 del self._bound[oldest]
             x = X.copy()
-            graph, names, _ = record(self._net, x, params)
+            graph, names, _ = record_graph(self._net, x, params)
             arrays, used = dict(zip(names, [x, *params])), set(names[1:]) & set(graph.list_inputs())
             # With no gradient at all MXNet fuses operators, and those go on with the weights of their first call.
             gradient = {name: np.zeros_like(arrays[name]) for name in sorted(used)[-1:]}

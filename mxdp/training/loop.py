@@ -209,7 +209,7 @@ def _all_in_sync(device_params: Sequence[Params], ranks: World) -> bool:
     """Whether all replicas of all ranks are equal. Waits."""
     equal = in_sync(device_params)
     checksums = ranks.gather([zlib.crc32(param.asnumpy()) for param in device_params[0]])
-    return equal and all(its == checksums[0] for its in checksums)
+    return equal and all(of_rank == checksums[0] for of_rank in checksums)
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""What :func:`mxdp.train` was given: checked, found on this machine, equal on all ranks, and continued from where a
-checkpoint says that the training stood."""
+"""The arguments of :func:`mxdp.train`: checked, compared over all ranks, with the devices and the data that they name,
+and with the state that a checkpoint holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, List, Tuple
 import numpy as onp
 
 from mxdp.backend import HostArray, check_functions, check_params, mx, np, upload
-from mxdp.collectives.tuning import resolve
+from mxdp.collectives.tuning import plan_for
 from mxdp.datasets import finite, positive_int, to_train
 from mxdp.datasets.records import check_seed
 from mxdp.errors import plural
@@ -57,7 +57,7 @@ class Setup(SimpleNamespace):
         if self.checkpoint is not None:
             self.folder = CheckpointFolder(self.checkpoint, world=self.ranks, report=self.say)
             self._continue()
-        chosen, *_ = resolve(self.algorithm, self.devices, [param.size for param in self.params], itemsize=4)
+        chosen, *_ = plan_for(self.algorithm, self.devices, [param.size for param in self.params], itemsize=4)
         self.algorithm = self.ranks.gather(chosen)[0]
 
     def say(self, line: str) -> None:

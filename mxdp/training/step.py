@@ -37,7 +37,7 @@ class TrainStep:
             each step overwrites them, or adds to them after ``no_sync``.
         sync: sums the gradients of all replicas in place, by default a :class:`mxdp.GradientSync`.
         net, loss: any functions for which ``loss(net(X, params), y)`` is the loss of each sample, (n,). They are called
-            for each new shape of ``X`` and ``y`` alone (:func:`mxdp.training.graph.record`). Parameters that they
+            for each new shape of ``X`` and ``y`` alone (:func:`mxdp.training.graph.record_graph`). Parameters that they
             don't use there have gradients of zero. The last ``KEPT`` shapes stay recorded.
         weights: of the devices, as :func:`mxdp.split_and_load` takes them. (In a batch of fewer samples than devices
             each sample has a device.)
@@ -127,8 +127,8 @@ class TrainStep:
         return graphs
 
     def _bind(self, X: Batch, y: Batch, adds: bool) -> List[BoundGraph]:
-        """Graphs in the memory of those for the largest batch. For a larger one the others go, whose memory it doesn't
-        fit into."""
+        """Graphs that use the memory of those for the largest batch. A still larger batch doesn't fit into it: then all
+        other graphs are dropped."""
         if self._loss is cross_entropy:
             check_labels(y, classes=None)
         few = len(X) < len(self._devices)

@@ -41,7 +41,7 @@ def test_all_is_undone_and_a_second_call_does_nothing(replaced):
     book.replace()
     assert book.replaced() == names
     assert {"d2l.mxnet.try_gpu", "mxnet.numpy_extension.gpu", "ndarray.dot"} <= set(names)
-    before = [(one.owner, one.name, one.usual) for one in book._replaced]
+    before = [place[:3] for place in book._replaced]
     book.restore()
     assert book.replaced() == []
     assert all(vars(owner)[name] is usual for owner, name, usual in before)
@@ -53,7 +53,7 @@ def test_what_somebody_has_replaced_since_stays(replaced):
 
     d2l.try_gpu = own
     assert "d2l.mxnet.try_gpu" not in book.replaced()
-    usual = next(each.usual for each in book._replaced if each.name == "try_gpu")
+    usual = next(usual for _, name, usual, _ in book._replaced if name == "try_gpu")
     book.restore()
     assert d2l.try_gpu is own
     d2l.try_gpu = usual
@@ -63,9 +63,10 @@ def test_without_gpus_the_devices_are_different_cpus_and_cpu_0_stays_the_cpu(rep
     assert d2l.try_all_gpus() == [mx.cpu(1), mx.cpu(2)]
     assert [d2l.try_gpu(i) for i in range(2)] == [npx.gpu(0), npx.gpu(1)] == d2l.try_all_gpus()
     assert (d2l.num_gpus(), npx.cpu(), d2l.try_gpu()) == (2, mx.cpu(0), mx.cpu(1))
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert (
-        said == "mxdp.book: there are not 2 usable GPUs here: CPU devices work, cpu(1) for gpu(0), cpu(2) for gpu(1)\n"
+        printed
+        == "mxdp.book: there are not 2 usable GPUs here: CPU devices work, cpu(1) for gpu(0), cpu(2) for gpu(1)\n"
     )
 
 
@@ -106,7 +107,7 @@ def test_the_loader_gives_every_picture_once_in_an_order_of_each_epoch(replaced,
             ("float32", "int32", mx.cpu(0))
         }
         X = onp.concatenate([X.asnumpy() for X, _ in batches])
-        orders.append([int((each == synthetic.train.X).all(axis=(1, 2, 3)).argmax()) for each in X])
+        orders.append([int((picture == synthetic.train.X).all(axis=(1, 2, 3)).argmax()) for picture in X])
         assert sorted(orders[-1]) == list(range(70))
         assert onp.concatenate([y.asnumpy() for _, y in batches]).tolist() == synthetic.train.y[orders[-1]].tolist()
     assert orders[0] != orders[1]
@@ -132,10 +133,10 @@ def test_a_long_epoch_is_announced_once(replaced, synthetic, monkeypatch, capsys
     for _ in range(2):
         list(train)
         list(test)
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     expected = "mxdp.book: an epoch of 70 pictures takes about 6 min here, ten of them 58 min; interrupt it"
-    assert said.count("an epoch of") == (seconds > 0)
-    assert not seconds or said.startswith(expected)
+    assert printed.count("an epoch of") == (seconds > 0)
+    assert not seconds or printed.startswith(expected)
 
 
 def test_a_long_product_is_announced_before_it_starts_once_a_size(replaced, monkeypatch, capsys):
@@ -145,8 +146,8 @@ def test_a_long_product_is_announced_before_it_starts_once_a_size(replaced, monk
         assert (small.dot(x).asnumpy() == 1000).all()
         assert (np.dot(x, x).asnumpy() == 1000).all()
     assert (np.dot(np.ones((3,)), np.ones((3,))).item(), np.ones((2, 3)).dot(np.ones((3,))).tolist()) == (3, [3, 3])
-    said = capsys.readouterr().err
-    assert said.count("\n") == said.count("a product of 1000 x 1000 and 1000 x 1000 takes about 2 s") == 1
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == printed.count("a product of 1000 x 1000 and 1000 x 1000 takes about 2 s") == 1
     monkeypatch.setattr(book, "_operations_a_second", lambda dot: 1e12)
     book.restore()
     book.replace()
@@ -259,7 +260,7 @@ def test_a_notebook_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "words", "said"),
+    ("name", "text", "words", "message"),
     [
         ("a.md", None, [], r"a.md can't be read \(.*\); give a chapter \(.md\) or a notebook \(.ipynb\)"),
         ("a.txt", "", [], r"a.txt is neither a chapter \(.md\) nor a notebook \(.ipynb\)"),
@@ -271,12 +272,12 @@ def test_a_notebook_runs(tmp_path):
         ("a.md", CHAPTER, ["--devices", "-1"], "--devices must be at least 1, not -1"),
     ],
 )
-def test_what_can_not_be_run_is_refused_in_a_sentence(tmp_path, capsys, monkeypatch, name, text, words, said):
+def test_what_can_not_be_run_is_refused_in_a_sentence(tmp_path, capsys, monkeypatch, name, text, words, message):
     if text is not None:
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     assert command.main(["run", name, *words]) == 2
-    assert re.fullmatch(f"mxdp: {said}.*\n", capsys.readouterr().err)
+    assert re.fullmatch(f"mxdp: {message}.*\n", capsys.readouterr().err)
 
 
 def test_what_is_replaced_is_listed(tmp_path):

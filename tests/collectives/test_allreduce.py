@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mxdp.backend import mx, np, npx
 from mxdp.collectives import ALGORITHMS, AllReduce, allreduce
-from mxdp.collectives.program import Program, flat, places
+from mxdp.collectives.program import Program, as_vector, chunk_views
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.machine import Machine, Rate
 
@@ -85,7 +85,7 @@ def test_views_are_written_through(algorithm):
 
 
 def carry_out(schedule, data):
-    Program(schedule, [places(schedule, flat(x)) for x in data])()
+    Program(schedule, [chunk_views(schedule, as_vector(x)) for x in data])()
 
 
 def leaves_out(step):

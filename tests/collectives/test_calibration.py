@@ -68,9 +68,9 @@ def test_copies_and_sums_are_told_apart(known, monkeypatch):
         assert rate.start == 8.0  # a copy of four bytes
         assert [size for size, _ in rate.alone] == list(SMALL)
         near = dict(rel=1e-3)  # a start holds four bytes
-        assert [each for _, each in rate.alone] == pytest.approx([seconds] * 2, **near)
+        assert [cost for _, cost in rate.alone] == pytest.approx([seconds] * 2, **near)
         # One clock for both devices:
-        assert [each for _, each in rate.together] == pytest.approx([2 * seconds] * 2, **near)
+        assert [cost for _, cost in rate.together] == pytest.approx([2 * seconds] * 2, **near)
     assert machine.add_more == pytest.approx((7.5 / 3 - 1) / 2)
     assert machine.push == 0.0
 
@@ -79,8 +79,8 @@ def test_copies_and_sums_are_told_apart(known, monkeypatch):
 def test_each_call_works_on_what_the_other_device_has_just_written(known, work):
     getattr(calibration, work)(mx.cpu(0), mx.cpu(1), 8)
     (sources, target), (back_sources, back_target) = known.prepared
-    assert any(each is target for each in back_sources)
-    assert any(each is back_target for each in sources)
+    assert any(source is target for source in back_sources)
+    assert any(source is back_target for source in sources)
     # A copy runs on the device of its source, a sum on that of its first part: so these are two devices.
     assert {sources[0].ctx, back_sources[0].ctx} == {mx.cpu(0), mx.cpu(1)}
 
@@ -91,15 +91,15 @@ def test_pairs_take_turns_and_all_fit_into_the_footprint(known, active):
     devices, footprint = [mx.cpu(0), mx.cpu(1)], 1 << 16
     seconds = calibration.call_seconds(calibration._copies, devices, active, footprint)
     assert seconds == 2.0 * footprint / 2  # of all pairs: there is one clock for both devices
-    arrays = {id(each): each for sources, target in known.prepared for each in (*sources, target)}.values()
-    assert sum(4 * each.size for each in arrays) == footprint
+    arrays = {id(array): array for sources, target in known.prepared for array in (*sources, target)}.values()
+    assert sum(4 * array.size for array in arrays) == footprint
 
 
 def test_a_call_that_takes_no_longer_than_its_start_has_a_rate_above_zero(known, monkeypatch):
     monkeypatch.setattr(process, "cores", lambda: 2)
     known.rates = dict.fromkeys(known.rates, 0.0)
     machine = calibrate([mx.cpu(0), mx.cpu(1)], SMALL)
-    assert {each for rate in (machine.copy, machine.add) for _, each in rate.alone} == {calibration.LEAST}
+    assert {cost for rate in (machine.copy, machine.add) for _, cost in rate.alone} == {calibration.LEAST}
 
 
 def test_a_round_has_a_fence_at_both_ends(known):

@@ -2,18 +2,19 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 import weakref
 from collections import Counter
 from dataclasses import replace
 
 import numpy as onp
 import pytest
+from gate import Gate
 
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync
 from mxdp.collectives.tuning import choose
-from mxdp.engine import CompletionEvent, Gate
-from mxdp.errors import BackendError
+from mxdp.engine import CompletionEvent
 from mxdp.plans.cost.machine import CPU, Machine, Rate
 from mxdp.scratch import get_params
 
@@ -319,14 +320,12 @@ def is_the_last_gradient_summed_before_backward_is_done(bucket_mb, limit):
     autograd.backward(losses)
     sync()
     events = [CompletionEvent([params[-1].grad]) for params in device_params]
-    try:
-        times = [event.wait(limit) for event in events]
-    except BackendError:
-        return False
-    finally:
-        gate.open()
-        npx.waitall()
-    return all(times)
+    until = time.monotonic() + limit
+    while None in (summed := [event.at for event in events]) and time.monotonic() < until:
+        time.sleep(0.01)
+    gate.open()
+    npx.waitall()
+    return None not in summed
 
 
 def test_the_first_bucket_is_summed_while_backward_works_on_the_others():
@@ -345,24 +344,3 @@ def test_accumulate_leaves_zeroing_to_the_caller():
     sync()
     backward(params)
     assert params[1].grad.item() == 20
-
-
-def zeros(rank, *lengths):
-    return [np.zeros(length, ctx=mx.cpu(rank)) for length in lengths]
-
-
-@pytest.mark.parametrize(
-    ("device_params", "error", "message"),
-    [
-        ([], ValueError, "at least one, not none"),
-        ([[]], TypeError, "replica 0 must be a list of arrays"),
-        ([zeros(0, 3), zeros(1, 4)], ValueError, "replica 1 has other shapes"),
-        ([zeros(0, 3), zeros(1, 3, 3)], ValueError, "replica 1 has other shapes"),
-        ([zeros(0, 3, 3), [*zeros(1, 3), *zeros(0, 3)]], ValueError, r"replica 1 lies on cpu\(0\), cpu\(1\)"),
-        ([zeros(0, 3), zeros(0, 3)], ValueError, r"different ones, at least one, not cpu\(0\), cpu\(0\)"),
-        ([zeros(0, 3, 3), zeros(1, 3) * 2], ValueError, "replica 1 holds one array as two parameters"),
-    ],
-)
-def test_replicas_that_do_not_fit_are_named(device_params, error, message):
-    with pytest.raises(error, match=message):
-        GradientSync(device_params)

@@ -5,16 +5,17 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as onp
 import pytest
+from gate import Gate
 
 from mxdp.backend import mx, npx
 from mxdp.collectives import AllReduce, GradientSync, allreduce
 from mxdp.collectives import in_place as jobs
-from mxdp.collectives.program import Program, places
-from mxdp.engine import Gate
+from mxdp.collectives.program import Program, chunk_views
 from mxdp.plans.collective.one_hop import shared_memory
 from mxdp.plans.collective.rings import ring
 
@@ -67,11 +68,11 @@ def test_a_mean():
 def test_gradients_in_buckets():
     replicas = [[mx.np.ones(shape, ctx=mx.cpu(rank)) for shape in [(3, 5), (40,)]] for rank in range(3)]
     sync = GradientSync(replicas, "shared-memory")
-    for rank, own in enumerate(sync.gradients):
-        for gradient in own.values():
+    for rank, gradients in enumerate(sync.gradients):
+        for gradient in gradients.values():
             gradient[:] = rank + 1
     sync()
-    assert all((gradient.asnumpy() == 6).all() for own in sync.gradients for gradient in own.values())
+    assert all((gradient.asnumpy() == 6).all() for gradients in sync.gradients for gradient in gradients.values())
 
 
 def check_who_reads_before(rank):
@@ -90,7 +91,7 @@ def check_who_reads_after(rank):
     xs, aliases, alias = vectors(2, 64), [], jobs.alias
     with patch.object(jobs, "alias", lambda chunk: aliases.append((chunk.ctx, alias(chunk))) or aliases[-1][1]):
         run = AllReduce(xs, "shared-memory")
-    gates = [Gate(each) for device, each in aliases if device == mx.cpu(rank)]
+    gates = [Gate(array) for device, array in aliases if device == mx.cpu(rank)]
     run()
     after = xs[rank] + 0
     time.sleep(0.3)
@@ -138,7 +139,7 @@ import contextlib, sys, time
 import mxdp
 from mxdp.backend import mx, npx
 from mxdp.collectives import in_place as jobs
-from mxdp.engine import Gate
+from gate import Gate
 
 alias = jobs.alias
 
@@ -179,6 +180,7 @@ def test_the_engine_knows_the_order_without_a_bulk(workers, tmp_path):
     """MXNet's profiler switches bulks off while it collects aggregate statistics."""
     done = subprocess.run(
         [sys.executable, "-c", BESIDE_SLOW_WRITES, str(tmp_path / "profile.json")],
+        cwd=Path(__file__).parents[1],  # where a child finds `gate`
         env={**os.environ, "MXNET_CPU_WORKER_NTHREADS": str(workers)},
         capture_output=True,
         text=True,
@@ -224,7 +226,9 @@ def test_a_bulk_asks_for_as_many_operators_as_it_has(monkeypatch):
 
 def test_jobs_and_guards():
     def calls(schedule, size, again=True):
-        return Program(schedule, [places(schedule, vector) for vector in vectors(schedule.devices, size)], again).calls
+        return Program(
+            schedule, [chunk_views(schedule, vector) for vector in vectors(schedule.devices, size)], again
+        ).calls
 
     assert len(calls(shared_memory(3), 100)) == 1 + 3 + 1
     assert len(calls(shared_memory(3), 2)) == 1 + 2 + 1

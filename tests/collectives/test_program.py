@@ -6,7 +6,7 @@ import pytest
 
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce, all_gather, allreduce, broadcast, reduce_scatter
-from mxdp.collectives.program import Program, flat, places
+from mxdp.collectives.program import Program, as_vector, chunk_views
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.one_hop import direct, naive, shared_memory
 from mxdp.plans.collective.rings import ring
@@ -17,7 +17,7 @@ def vectors(n, size):
 
 
 def program(schedule, size):
-    return Program(schedule, [places(schedule, vector) for vector in vectors(schedule.devices, size)])
+    return Program(schedule, [chunk_views(schedule, vector) for vector in vectors(schedule.devices, size)])
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_large_vectors_are_summed_in_place_if_the_program_is_kept():
     """From 2 MiB a vector, however many chunks it has; then there are no staging buffers."""
     schedule, large = shared_memory(2), (2 << 20) // 4
     for size, again, staged in [(large, True, 0), (large - 1, True, 1), (large, False, 1)]:
-        chunks = [places(schedule, vector) for vector in vectors(2, size)]
+        chunks = [chunk_views(schedule, vector) for vector in vectors(2, size)]
         assert bool(Program(schedule, chunks, again).buffers) == staged
 
 
@@ -65,9 +65,9 @@ def test_only_cpu_devices_share_memory(kinds):
     assert ", ".join(map(str, devices)) in str(caught.value)
 
 
-def test_flat_is_a_view():
+def test_a_vector_is_a_view():
     x = mx.np.zeros((2, 3))
-    flat(x)[1:3] = 5
+    as_vector(x)[1:3] = 5
     assert x.asnumpy().tolist() == [[0, 5, 5], [0, 0, 0]]
 
 
@@ -121,7 +121,7 @@ def test_weights_whose_layout_inference_changes_between_two_sums():
 def test_vectors_of_one_element_are_summed_again_and_again_without_waiting(algorithm, devices):
     held = [mx.nd.array([rank + 1.0], ctx=mx.cpu(rank)) for rank in range(devices)]
     schedule = plan(algorithm, devices, [1])
-    summed = Program(schedule, [places(schedule, vector) for vector in held], again=True)
+    summed = Program(schedule, [chunk_views(schedule, vector) for vector in held], again=True)
     for _ in range(4):
         summed()
     assert [vector.asscalar() for vector in held] == [devices**3 * devices * (devices + 1) / 2] * devices

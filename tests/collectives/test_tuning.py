@@ -8,7 +8,7 @@ import pytest
 from mxdp import process
 from mxdp.backend import mx
 from mxdp.collectives import tuning as choice
-from mxdp.collectives.tuning import EQUAL, choose, maker, resolve, usual_machine
+from mxdp.collectives.tuning import EQUAL, choose, maker, plan_for, usual_machine
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.one_hop import loads
 from mxdp.plans.cost.machine import CPU, GPU, INTEL, Machine, Rate
@@ -29,8 +29,8 @@ def machine(start, byte):
 @pytest.mark.parametrize("sizes", [[1], [1 << 24], [1000] * 8])
 @pytest.mark.parametrize("made_of", [machine(1.0, 1e-12), machine(1e-12, 1.0)])
 def test_it_is_the_least_of_all_predictions(devices, sizes, made_of):
-    own = loads(len(devices), sizes)
-    predicted = {name: predict(plan(name, len(devices), own), 4 * sum(sizes), made_of) for name in ALGORITHMS}
+    loaded = loads(len(devices), sizes)
+    predicted = {name: predict(plan(name, len(devices), loaded), 4 * sum(sizes), made_of) for name in ALGORITHMS}
     assert predicted[choose(devices, sizes, 4, made_of)] <= EQUAL * min(predicted.values())
 
 
@@ -112,9 +112,9 @@ def test_no_more_choices_are_kept_than_a_bound():
 
 
 def test_a_name_stays_and_auto_becomes_one():
-    name, schedule = resolve("ring", CPUS, [10], 4)
+    name, schedule = plan_for("ring", CPUS, [10], 4)
     assert (name, schedule.name, schedule.devices) == ("ring", "ring", 4)
-    name, schedule = resolve("auto", CPUS, [10], 4)
+    name, schedule = plan_for("auto", CPUS, [10], 4)
     assert name == schedule.name
     with pytest.raises(ValueError, match="'autp'; did you mean 'auto'"):
-        resolve("autp", CPUS, [10], 4)
+        plan_for("autp", CPUS, [10], 4)

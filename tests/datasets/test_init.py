@@ -63,30 +63,30 @@ def test_auto_takes_fashion_mnist_where_it_is(made_up, monkeypatch, tmp_path, ca
 def test_auto_takes_fashion_mnist_where_it_can_be_downloaded(made_up, monkeypatch, server, tmp_path):
     monkeypatch.setattr(fashion_mnist, "FILES", made_up.files)
     monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("none", {}), server.mirror("good", made_up.contents)))
-    said, seen = [], []
+    lines, seen = [], []
 
-    data = load("auto", notify=said.append, progress=lambda *arguments: seen.append(arguments))
+    data = load("auto", notify=lines.append, progress=lambda *arguments: seen.append(arguments))
 
     assert data.name == "fashion-mnist"
     assert np.array_equal(data.test.y, made_up.labels["t10k"])
     folder = tmp_path / "cache-home" / "mxdp" / "fashion-mnist"
-    assert said == [f"downloading 4 of 4 files (0.1 MB) into {folder}"]
+    assert lines == [f"downloading 4 of 4 files (0.1 MB) into {folder}"]
     assert seen[-1][1:] == (sum(file.size for file in made_up.files),) * 2
 
 
 def test_auto_takes_the_digits_where_there_is_no_network_and_says_so_in_one_line(monkeypatch, server):
     monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("none", {}),))
-    said = []
+    lines = []
 
-    data = load("auto", seed=3, notify=said.append)
+    data = load("auto", seed=3, notify=lines.append)
 
     assert data.name == "digits"
     assert np.array_equal(data.train.X, load("digits", seed=3).train.X)
-    assert len(said) == 2
-    assert said[0].startswith("downloading 4 of 4 files (30.9 MB) into ")
-    assert said[1].startswith("using scikit-learn's digits instead of Fashion-MNIST (1437 pictures: LeNet ")
-    assert ": 404 Client Error: Not Found" in said[1]
-    assert "\n" not in said[1]
+    assert len(lines) == 2
+    assert lines[0].startswith("downloading 4 of 4 files (30.9 MB) into ")
+    assert lines[1].startswith("using scikit-learn's digits instead of Fashion-MNIST (1437 pictures: LeNet ")
+    assert ": 404 Client Error: Not Found" in lines[1]
+    assert "\n" not in lines[1]
 
 
 def test_auto_offline_asks_nobody(monkeypatch, server, capsys):

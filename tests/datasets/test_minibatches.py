@@ -23,7 +23,7 @@ def numbered(n: int) -> Split:
 
 def labels(batches):
     """The numbers of each batch's samples, after checking that the labels are those of the pictures."""
-    found = []
+    lists = []
     for X, y in batches:
         assert X.shape == (len(y), 1, 28, 28)
         assert X.dtype == np.float32
@@ -31,8 +31,8 @@ def labels(batches):
         assert X.flags.c_contiguous
         numbers = X[:, 0, 0, 0].astype(int)
         assert (numbers % 10).tolist() == y.tolist()
-        found.append(numbers.tolist())
-    return found
+        lists.append(numbers.tolist())
+    return lists
 
 
 def flat(lists):

@@ -5,12 +5,13 @@ import threading
 
 import numpy as onp
 import pytest
+from gate import Gate
 from littles import little
 
 from mxdp.backend import mx, np, npx
 from mxdp.datasets.minibatches import Stream
 from mxdp.datasets.synthetic import load_synthetic
-from mxdp.engine import CompletionEvent, Gate
+from mxdp.engine import CompletionEvent
 from mxdp.experiments.automatic_parallelism import run_ahead
 from mxdp.experiments.automatic_parallelism.run_ahead import (
     BOUNDED,

@@ -56,8 +56,8 @@ def weights(params):
     return [[data.asnumpy() for data in param.list_data()] for param in params]
 
 
-def assert_equal(found, expected):
-    for arrays, others in zip(found, expected):
+def assert_equal(actual, expected):
+    for arrays, others in zip(actual, expected):
         for one, other in zip(arrays, others):
             onp.testing.assert_array_equal(one, other)
 

@@ -75,8 +75,8 @@ def test_gradients_that_add_up_have_buckets_of_their_own(semantics):
         return weights(params), trainer
 
     expected, _ = run(by_mxnet)
-    found, trainer = run(Trainer)
-    assert_equal(found, expected)
+    ours, trainer = run(Trainer)
+    assert_equal(ours, expected)
     assert sorted(sorted(bucket.params) for bucket in trainer._buckets.buckets) == [[0, 3], [1, 2]]
 
 
@@ -250,10 +250,10 @@ def test_a_static_shape_network_trains_as_with_mxnets_trainer(prepare, shard):
     """Where it has run backward before the gradients moved, it still writes to where they were."""
     optimizer = "sgd", {"learning_rate": 0.1, "momentum": 0.5}
     expected, _ = train_net(by_mxnet, prepare=prepare, steps=5, optimizer=optimizer)
-    found, trainer = train_net(
+    ours, trainer = train_net(
         lambda *args: Trainer(*args, shard_optimizer=shard), prepare=prepare, steps=5, optimizer=optimizer
     )
-    assert_equal(dense_weights(found), dense_weights(expected))
+    assert_equal(dense_weights(ours), dense_weights(expected))
     assert trainer._buckets.hold()
 
 
@@ -275,14 +275,14 @@ def test_no_sync_brings_a_static_graph_into_the_buckets():
         return gluon.Trainer(params, *args, kvstore="device", update_on_kvstore=False)
 
     expected, _ = train_net(no_updates_in_the_store, steps=4, micro_batches=added_up)
-    found, trainer = train_net(Trainer, steps=4, prepare=static, micro_batches=held_back)
-    assert_equal(dense_weights(found), dense_weights(expected))
+    ours, trainer = train_net(Trainer, steps=4, prepare=static, micro_batches=held_back)
+    assert_equal(dense_weights(ours), dense_weights(expected))
     assert trainer._buckets.hold()
 
 
 def test_without_the_check_of_static_graphs_the_result_would_be_wrong(monkeypatch):
     expected, _ = train_net(by_mxnet, prepare=static)
     monkeypatch.setattr(BucketedGradients, "fetch", lambda self: None)
-    found, _ = train_net(Trainer, prepare=static)
+    ours, _ = train_net(Trainer, prepare=static)
     with pytest.raises(AssertionError, match="not equal"):
-        assert_equal(dense_weights(found), dense_weights(expected))
+        assert_equal(dense_weights(ours), dense_weights(expected))

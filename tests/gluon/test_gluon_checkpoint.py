@@ -100,8 +100,8 @@ def test_the_choice_of_an_all_reduce_is_the_checkpoints_on_another_processor_too
     assert differ(continued, undisturbed) == []
 
 
-def differ(found, expected):
-    return [name for name in expected if found[name].tobytes() != expected[name].tobytes()]
+def differ(actual, expected):
+    return [name for name in expected if actual[name].tobytes() != expected[name].tobytes()]
 
 
 @pytest.mark.parametrize(("optimiser", "n"), [("sgd", 1), ("sgd", 2), ("adam", 1), ("adam", 2), ("nadam", 1)])
@@ -143,9 +143,9 @@ def test_a_part_that_is_not_restored_would_be_noticed(broken, tmp_path, monkeypa
 
 def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
     run(tmp_path, 2, n=2)
-    found, lines = run(tmp_path, n=3)
+    continued, lines = run(tmp_path, n=3)
     assert lines[1].startswith("the checkpoint is of 1 process of 2 devices and this run of 1 process of 3 devices: ")
-    assert all(onp.isfinite(x).all() for x in found.values())
+    assert all(onp.isfinite(x).all() for x in continued.values())
 
 
 @pytest.mark.parametrize("call", ["load", "save"])
@@ -208,13 +208,13 @@ def test_settings_that_a_checkpoint_changes_are_named(tmp_path):
     kept.wait()
 
     def lines(optimiser="sgd", **options):
-        said = []
+        lines = []
         net, trainer = ready(optimiser, **options)
-        assert Checkpoint(tmp_path, report=said.append).load(net, trainer) == {}
+        assert Checkpoint(tmp_path, report=lines.append).load(net, trainer) == {}
         assert (trainer.learning_rate, trainer.optimizer.momentum) == (0.1, 0.9)
         trainer.set_learning_rate(0.01)
         assert trainer.learning_rate == 0.01, "as the line says"
-        return said[1:]
+        return lines[1:]
 
     scheduler = mx.lr_scheduler.FactorScheduler(step=3, factor=0.7)
     assert lines(learning_rate=0.1, momentum=0.9) == []

@@ -1,15 +1,15 @@
-"""``mxdp.Trainer(shard_optimizer=True)``: equal to MXNet's trainer, with 1 / k of the state on each of k devices."""
+"""``mxdp.Trainer(shard_optimizer=True)``: equal to MXNet's trainer, with 1 / k of the state on each of k devices. (That
+states continue on other devices and ranks, with shards and without: ``processes/test_random_trainings.py``.)"""
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 
 import numpy as onp
 import pytest
 from small_training import SGD, assert_equal, backward, by_mxnet, devices, parameters, train, train_net, weights
 
-from mxdp.backend import gluon, mx, np
+from mxdp.backend import gluon, mx
 from mxdp.collectives.shards import ShardedSync
 from mxdp.gluon import Checkpoint, Trainer
 from mxdp.gluon.updater import ELEMENTWISE, leaves
@@ -66,9 +66,9 @@ class UpdatesByItsOwnGradients(Trainer):
 
 @pytest.mark.parametrize("broken", [ForgetsToSpread, UpdatesByItsOwnGradients])
 def test_the_comparison_finds_a_broken_trainer(broken):
-    found = train(lambda *args: broken(*args, shard_optimizer=True), 2)
+    ours = train(lambda *args: broken(*args, shard_optimizer=True), 2)
     with pytest.raises(AssertionError):
-        assert_equal(found, train(by_mxnet, 2))
+        assert_equal(ours, train(by_mxnet, 2))
 
 
 @pytest.mark.parametrize("hybrid", [dict(), dict(static_alloc=True), dict(static_alloc=True, static_shape=True)])
@@ -78,10 +78,10 @@ def test_a_network_trains_as_with_mxnets_trainer(hybrid, semantics):
         net.hybridize(**hybrid)
 
     adam = "adam", {"learning_rate": 0.01}
-    found, _ = train_net(sharded, 2, 5, prepare, adam)
+    ours, _ = train_net(sharded, 2, 5, prepare, adam)
     expected, _ = train_net(by_mxnet, 2, 5, prepare, adam)
     # MXNet's static graphs still update the running statistics while they are broadcast.
-    assert_equal(*[weights([param for param in each if "running" not in param.name]) for each in (found, expected)])
+    assert_equal(*[weights([param for param in params if "running" not in param.name]) for params in (ours, expected)])
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
@@ -101,52 +101,19 @@ def test_each_device_holds_its_share_of_the_state(name, n):
 
 def test_large_parameters_are_summed_in_place():
     shapes = [(IN_PLACE_BYTES // 4 + 3,), (5,)]
-    found = []
+    results = []
     for make in (by_mxnet, sharded):
         params = parameters(2, shapes)
         trainer = make(params, *SGD)
         steps(trainer, params, 3)
-        found.append(weights(params))
-    assert_equal(*found)
+        results.append(weights(params))
+    assert_equal(*results)
     sync = trainer._buckets
     assert isinstance(sync, ShardedSync)
 
 
-@pytest.mark.parametrize("before", [1, 2, 3])
-@pytest.mark.parametrize("after", [1, 2, 4])
-@pytest.mark.parametrize("name", ["sgd", "adam"])
-def test_states_continue_on_another_number_of_devices_and_without_shards(name, before, after, tmp_path):
-    optimizer = name, {"learning_rate": 0.125, **({"momentum": 0.5} if name == "sgd" else {})}
-    file = str(tmp_path / "states")
-    values = {}
-    for kind in (by_mxnet, sharded, Trainer):
-        params = parameters(before)
-        trainer = kind(params, *optimizer)
-        steps(trainer, params, 3)
-        trainer.save_states(f"{file}-{kind.__name__}")
-        values[kind] = weights(params)
-    assert_equal(values[by_mxnet], values[sharded])
-
-    def continued(make, saved):
-        params = parameters(after)
-        for param, its in zip(params, values[sharded]):
-            param.set_data(
-                np.array(its[0]) if isinstance(param.data(devices(1)[0]), np.ndarray) else mx.nd.array(its[0])
-            )
-        trainer = make(params, *optimizer)
-        trainer.load_states(f"{file}-{saved.__name__}")
-        steps(trainer, params, 3, first=3)
-        if make is sharded:
-            assert trainer._updaters[0].saved == {}, "no whole state stays on the host"
-        return weights(params)
-
-    expected = continued(by_mxnet, by_mxnet)
-    for pair in ((sharded, sharded), (sharded, by_mxnet), (by_mxnet, sharded), (Trainer, Trainer), (Trainer, sharded)):
-        assert_equal(continued(*pair), expected)
-
-
 def test_new_buckets_keep_the_states():
-    found = []
+    results = []
     for make in (by_mxnet, sharded):
         params = parameters(2)
         trainer = make(params, *SGD)
@@ -155,12 +122,12 @@ def test_new_buckets_keep_the_states():
         for grad in params[0].list_grad():
             grad[()] = 0
         steps(trainer, params, 1, first=2)
-        found.append(weights(params))
-    assert_equal(*found)
+        results.append(weights(params))
+    assert_equal(*results)
 
 
-def test_micro_batches_and_idle_devices():
-    found = []
+def test_micro_batches():
+    results = []
     for make in (Trainer, sharded):
         params = parameters(2)
         trainer = make(params, *SGD)
@@ -169,31 +136,8 @@ def test_micro_batches_and_idle_devices():
                 backward(params, 2 * step)
             backward(params, 2 * step + 1)
             trainer.step(4)
-        found.append(weights(params))
-    assert_equal(*found)
-    found = []
-    for make in (Trainer, sharded):
-        params = parameters(3)
-        trainer = make(params, *SGD)
-        for step in range(3):
-            backward(params, step)
-            for param in params:
-                param._data[2]._fresh_grad = False
-            trainer.step(4)
-        found.append(weights(params))
-    assert_equal(*found)
-
-
-def test_half_precision_with_master_weights():
-    found = []
-    for make in (by_mxnet, sharded):
-        params = parameters(2, dtype="float16")
-        trainer = make(params, "sgd", {"learning_rate": 0.5, "momentum": 0.5, "multi_precision": True})
-        steps(trainer, params, 3)
-        found.append(weights(params))
-        states = pickle.loads(trainer.states_as_bytes())[0] if make is sharded else {}
-    assert_equal(*found)
-    assert [onp.dtype(each.dtype) for each in states[0]] == ["float32", "float32"]
+        results.append(weights(params))
+    assert_equal(*results)
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
@@ -211,13 +155,14 @@ def test_a_checkpoint_continues_on_other_devices(after, tmp_path):
             trainer.step(n)
             kept.save(net, trainer, steps=step + 1)
         kept.wait()
+        assert trainer._updaters[0].saved == {}, "no whole state stays on the host"
         return [[values[0]] for values in weights(params)]
 
     trained(2, tmp_path / "a", 2)
-    found = trained(after, tmp_path / "a", 4)
+    continued = trained(after, tmp_path / "a", 4)
     trained(2, tmp_path / "b", 2)
-    assert_equal(found, trained(after, tmp_path / "b", 4))
-    assert any((x != 1).any() for (x,) in found)
+    assert_equal(continued, trained(after, tmp_path / "b", 4))
+    assert any((x != 1).any() for (x,) in continued)
 
 
 class ByNorm(mx.optimizer.SGD):
@@ -225,7 +170,7 @@ class ByNorm(mx.optimizer.SGD):
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "options", "said"),
+    ("optimizer", "options", "message"),
     [
         (("sgd", {}), {}, "SGD as it is here has none"),
         (("lamb", {}), {}, "LAMB may need them whole"),
@@ -235,8 +180,8 @@ class ByNorm(mx.optimizer.SGD):
         (SGD, dict(kvstore=None), "needs one of mxdp's stores"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(optimizer, options, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be_cut_is_refused(optimizer, options, message):
+    with pytest.raises(ValueError, match=message):
         sharded(parameters(2), *optimizer, **options)
 
 

@@ -40,8 +40,8 @@ def total(values):
 
 
 def assert_all(arrays, expected):
-    for found in arrays:
-        onp.testing.assert_array_equal(found.asnumpy().astype("float64"), expected)
+    for actual in arrays:
+        onp.testing.assert_array_equal(actual.asnumpy().astype("float64"), expected)
 
 
 # What MXNet's own tests ask of a custom store (tests/python/unittest/test_kvstore_custom.py in its 1.9.1).
@@ -94,13 +94,13 @@ def test_the_same_arrays_under_a_key_may_be_divided_otherwise_into_values_and_ou
     kv = mx.kv.create(name)
     arrays = [mx.nd.empty(SHAPE, device) for device in DEVICES]
     for values in (2, 3, 1, 4, 2):
-        for number, each in enumerate(arrays):
-            each[:] = 10**number
+        for number, array in enumerate(arrays):
+            array[:] = 10**number
         kv.pushpull("w", arrays[:values], out=arrays[values:] or None)
         summed = sum(10**number for number in range(values))
         assert_all(arrays[values:] or arrays, summed)
-        for number, each in enumerate(arrays[:values] if values < 4 else ()):
-            assert_all([each], 10**number)
+        for number, array in enumerate(arrays[:values] if values < 4 else ()):
+            assert_all([array], 10**number)
 
 
 # Further cases.
@@ -116,8 +116,8 @@ def test_sums_are_exact(name, shape, ranks, array):
     outs = [array(value * 0, mx.cpu(rank)) for rank, value in enumerate(values)]
     kv.pushpull("key", arrays, outs)
     assert_all(outs, total(values))
-    for found, value in zip(arrays, values):
-        assert_all([found], value)
+    for actual, value in zip(arrays, values):
+        assert_all([actual], value)
     kv.pushpull("key", arrays)
     assert_all(arrays, total(values))
 
@@ -166,9 +166,9 @@ def test_outs_may_be_anywhere(name, of_values, of_outs, array):
     ]
     mx.kv.create(name).pushpull("key", values, outs)
     assert_all(outs or values, total(host))
-    for found, value in zip(values, host):
-        if not any(found is out for out in outs or values):
-            assert_all([found], value)
+    for actual, value in zip(values, host):
+        if not any(actual is out for out in outs or values):
+            assert_all([actual], value)
 
 
 def test_single_arrays_need_no_list(array):

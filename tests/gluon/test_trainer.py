@@ -98,8 +98,8 @@ def test_deferred_initialisation_and_batch_norm(optimizer, hybrid, kind, semanti
     prepare = None if hybrid is None else lambda net: net.hybridize(**hybrid)
     makers = {"store": lambda *args: gluon.Trainer(*args, kvstore="mxdpring"), "Trainer": Trainer}
     expected, _ = train_net(by_mxnet, prepare=prepare, optimizer=optimizer)
-    found, _ = train_net(makers[kind], prepare=prepare, optimizer=optimizer)
-    assert_equal(weights(found), weights(expected))
+    ours, _ = train_net(makers[kind], prepare=prepare, optimizer=optimizer)
+    assert_equal(weights(ours), weights(expected))
 
 
 def test_running_statistics_are_broadcast_at_the_start_and_never_summed():
@@ -245,8 +245,8 @@ def test_a_batch_with_fewer_samples_than_devices_equals_the_serial_run(step, las
 
     expected = [arrays[0] for arrays in run(1)]
     for n, store in [(2, {}), (3, {}), (3, {"bucket_mb": 1e-4}), (3, {"kvstore": "mxdpnaive"})]:
-        for found, serial in zip(run(n, **store), expected):
-            for replica in found:
+        for replicas, serial in zip(run(n, **store), expected):
+            for replica in replicas:
                 onp.testing.assert_array_equal(replica, serial)
 
 
@@ -489,9 +489,9 @@ def test_a_net_that_is_moved_trains_on(after, shard):
         return weights(params)
 
     expected = [arrays[0] for arrays in run([[0, 1]])]
-    for found, serial in zip(run([after]), expected):
-        assert len(found) == len(after)
-        for replica in found:
+    for replicas, serial in zip(run([after]), expected):
+        assert len(replicas) == len(after)
+        for replica in replicas:
             onp.testing.assert_array_equal(replica, serial)
 
 
@@ -563,13 +563,3 @@ def test_momentum_may_be_changed(size):
     assert_equal(run(Trainer, [0.5, 0, 0, 0.5]), run(by_devices, [0.5, 0, 0, 0.5]))
     with pytest.raises(ValueError, match="had none before: make a new trainer"):
         run(Trainer, [0, 0.5])
-
-
-def test_an_optimiser_that_draws_keeps_replicas_equal():
-    params = parameters(3)
-    trainer = Trainer(params, "sgld", {"learning_rate": 0.125})
-    for step in range(3):
-        backward(params, step)
-        trainer.step(4)
-    for replicas in weights(params):
-        assert_equal([replicas[1:]], [replicas[:1] * 2])

@@ -32,9 +32,9 @@ def trained(make, options):
     trainer = make(net.collect_params(), "sgd", copy.deepcopy({"learning_rate": 0.1, **options}))
     for step in range(4):
         X = onp.random.RandomState(step).randn(8, 256).astype("float32")
-        shards = [np.array(own, ctx=device) for own, device in zip(onp.split(X, 2), DEVICES)]
+        shards = [np.array(part, ctx=device) for part, device in zip(onp.split(X, 2), DEVICES)]
         with autograd.record():
-            losses = [(net(own) ** 2).sum() for own in shards]
+            losses = [(net(shard) ** 2).sum() for shard in shards]
         autograd.backward(losses)
         trainer.step(8)
     return [param.data(device).asnumpy() for param in net.collect_params().values() for device in DEVICES]
@@ -53,5 +53,5 @@ def test_the_bits_are_those_of_gluon(options, monkeypatch):
     assert set(alone) == (set() if options == {"wd": 0.01} else {128 * 256})
     assert len(alone) <= 2, "on one device, and anew for another rate only"
     theirs = trained(lambda *given: gluon.Trainer(*given, kvstore="device"), options)
-    for own, its in zip(ours, theirs):
-        onp.testing.assert_array_equal(own, its)
+    for ours_of_param, its in zip(ours, theirs):
+        onp.testing.assert_array_equal(ours_of_param, its)

@@ -51,27 +51,27 @@ def serial_run(
     net: Any, params: Any, X: HostArray, y: HostArray, lr: float = LR, steps: int = STEPS, micro_batches: int = 1
 ) -> Run:
     """Plain MXNet on ``cpu(0)``: the micro-batches one after the other, their gradients summed by NumPy."""
-    own = [[param.copyto(mx.cpu(0)) for param in layer] for layer in params]
-    flat = [param for layer in own for param in layer]
+    replica = [[param.copyto(mx.cpu(0)) for param in layer] for layer in params]
+    flat = [param for layer in replica for param in layer]
     for param in flat:
         param.attach_grad()
     pieces = bounds(len(X), micro_batches)
-    scores = [forward(net, upload(X[start:stop], mx.cpu(0)), own).asnumpy() for start, stop in pieces]
+    scores = [forward(net, upload(X[start:stop], mx.cpu(0)), replica).asnumpy() for start, stop in pieces]
     losses, gradients = [], []
     for step in range(steps):
         sums = [onp.zeros(param.shape, dtype=param.dtype) for param in flat]
         for start, stop in pieces:
             with autograd.record():
-                loss = cross_entropy(forward(net, upload(X[start:stop], mx.cpu(0)), own), np.array(y[start:stop]))
+                loss = cross_entropy(forward(net, upload(X[start:stop], mx.cpu(0)), replica), np.array(y[start:stop]))
             loss.backward()
             sums = [total + param.grad.asnumpy() for total, param in zip(sums, flat)]
             losses += [loss.asnumpy()] if step == 0 else []
         for param, total in zip(flat, sums):
             param.grad[:] = np.array(total)
         if step == 0:
-            gradients = [[param.grad.asnumpy() for param in layer] for layer in own]
+            gradients = [[param.grad.asnumpy() for param in layer] for layer in replica]
         sgd(flat, lr, len(X))
-    after = [[param.asnumpy() for param in layer] for layer in own]
+    after = [[param.asnumpy() for param in layer] for layer in replica]
     return Run(onp.concatenate(scores), onp.concatenate(losses), gradients, after)
 
 
@@ -105,8 +105,8 @@ def wrong(actual: Run, expected: Run, tolerance: Any = None) -> List[str]:
 
 def assert_equal(actual: Run, expected: Run, tolerance: Any = None) -> None:
     """Losses, scores, each gradient and each parameter."""
-    found = differences(actual, expected)
-    assert {name: found[name] for name in wrong(actual, expected, tolerance)} == {}
+    by_name = differences(actual, expected)
+    assert {name: by_name[name] for name in wrong(actual, expected, tolerance)} == {}
 
 
 def _pairs(actual: Run, expected: Run) -> Iterator[Tuple[str, Tuple[Any, Any], float]]:

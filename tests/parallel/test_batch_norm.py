@@ -31,14 +31,14 @@ def numbers(shape, dtype="float32", seed=0):
         random.normal(1, 0.3, channels),
         random.normal(size=channels),
     )
-    return [each.astype(dtype) for each in drawn]
+    return [array.astype(dtype) for array in drawn]
 
 
 def put(array, device, gradient=False):
-    own = np.array(array, dtype=array.dtype, ctx=device)
+    copy = np.array(array, dtype=array.dtype, ctx=device)
     if gradient:
-        own.attach_grad()
-    return own
+        copy.attach_grad()
+    return copy
 
 
 def arrays(shape, n, dtype="float32"):
@@ -50,51 +50,51 @@ def arrays(shape, n, dtype="float32"):
 
 def whole(shape, dtype, steps=2):
     """MXNet's, on one device: y, dx, the gradients of scale and shift, and the running statistics."""
-    x, dy = (put(each, devices(1)[0], True) for each in numbers(shape, dtype)[:2])
+    x, dy = (put(array, devices(1)[0], True) for array in numbers(shape, dtype)[:2])
     (scale,), (shift,), (mean,), (variance,) = arrays(shape, 1, dtype)
     for _ in range(steps):
         with autograd.record():
             y = npx.batch_norm(x, scale, shift, mean, variance, eps=1e-5, momentum=MOMENTUM, fix_gamma=False)
         y.backward(dy)
-    return [each.asnumpy() for each in (y, x.grad, scale.grad, shift.grad, mean, variance)]
+    return [array.asnumpy() for array in (y, x.grad, scale.grad, shift.grad, mean, variance)]
 
 
 def split(shape, dtype, n, steps=2):
     """The same by n devices; of what each device has, a list."""
     x, dy = numbers(shape, dtype)[:2]
     xs, dys = (
-        [put(part, device, True) for part, device in zip(onp.split(own, CUTS[n]), devices(n))] for own in (x, dy)
+        [put(part, device, True) for part, device in zip(onp.split(array, CUTS[n]), devices(n))] for array in (x, dy)
     )
     scales, shifts, means, variances = arrays(shape, n, dtype)
     norm = SyncBatchNorm(scales, shifts, means, variances, MOMENTUM)
     for _ in range(steps):
         with autograd.record():
-            hs = [own * 1 for own in xs]
+            hs = [shard * 1 for shard in xs]
             ys = norm(hs)
-            heads = [y * own for y, own in zip(ys, dys)]
+            heads = [y * head for y, head in zip(ys, dys)]
         autograd.backward(heads)
         autograd.backward(hs, norm.backward())
-    gradients = [[each.grad for each in own] for own in (xs, scales, shifts)]
-    return [[each.asnumpy() for each in own] for own in (ys, *gradients, means, variances)]
+    gradients = [[array.grad for array in arrays] for arrays in (xs, scales, shifts)]
+    return [[array.asnumpy() for array in arrays] for arrays in (ys, *gradients, means, variances)]
 
 
 def differences(shape, dtype, n):
     """Of each of the six, the largest difference as a share of the largest number."""
-    found = []
-    for number, (own, expected) in enumerate(zip(split(shape, dtype, n), whole(shape, dtype))):
-        actual = [onp.concatenate(own)] if number < 2 else [sum(own)] if number < 4 else own
-        found.append(max(onp.abs(each - expected).max() for each in actual) / onp.abs(expected).max())
-    return found
+    shares = []
+    for number, (arrays, expected) in enumerate(zip(split(shape, dtype, n), whole(shape, dtype))):
+        actual = [onp.concatenate(arrays)] if number < 2 else [sum(arrays)] if number < 4 else arrays
+        shares.append(max(onp.abs(replica - expected).max() for replica in actual) / onp.abs(expected).max())
+    return shares
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_equals_mxnets_on_the_whole_batch(shape, dtype, n):
-    found = differences(shape, dtype, n)
+    shares = differences(shape, dtype, n)
     # 20, with the deviation 1/8: rounding is 160 times as large a share of x - mean. MXNet's momentum is a float32.
     limits = [TOLERANCE[dtype] * 160] * 4 + [max(TOLERANCE[dtype], 1e-6)] * 2
-    assert [each for each, limit in zip(found, limits) if not each <= limit] == [], found
+    assert [difference for difference, limit in zip(shares, limits) if not difference <= limit] == [], shares
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -110,14 +110,14 @@ def test_running_statistics_and_results_are_the_same_bits_on_all_devices(shape):
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_micro_batches_add_up_and_a_device_without_loss_counts_as_zero(n):
     """The second of two normalisations of unlike micro-batches has gradients that are not the sum of both."""
-    found = []
+    results = []
     for together in (False, True):
         scales, shifts, *running = arrays((11, 5), n, "float64")
         sync, total = GradientSync(list(zip(scales, shifts))), []
         for seed, kept in ((0, sync.no_sync() if together else nullcontext()), (1, nullcontext())):
             x, dy, *_ = numbers((11, 5), "float64", seed)
             cut = [
-                [put(part, device) for part, device in zip(onp.split(each, CUTS[n]), devices(n))] for each in (x, dy)
+                [put(part, device) for part, device in zip(onp.split(array, CUTS[n]), devices(n))] for array in (x, dy)
             ]
             if not (together and total):
                 norm = SyncBatchNorm(scales, shifts, *running)  # holds nothing of another micro-batch
@@ -126,7 +126,7 @@ def test_micro_batches_add_up_and_a_device_without_loss_counts_as_zero(n):
                     ys = norm(cut[0])
                 used = max(1, n - seed)  # the last device's y is in no loss of the second
                 autograd.backward(ys[:used], cut[1][:used])
-                total.append([each.asnumpy() for each in norm.backward()])
+                total.append([gradient.asnumpy() for gradient in norm.backward()])
             if not together:
                 sync()
                 total[-1].append(scales[0].grad.asnumpy())
@@ -135,8 +135,8 @@ def test_micro_batches_add_up_and_a_device_without_loss_counts_as_zero(n):
             total[-1].append(scales[0].grad.asnumpy())
         else:
             total[1][-1] = total[0].pop() + total[1][-1]
-        found.append(total)
-    for one, other in zip(found[0][0] + found[0][1], found[1][0] + found[1][1]):
+        results.append(total)
+    for one, other in zip(results[0][0] + results[0][1], results[1][0] + results[1][1]):
         onp.testing.assert_allclose(one, other, rtol=1e-12)
 
 
@@ -164,8 +164,8 @@ def broken(monkeypatch, part):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_lacks_a_part_is_found(monkeypatch, part, shape):
     broken(monkeypatch, part)
-    found = differences(shape, "float64", 2)
-    assert found[1] > 1e-3, found
+    shares = differences(shape, "float64", 2)
+    assert shares[1] > 1e-3, shares
 
 
 def test_without_recording_the_statistics_are_the_batchs_too_but_nothing_goes_back():
@@ -192,7 +192,7 @@ def without_gradient(scales, *others):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda scales, *others: ([], *others), "the list is empty"),
         (lambda scales, *others: ([scales[0]] * 2, *others), "different devices, not on cpu(0), cpu(0)"),
@@ -200,19 +200,22 @@ def without_gradient(scales, *others):
         (lambda a, b, means, d: (a, b, [mean[:2] for mean in means], d), "needs means like scales"),
         (lambda a, b, c, variances: (a, b, c, variances[::-1]), "needs variances like scales"),
         (without_gradient, "call attach_grad()"),
-        (lambda *own: [[each.reshape(1, -1) for each in kind] for kind in own], "(channels,) with gradients"),
-        (lambda *own: [[each.astype("float16") for each in kind] for kind in own], "float32 or float64, not float16"),
-        (lambda *own: (*own, 1.5), "from 0 to 1, not 1.5"),
-        (lambda *own: (*own, float("nan")), "from 0 to 1, not nan"),
+        (lambda *kinds: [[array.reshape(1, -1) for array in kind] for kind in kinds], "(channels,) with gradients"),
+        (
+            lambda *kinds: [[array.astype("float16") for array in kind] for kind in kinds],
+            "float32 or float64, not float16",
+        ),
+        (lambda *kinds: (*kinds, 1.5), "from 0 to 1, not 1.5"),
+        (lambda *kinds: (*kinds, float("nan")), "from 0 to 1, not nan"),
     ],
 )
-def test_bad_parameters_are_refused(change, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_bad_parameters_are_refused(change, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         SyncBatchNorm(*change(*arrays((4, 3), 2)))
 
 
 @pytest.mark.parametrize(
-    ("shapes", "said"),
+    ("shapes", "message"),
     [
         ([(2, 3)], "a shard on each of cpu(0), cpu(1), in this order, not on cpu(0)"),
         ([(2, 4), (2, 4)], "(n, 3) or (n, 3, height, width) of its scales' dtype, not (2, 4)"),
@@ -222,9 +225,9 @@ def test_bad_parameters_are_refused(change, said):
         ([(2, 3), (0, 3)], "shards with samples"),
     ],
 )
-def test_bad_shards_are_refused(shapes, said):
+def test_bad_shards_are_refused(shapes, message):
     norm = SyncBatchNorm(*arrays((4, 3), 2))
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         norm([put(onp.ones(shape, "float32"), device) for shape, device in zip(shapes, devices(2))])
 
 

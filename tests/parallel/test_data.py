@@ -31,9 +31,9 @@ def test_any_allreduce(algorithm):
 def test_statistics_without_the_sizes_of_the_shards_are_caught(monkeypatch):
 
     def unweighted(xs, traffic, back):
-        own = [[part.as_in_ctx(xs[0].ctx) for part in moments(x)] for x in xs]
-        mean = sum(m for m, _ in own) / len(own)
-        variance = sum(v + (m - mean) ** 2 for m, v in own) / len(own)
+        moved = [[part.as_in_ctx(xs[0].ctx) for part in moments(x)] for x in xs]
+        mean = sum(m for m, _ in moved) / len(moved)
+        variance = sum(v + (m - mean) ** 2 for m, v in moved) / len(moved)
         return [(mean.as_in_ctx(x.ctx), variance.as_in_ctx(x.ctx)) for x in xs]
 
     monkeypatch.setattr(traffic, "moments_of_all", unweighted)
@@ -45,18 +45,18 @@ def test_statistics_through_which_no_gradient_flows_are_caught(monkeypatch):
     monkeypatch.setattr(
         traffic, "moments_of_all", lambda *given: [(mean.detach(), variance) for mean, variance in whole(*given)]
     )
-    found = faults(Data, 2, "stack")
-    assert "gradients 0.0" in found
-    assert "scores" not in found
+    differing = faults(Data, 2, "stack")
+    assert "gradients 0.0" in differing
+    assert "scores" not in differing
 
 
 def test_gradients_that_are_not_summed_are_caught():
     net, shape, params, X, y, expected = serial("lenet")
     strategy = Data(net, params, shape, devices(2))
     strategy._sync = type("Nothing", (), {"buckets": (), "__call__": lambda self: None})()
-    found = wrong(run(strategy, X, y), expected)
-    assert {f"gradients {number}.{place}" for number in (0, 3, 6, 8) for place in (0, 1)} <= set(found)
-    assert "scores" not in found
+    differing = wrong(run(strategy, X, y), expected)
+    assert {f"gradients {number}.{place}" for number in (0, 3, 6, 8) for place in (0, 1)} <= set(differing)
+    assert "scores" not in differing
     assert not strategy.in_step()
 
 
@@ -66,11 +66,11 @@ def test_every_copy_is_counted(tmp_path):
     strategy.step(X, y)
     allreduce = sum(operation.action == "copy" for operation in operations(plan("naive", 3)))
     # And those that the first device makes for itself, two for each batch normalisation, there and back.
-    own = 2 * 2 * sum(isinstance(layer, BatchNorm) for layer in net)
+    local = 2 * 2 * sum(isinstance(layer, BatchNorm) for layer in net)
     made = copies(lambda: strategy.step(X, y), tmp_path / "trace.json")
     messages = strategy.traffic.messages
     others = sum(messages.values()) - messages["gradients", "backward"]
-    assert made == others + allreduce * len(strategy._sync.buckets) + own
+    assert made == others + allreduce * len(strategy._sync.buckets) + local
 
 
 def test_parameters_are_on_every_device_and_the_given_ones_are_left():

@@ -50,8 +50,8 @@ def test_what_stays_is_what_the_stages_hold(name, micro_batches, places):
     _, X, y = prepared(name)
     strategy.step(X, y)
     held = [[*stage.flat, *stage._sums, *stage._addends, *stage._buffers.values()] for stage in strategy.stages]
-    assert [sum(4 * array.size for array in own) for own in held] == strategy.lasting_bytes(SAMPLES)
-    assert [len(own) for own in held] == [
+    assert [sum(4 * array.size for array in arrays) for arrays in held] == strategy.lasting_bytes(SAMPLES)
+    assert [len(arrays) for arrays in held] == [
         (2 + places) * len(stage.flat) + (0 if stage.first else len({0, SAMPLES % micro_batches}))
         for stage in strategy.stages
     ]

@@ -91,9 +91,9 @@ right = GradientSync.__call__
 def test_wrong_sums_over_the_groups_are_found(split, options, broken, monkeypatch):
     strategy, X, y, expected = lenet(split, options)
     monkeypatch.setattr(GradientSync, "__call__", broken)
-    found = wrong(run(strategy, X, y), expected)
-    assert "scores" not in found
-    assert {"gradients 0.0", "gradients 8.1", "params 8.0"} <= set(found)
+    differing = wrong(run(strategy, X, y), expected)
+    assert "scores" not in differing
+    assert {"gradients 0.0", "gradients 8.1", "params 8.0"} <= set(differing)
     assert strategy.in_step() is (broken is averaged)
 
 

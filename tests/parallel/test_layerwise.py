@@ -106,8 +106,8 @@ def test_parameters_joined_in_the_wrong_order_are_caught(monkeypatch):
     net, shape, params, X, y, expected = serial("lenet")
     original = traffic.joined
     monkeypatch.setattr(traffic, "joined", lambda parts, axis: original(parts[::-1], axis))
-    found = wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
-    assert {"gradients 0.0", "gradients 3.0", "params 0.0", "params 3.0"} <= set(found)
+    differing = wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
+    assert {"gradients 0.0", "gradients 3.0", "params 0.0", "params 3.0"} <= set(differing)
 
 
 def test_inputs_of_the_wrong_rows_are_caught(monkeypatch):
@@ -120,14 +120,14 @@ def test_inputs_of_the_wrong_rows_are_caught(monkeypatch):
     assert "scores" in faults(Layerwise, 2, "lenet")
 
 
-@pytest.mark.parametrize(("direction", "found"), [("forward", "scores"), ("backward", "gradients 0.0")])
-def test_a_missing_allreduce_is_caught(monkeypatch, direction, found):
+@pytest.mark.parametrize(("direction", "differing"), [("forward", "scores"), ("backward", "gradients 0.0")])
+def test_a_missing_allreduce_is_caught(monkeypatch, direction, differing):
     original = Layerwise._allreduce
     monkeypatch.setattr(
         Layerwise, "_allreduce", lambda self, arrays, way: None if way == direction else original(self, arrays, way)
     )
     names = faults(Layerwise, 2, "lenet")
-    assert found in names
+    assert differing in names
     assert ("scores" in names) == (direction == "forward")
 
 

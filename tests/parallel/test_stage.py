@@ -7,10 +7,10 @@ from functools import reduce
 from operator import concat
 
 import pytest
+from gate import Gate
 from nets import pipe, prepared
 
 from mxdp.backend import mx, np, npx
-from mxdp.engine import Gate
 from mxdp.layers import apply
 from mxdp.parallel.stage import Stage
 from mxdp.plans.pipeline import PIPELINES

@@ -78,7 +78,7 @@ def test_the_arrays_that_a_layer_takes_lie_on_one_device(strategy, monkeypatch):
 
     def noting(function):
         def call(*arguments):
-            arrays = [x for each in arguments for x in (each if isinstance(each, list) else [each])]
+            arrays = [x for argument in arguments for x in (argument if isinstance(argument, list) else [argument])]
             places.append({x.ctx for x in arrays if isinstance(x, np.ndarray)})
             return function(*arguments)
 
@@ -91,15 +91,15 @@ def test_the_arrays_that_a_layer_takes_lie_on_one_device(strategy, monkeypatch):
     made = STRATEGIES[strategy](net, params, shape, devices(3))
     made.step(X, y)
     made.scores(X)
-    assert {len(each) for each in places} == {1}
+    assert {len(contexts) for contexts in places} == {1}
     assert len(set.union(*places)) == 3
 
 
 @pytest.mark.parametrize("strategy", [Data, Tile])
 def test_statistics_of_each_shard_or_tile_are_caught(strategy, monkeypatch):
     monkeypatch.setattr(traffic, "moments_of_all", lambda xs, traffic, back: [moments(x) for x in xs])
-    found = faults(strategy, 2, "stack")
-    assert {"scores", "losses", "gradients 0.0"} <= found
+    differing = faults(strategy, 2, "stack")
+    assert {"scores", "losses", "gradients 0.0"} <= differing
 
 
 def test_a_rounding_is_not_wrong_but_a_thousandth_is():
@@ -113,7 +113,7 @@ def test_a_rounding_is_not_wrong_but_a_thousandth_is():
 def test_data_is_what_train_batch_does():
     net, shape, params, X, y, _ = serial("lenet")
     strategy = Data(net, params, shape, devices(2))
-    device_params = [mxdp.get_params([param for layer in params for param in layer], each) for each in devices(2)]
+    device_params = [mxdp.get_params([param for layer in params for param in layer], device) for device in devices(2)]
     for _ in range(3):
         strategy.step(X, y)
         strategy.update(0.1, len(X))

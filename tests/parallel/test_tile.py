@@ -164,18 +164,18 @@ def test_halos_through_which_no_gradient_flows_are_caught(monkeypatch):
         "send",
         lambda self, x, device, what, back: send(self, x.detach() if what == "halo" else x, device, what, back),
     )
-    found = faults(Tile, 2, "lenet")
-    assert "gradients 0.0" in found
-    assert "scores" not in found
+    differing = faults(Tile, 2, "lenet")
+    assert "gradients 0.0" in differing
+    assert "scores" not in differing
 
 
 def test_gradients_that_are_not_summed_over_tiles_are_caught():
     net, shape, params, X, y, expected = serial("stack")
     strategy = Tile(net, params, shape, devices(4))
     strategy._sync = type("Nothing", (), {"buckets": (), "__call__": lambda self: None})()
-    found = wrong(run(strategy, X, y), expected)
-    assert {"gradients 0.0", "gradients 1.0", "gradients 4.0", "gradients 5.1"} <= set(found)
-    assert {"scores", "gradients 8.0"}.isdisjoint(found)
+    differing = wrong(run(strategy, X, y), expected)
+    assert {"gradients 0.0", "gradients 1.0", "gradients 4.0", "gradients 5.1"} <= set(differing)
+    assert {"scores", "gradients 8.0"}.isdisjoint(differing)
     assert not strategy.in_step()
 
 
@@ -201,11 +201,11 @@ def test_every_copy_is_counted(tmp_path):
     (bucket,) = strategy._sync.buckets
     allreduce = sum(operation.action == "copy" for operation in operations(plan(bucket.algorithm, 4)))
     # And the copies that each tile makes for itself in a step of an exchange, there and back; none in the first layer.
-    own = 2 * 4 * sum(bool(step) for exchange in strategy.exchanges[1:] if exchange for step in exchange.steps)
+    local = 2 * 4 * sum(bool(step) for exchange in strategy.exchanges[1:] if exchange for step in exchange.steps)
     # The first makes two more for each batch normalisation.
-    own += 2 * 2 * sum(isinstance(layer, BatchNorm) for layer in net)
+    local += 2 * 2 * sum(isinstance(layer, BatchNorm) for layer in net)
     made = copies(lambda: strategy.step(X, y), tmp_path / "trace.json")
-    assert made == sum(strategy.traffic.messages.values()) - 1 + allreduce + own
+    assert made == sum(strategy.traffic.messages.values()) - 1 + allreduce + local
 
 
 def test_dense_layers_are_on_the_first_device_alone():

@@ -21,13 +21,13 @@ def parts(sizes, dtype="float64"):
 @pytest.mark.parametrize("sizes", [(4,), (3, 3), (4, 1), (3, 2, 1), (1, 1, 1, 5)])
 def test_statistics_are_those_of_the_whole_and_the_same_bits_on_all_devices(sizes):
     xs, whole = parts(sizes)
-    found = traffic.moments_of_all(xs, traffic.Traffic(), back=False)
-    for (mean, variance), x in zip(found, xs):
+    statistics = traffic.moments_of_all(xs, traffic.Traffic(), back=False)
+    for (mean, variance), x in zip(statistics, xs):
         assert mean.ctx == variance.ctx == x.ctx
         onp.testing.assert_allclose(mean.asnumpy().ravel(), whole.mean((0, 2, 3)), rtol=1e-13)
         onp.testing.assert_allclose(variance.asnumpy().ravel(), whole.var((0, 2, 3)), rtol=1e-11)
-        assert (mean.asnumpy() == found[0][0].asnumpy()).all()
-        assert (variance.asnumpy() == found[0][1].asnumpy()).all()
+        assert (mean.asnumpy() == statistics[0][0].asnumpy()).all()
+        assert (variance.asnumpy() == statistics[0][1].asnumpy()).all()
 
 
 def test_a_variance_much_smaller_than_the_mean_keeps_its_digits():
@@ -47,9 +47,9 @@ def test_gradients_flow_through_the_statistics_to_every_part():
     with autograd.record():
         mean, variance = moments(x)
         serial = (mean**2 + 3 * variance).sum()
-        found = traffic.moments_of_all(xs, traffic.Traffic(), back=True)
+        statistics = traffic.moments_of_all(xs, traffic.Traffic(), back=True)
         # The last device's: its gradient has to find the way to all the others.
-        split = (found[2][0] ** 2 + 3 * found[2][1]).sum()
+        split = (statistics[2][0] ** 2 + 3 * statistics[2][1]).sum()
     serial.backward()
     split.backward()
     got = onp.concatenate([part.grad.asnumpy() for part in xs])

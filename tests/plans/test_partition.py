@@ -71,28 +71,6 @@ def test_no_cut_is_better(times, data):
     assert max(sums(times, borders)) == best[0]
 
 
-@given(times=times, data=st.data())
-def test_no_cut_within_the_limits_is_better(times, data):
-    stages = data.draw(st.integers(1, len(times)))
-    layers = data.draw(st.lists(st.integers(0, 9), min_size=len(times), max_size=len(times)))
-    limit = data.draw(st.integers(0, 90))
-
-    def nbytes(stage, start, stop):
-        return (stages - stage) * sum(layers[start:stop])
-
-    def fits(cut):
-        return all(nbytes(stage, *piece) <= limit for stage, piece in enumerate(pieces(len(times), cut)))
-
-    allowed = [cut for cut in every_cut(len(times), stages) if fits(cut)]
-    if not allowed:
-        with pytest.raises(ValueError, match=r"no cut of .* keeps to"):
-            balance(times, stages, nbytes, limit)
-        return
-    borders = balance(times, stages, nbytes, limit)
-    assert fits(borders)
-    assert max(sums(times, borders)) == min(max(sums(times, cut)) for cut in allowed)
-
-
 def test_of_equal_cuts_the_first_is_taken():
     assert balance([0, 0, 0, 0], 3) == (1, 2)
     assert balance([5, 0, 5], 2) == (1,)

@@ -50,10 +50,10 @@ def job(tmp_path):
         return launched
 
     yield start
-    for each in watchdogs:
-        each.cancel()
-    for each in made:
-        if each.mpiexec.returncode is None:
-            each.end()
-        assert each.listener.fileno() == -1
-        assert each.connections == []
+    for launch in watchdogs:
+        launch.cancel()
+    for launch in made:
+        if launch.mpiexec.returncode is None:
+            launch.end()
+        assert launch.listener.fileno() == -1
+        assert launch.connections == []

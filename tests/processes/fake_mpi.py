@@ -97,11 +97,11 @@ class Comm:
         host[...] = self._meet("Bcast", (host.size, host.dtype), host.copy())[root].reshape(host.shape)
 
     def _meet(self, call, kind, value):
-        found = self._group.meet(self._name, self.rank, ((call, kind), value))
-        kinds = [each for each, _ in found]
-        if any(each != kinds[0] for each in kinds):
+        brought = self._group.meet(self._name, self.rank, ((call, kind), value))
+        kinds = [kind for kind, _ in brought]
+        if any(kind != kinds[0] for kind in kinds):
             raise Truncated(f"the ranks bring {kinds}")
-        return [each for _, each in found]
+        return [theirs for _, theirs in brought]
 
 
 class MPI:
@@ -142,15 +142,15 @@ def _one_process(group):
 
 def outcomes(n, work, make=World):
     """For each rank what ``work(make(mpi))`` returned, or the error that it raised; and what would end a real job."""
-    group, found = Group(n), [None] * n
+    group, results = Group(n), [None] * n
 
     def one(number):
         HERE.rank = number
         npx.set_np()  # each thread has its own
         try:
-            found[number] = work(make(MPI(Comm(group, number))))
+            results[number] = work(make(MPI(Comm(group, number))))
         except BaseException as error:
-            found[number] = error
+            results[number] = error
             if not isinstance(error, Alone):
                 group.end()
 
@@ -161,7 +161,7 @@ def outcomes(n, work, make=World):
         for thread in threads:
             thread.join()
         npx.waitall()
-    return found, group.aborted
+    return results, group.aborted
 
 
 def run(n, work, make=World):
@@ -170,9 +170,9 @@ def run(n, work, make=World):
     Raises:
         AssertionError: a rank failed.
     """
-    found, aborted = outcomes(n, work, make)
-    errors = [each for each in found if isinstance(each, BaseException)]
-    first = next((each for each in errors if not isinstance(each, Alone)), None)
+    results, aborted = outcomes(n, work, make)
+    errors = [outcome for outcome in results if isinstance(outcome, BaseException)]
+    first = next((error for error in errors if not isinstance(error, Alone)), None)
     failed = errors or aborted
     assert not failed, f"a rank failed: {first!r} {aborted[:1]}"
-    return found
+    return results

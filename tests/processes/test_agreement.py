@@ -60,9 +60,9 @@ def test_layers_that_sort_otherwise_on_a_rank_are_refused(make, other, before, s
         trainer._init_kvstore()
         trainer._init_params()
 
-    found, _ = fake_mpi.outcomes(N, work)
-    refused = [isinstance(each, MxdpError) and "another place in the network" in str(each) for each in found]
-    assert refused == [not same] * N, found
+    errors, _ = fake_mpi.outcomes(N, work)
+    refused = [isinstance(error, MxdpError) and "another place in the network" in str(error) for error in errors]
+    assert refused == [not same] * N, errors
 
 
 @pytest.mark.parametrize("trial", range(20))
@@ -80,19 +80,19 @@ def test_names_agree_if_and_only_if_their_order_does(trial):
     for at in range(len(layers) - 1):
         swapped = [*layers[:at], layers[at + 1], layers[at], *layers[at + 2 :]]
         assert without_counts(names(swapped, first)) != without_counts(here)
-    found, _ = fake_mpi.outcomes(2, lambda world: agree_names(world, here[world.rank :]))
-    assert all(isinstance(each, MxdpError) for each in found), "one rank has fewer"
+    errors, _ = fake_mpi.outcomes(2, lambda world: agree_names(world, here[world.rank :]))
+    assert all(isinstance(error, MxdpError) for error in errors), "one rank has fewer"
 
 
 @pytest.mark.parametrize(("other", "order"), [(1, [0, 2, 1]), (2, [1, 2, 0]), (2, [2, 1, 0])])
 def test_arrays_in_another_order_are_refused_and_other_initial_values_are_not(other, order):
     def work(world, seed):
         values = onp.random.RandomState(seed(world.rank)).rand(3, 2, 2)
-        own = order if world.rank == other else range(3)
-        GradientSync([get_params([np.array(values[i]) for i in own], mx.cpu())], world=world)
+        numbers = order if world.rank == other else range(3)
+        GradientSync([get_params([np.array(values[i]) for i in numbers], mx.cpu())], world=world)
 
-    found, _ = fake_mpi.outcomes(N, lambda world: work(world, lambda rank: 0))
-    assert all(f"rank {other} has rank 0's parameters in another order" in str(each) for each in found)
+    errors, _ = fake_mpi.outcomes(N, lambda world: work(world, lambda rank: 0))
+    assert all(f"rank {other} has rank 0's parameters in another order" in str(error) for error in errors)
     assert fake_mpi.outcomes(N, lambda world: work(world, lambda rank: rank))[0] == [None] * N
 
 
@@ -157,11 +157,11 @@ def quick(world, num_devices=1, data="synthetic", net=None):
 @pytest.mark.parametrize("what", FAILS)
 def test_what_fails_on_one_rank_is_an_error_on_all(what, tmp_path):
     """None waits for the one that has left (``fake_mpi.Alone``), and none goes on."""
-    found, aborted = fake_mpi.outcomes(N, lambda world: FAILS[what](world, tmp_path))
+    errors, aborted = fake_mpi.outcomes(N, lambda world: FAILS[what](world, tmp_path))
     assert aborted == []
-    assert not any(isinstance(each, (fake_mpi.Alone, type(None))) for each in found), found
-    assert sum(isinstance(each, MxdpError) for each in found) >= N - 1, found
-    assert all(str(each).count("\n") == 0 for each in found if isinstance(each, MxdpError))
+    assert not any(isinstance(error, (fake_mpi.Alone, type(None))) for error in errors), errors
+    assert sum(isinstance(error, MxdpError) for error in errors) >= N - 1, errors
+    assert all(str(error).count("\n") == 0 for error in errors if isinstance(error, MxdpError))
 
 
 @pytest.mark.parametrize("kind", [mxdp.Trainer, gluon.Trainer])

@@ -29,8 +29,8 @@ def hosts(tmp_path):
     if not MPIEXEC.exists():
         pytest.skip("no mpiexec beside this Python: pip install mpi4py mpich")
     try:
-        with two_hosts(tmp_path) as found:
-            yield found
+        with two_hosts(tmp_path) as both:
+            yield both
     except Skipped as reason:
         pytest.skip(str(reason))
 

@@ -100,8 +100,8 @@ def test_mpiexec_has_a_session_of_its_own(job):
 )
 def test_a_rank_that_ends_inside_mpi_is_a_failure_with_its_own_status(job, part, code, status, words):
     waits = INSIDE_MPI.format(part=INSIDE) + "time.sleep(1000)"
-    own = INSIDE_MPI.format(part=part) if part else ""
-    ends = job(f"if rank == 0:\n  exec({waits!r})\n{own}\n{code}").run()
+    inside = INSIDE_MPI.format(part=part) if part else ""
+    ends = job(f"if rank == 0:\n  exec({waits!r})\n{inside}\n{code}").run()
     assert (ends.status, ends.what.split(" on ")[0]) == (status, "rank 1")
     assert words in ends.what
 
@@ -211,20 +211,20 @@ def launched(monkeypatch):
 
 
 def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypatch, tmp_path):
-    assert process.prepare().set  # what a rank must not inherit
+    assert process.prepare_process().set  # what a rank must not inherit
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     monkeypatch.setenv("MINE", "1")
     words = ["-n", "3", "--restarts", "1", "--silent-after", "7", "--hung-after", "9", "--mpiexec", "-a 'b c'"]
     launched.failures.append(LaunchFailure(5, "it failed"))
     assert launch.main([*words, "--log-dir", str(tmp_path / "new" / "logs"), "--", "train", "x y"]) == 0
     assert len(launched.found) == 2
-    for each in launched.found:
-        assert each.words[:3] == ["mpiexec", "-a", "b c"]
-        assert each.words[-2:] == ["train", "x y"]
-        assert (each.size, each.address, each.silent, each.hung) == (3, "127.0.0.1", 7, 9)
-        kept = {name: value for name, value in each.environ.items() if name not in launch.INTERFACES}
+    for started in launched.found:
+        assert started.words[:3] == ["mpiexec", "-a", "b c"]
+        assert started.words[-2:] == ["train", "x y"]
+        assert (started.size, started.address, started.silent, started.hung) == (3, "127.0.0.1", 7, 9)
+        kept = {name: value for name, value in started.environ.items() if name not in launch.INTERFACES}
         assert kept == {"PYTHONUNBUFFERED": "1", **process.unprepared()}
-        assert not set(process.prepare().set) & set(kept)
+        assert not set(process.prepare_process().set) & set(kept)
     files = [tmp_path / "new" / "logs" / f"rank-{rank}.log" for rank in range(3)]
     assert [file.read_text() for file in files] == ["00", "11", "22"]  # a restart appends
     assert launch.main(["-n", "2", "--log-dir", str(files[0].parent), "--", "train"]) == 0
@@ -243,7 +243,11 @@ def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):
                 launched.failures += failures
                 assert launch.main(["-n", "1", "--", "true"]) == status
                 assert signal.getsignal(signal.SIGHUP) == hangup
-                expected = [launch.stop, launch.stop, hangup if hangup == signal.SIG_IGN else launch.stop]
+                expected = [
+                    launch.on_signal,
+                    launch.on_signal,
+                    hangup if hangup == signal.SIG_IGN else launch.on_signal,
+                ]
                 assert launched.found[-1].handlers == expected
     finally:
         signal.signal(signal.SIGHUP, before[2])

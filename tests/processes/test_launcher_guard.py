@@ -55,9 +55,9 @@ def test_the_command_does_not_get_the_password_and_all_it_says_arrives(guarded):
     code = "import os; print('MXDP_LAUNCH' in os.environ, 'secret' in str(os.environ)); os.write(2, b'\\xff end')"
     rank = guarded(code)
     assert rank.greeting[:2] == [b"secret", b"3"]
-    said = {}
-    rank.heard(lambda message: said.update(message) or {"out", "err", "exit"} <= set(said))  # in any order
-    assert (said["out"], said["err"], said["exit"]) == ("False False", "\udcff end", 0)
+    received = {}
+    rank.heard(lambda message: received.update(message) or {"out", "err", "exit"} <= set(received))  # in any order
+    assert (received["out"], received["err"], received["exit"]) == ("False False", "\udcff end", 0)
 
 
 def test_a_line_without_end_is_shown_in_parts(guarded):

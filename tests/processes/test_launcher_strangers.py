@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mxdp.launch import job as jobs
-from mxdp.launch.guarded import Guarded, show
+from mxdp.launch.guarded import Guarded, print_line
 from mxdp.launch.job import Launch
 
 LINES = st.binary(max_size=40) | st.sampled_from([b"[" * 60_000, b'{"exit": 9}', b" 1 h", b"PASSWORD 1 h", b'"' * 9000])
@@ -88,7 +88,7 @@ def test_strangers_do_not_fill_the_launcher_and_a_guard_still_gets_in(launcher):
             strangers.append(socket.create_connection(address, timeout=10))
             launcher.wait()
             assert len(launcher.connections) <= launcher.size + jobs.STRANGERS
-        assert all(each.socket.gettimeout() == 0 for each in launcher.connections)  # none can hold up the launcher
+        assert all(guard.socket.gettimeout() == 0 for guard in launcher.connections)  # none can hold up the launcher
         with socket.create_connection(address, timeout=10) as guard:
             guard.sendall(f'{launcher.password} 1 h\n{{"step": 3, "part": 0}}\n{{"st'.encode())
             while 1 not in launcher.ranks:
@@ -134,7 +134,7 @@ def test_where_no_file_can_be_opened_a_stranger_makes_room(launcher):
 @given(text=st.text(st.characters()), encoding=st.sampled_from(["latin-1", "ascii", "utf-8", "cp1252"]))
 def test_any_character_can_be_shown(text, encoding):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
-    show(f"a{text}b", file)
+    print_line(f"a{text}b", file)
     shown = file.buffer.getvalue().decode(encoding)
     assert (shown[0], shown[-2:]) == ("a", "b\n")
     assert f"a{text}b\n".encode(encoding, "backslashreplace").decode(encoding) == shown

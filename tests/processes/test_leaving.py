@@ -63,10 +63,10 @@ class Ranks:
 def leavings(ranks, kind=Leaving):
     """One for each rank, which does not act at the end of this process."""
     with mock.patch.object(leave.atexit, "register"):
-        each = [kind(ranks.mpi(rank), True) for rank in range(len(ranks.boxes))]
-    for leaving in each:
+        ends = [kind(ranks.mpi(rank), True) for rank in range(len(ranks.boxes))]
+    for leaving in ends:
         leaving._file = [0, 1]
-    return each
+    return ends
 
 
 @settings(deadline=None, max_examples=25)
@@ -75,7 +75,7 @@ def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(c
     """Each World counts arrays and objects. A rank that has begun less of anything than another ends alone, and not one
     finalizes; one that has begun no less than all waits, to be ended with the job."""
     counts = [counts[0]] * len(counts) if same else counts
-    less = {a for a, own in enumerate(counts) if any(x < y for b in counts for x, y in zip(own, b))}
+    less = {a for a, counted in enumerate(counts) if any(x < y for b in counts for x, y in zip(counted, b))}
     ranks, alone, over = Ranks(len(counts)), set(), threading.Event()
 
     class Rank(Leaving):
@@ -91,10 +91,10 @@ def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(c
             if over.is_set():
                 raise SystemExit
 
-    each = leavings(ranks, Rank)
-    for leaving, own in zip(each, counts):
-        leaving.begun += [own[:2], own[2:]]
-    threads = {rank: threading.Thread(target=leaving._end, daemon=True) for rank, leaving in enumerate(each)}
+    ends = leavings(ranks, Rank)
+    for leaving, begun in zip(ends, counts):
+        leaving.begun += [begun[:2], begun[2:]]
+    threads = {rank: threading.Thread(target=leaving._end, daemon=True) for rank, leaving in enumerate(ends)}
     for thread in threads.values():
         thread.start()
     for rank in less if less else threads:
@@ -105,24 +105,24 @@ def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(c
         thread.join(60)
     assert alone == less
     assert ranks.finalized == [not less] * len(counts)
-    assert [leaving._file[1] for leaving in each] == [1 if less else LEFT] * len(counts)
+    assert [leaving._file[1] for leaving in ends] == [1 if less else LEFT] * len(counts)
 
 
 def test_one_that_still_computes_is_waited_for_and_one_that_waits_is_noticed():
     """Rank 0 has ended after one sum. Rank 1 computes; then it begins a second one."""
     ranks, alone = Ranks(2), threading.Event()
-    each = leavings(ranks)
-    for leaving in each:
+    ends = leavings(ranks)
+    for leaving in ends:
         leaving.begun.append([1, 0])
         leaving._leave_alone = alone.set
-    thread = threading.Thread(target=each[0]._end, daemon=True)
+    thread = threading.Thread(target=ends[0]._end, daemon=True)
     thread.start()
     assert not alone.wait(1.2)  # its thread looks twice a second
-    each[1].begun[0][0] += 1
+    ends[1].begun[0][0] += 1
     assert alone.wait(60)
     thread.join(60)
-    assert each[0]._waits == 1
-    each[1]._over.set()
+    assert ends[0]._waits == 1
+    ends[1]._over.set()
     assert ranks.finalized == [False, False]
 
 

@@ -132,7 +132,7 @@ def train(kind, world, n, total, case, values, steps, done, file):
 
 def run(case, by_gluon):
     """All parts; returns the parameters on each replica after each part."""
-    values, done, found = [onp.ones(shape) for shape in case[3]], 0, []
+    values, done, results = [onp.ones(shape) for shape in case[3]], 0, []
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         file = os.path.join(folder, "states")
@@ -144,9 +144,9 @@ def run(case, by_gluon):
             else:
                 replicas = fake_mpi.run(ranks, lambda world, kind=kind, rest=given_: train(kind, world, *rest))
             values = [arrays[0] for arrays in replicas[0]]
-            found.append([array for arrays in zip(*replicas) for devices in arrays for array in devices])
+            results.append([array for arrays in zip(*replicas) for devices in arrays for array in devices])
             done += len(steps)
-    return found
+    return results
 
 
 EXAMPLES = int(os.environ.get("MXDP_TRAININGS", 170))
@@ -154,8 +154,8 @@ EXAMPLES = int(os.environ.get("MXDP_TRAININGS", 170))
 
 
 def check(case):
-    expected, found = run(case, True), run(case, False)
-    for part, other in zip(found, expected):
+    expected, actual = run(case, True), run(case, False)
+    for part, other in zip(actual, expected):
         assert len(part) == len(other)
         for array, its in zip(part, other):
             onp.testing.assert_array_equal(array, its)

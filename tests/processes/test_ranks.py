@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import fake_mpi
 import numpy as onp
 import pytest
+from gate import SlowReader
 
 import mxdp
 from mxdp import process
@@ -15,7 +15,6 @@ from mxdp.backend import autograd, gluon, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync, tuning
 from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import load
-from mxdp.engine import EngineJob
 from mxdp.errors import MxdpError
 from mxdp.gluon import Store
 from mxdp.processes import World
@@ -49,8 +48,8 @@ def check_sums(ranks):
     before, after = zip(*ranks)
     expected = [sum(parts) for parts in zip(*(device for rank in before for device in rank))]
     for device in (device for rank in after for device in rank):
-        for own, total in zip(device, expected):
-            onp.testing.assert_array_equal(own, total)
+        for gradient, total in zip(device, expected):
+            onp.testing.assert_array_equal(gradient, total)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +63,9 @@ def test_every_gradient_of_every_rank_and_device_is_the_sum(algorithm, n, device
         sync = GradientSync(device_params, algorithm, 2e-4, world=world)
         for _ in range(2):
             fill(device_params, world.rank)
-            own = gradients(device_params)
+            before = gradients(device_params)
             sync()
-        return own, gradients(device_params)
+        return before, gradients(device_params)
 
     check_sums(fake_mpi.run(n, work))
 
@@ -82,9 +81,9 @@ def test_ranks_that_would_choose_otherwise_sum_as_rank_0_does(sizes, dtype, choi
         device_params = replicas(2, [(size,) for size in sizes], [dtype])
         sync = GradientSync(device_params, world=world)
         fill(device_params, world.rank)
-        own = gradients(device_params)
+        before = gradients(device_params)
         sync()
-        return [bucket.algorithm for bucket in sync.buckets], own, gradients(device_params)
+        return [bucket.algorithm for bucket in sync.buckets], before, gradients(device_params)
 
     names, *gradients_of = zip(*fake_mpi.run(3, work))
     assert names == ([choices[0]],) * 3
@@ -108,16 +107,16 @@ def test_ranks_with_other_gradients_or_buckets_are_refused_on_every_rank(what):
         last = world.rank == 2
         GradientSync(replicas(2, **(shapes if last else {})), world=world, **(options if last else {}))
 
-    found, _ = fake_mpi.outcomes(3, work)
-    for error in found:
+    errors, _ = fake_mpi.outcomes(3, work)
+    for error in errors:
         assert isinstance(error, MxdpError)
         assert f"rank 2 has {what}" in str(error)
 
 
 def test_ranks_whose_vectors_differ_are_refused():
     """By the number of devices, which divides a bucket."""
-    found, _ = fake_mpi.outcomes(2, lambda world: GradientSync(replicas(2 + world.rank), "sharded", world=world))
-    assert all("rank 1 has buckets' vectors of length" in str(error) for error in found)
+    errors, _ = fake_mpi.outcomes(2, lambda world: GradientSync(replicas(2 + world.rank), "sharded", world=world))
+    assert all("rank 1 has buckets' vectors of length" in str(error) for error in errors)
 
 
 def quiet(*args, **options):
@@ -133,11 +132,11 @@ def test_train_starts_with_rank_0s_parameters_and_divides_by_the_whole_batch(n, 
         assert in_sync(history.device_params)
         return [epoch.loss for epoch in history.epochs], [param.asnumpy() for param in history.device_params[0]]
 
-    found = fake_mpi.run(n, lambda world: epochs(world, seed=world.rank))
+    results = fake_mpi.run(n, lambda world: epochs(world, seed=world.rank))
     losses, serial = epochs(World(), seed=0)
-    for own, params in found:
-        assert own == pytest.approx(losses, rel=1e-4)
-        for mine, first, expected in zip(params, found[0][1], serial):
+    for rank_losses, params in results:
+        assert rank_losses == pytest.approx(losses, rel=1e-4)
+        for mine, first, expected in zip(params, results[0][1], serial):
             onp.testing.assert_array_equal(mine, first)
             onp.testing.assert_allclose(mine, expected, rtol=0, atol=2e-5 * abs(expected).max())
 
@@ -166,10 +165,10 @@ def test_a_gradient_that_backward_did_not_write_is_zero_on_every_rank_and_device
 
 def test_a_last_batch_with_fewer_samples_than_ranks():
     data = load("synthetic").take(31, 1)
-    found = fake_mpi.run(3, lambda w: quiet(1, 30, 0.3, 2, data=data, world=w).device_params[0])
-    for *own, expected in zip(*found, quiet(1, 30, 0.3, 2, data=data).device_params[0]):
-        assert in_sync([[each] for each in own])
-        onp.testing.assert_allclose(own[0].asnumpy(), expected.asnumpy(), rtol=2e-4, atol=2e-6)
+    results = fake_mpi.run(3, lambda w: quiet(1, 30, 0.3, 2, data=data, world=w).device_params[0])
+    for *params, expected in zip(*results, quiet(1, 30, 0.3, 2, data=data).device_params[0]):
+        assert in_sync([[param] for param in params])
+        onp.testing.assert_allclose(params[0].asnumpy(), expected.asnumpy(), rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize("astray", [None, 0, 1, 2])
@@ -213,20 +212,12 @@ def test_an_exchange_leaves_nothing_behind(do):
     assert fake_mpi.run(3, work) == [0] * 3
 
 
-class SlowReader(EngineJob):
-    ended = False
-
-    def _call(self):
-        time.sleep(0.2)
-        self.ended = True
-
-
 def test_a_broadcast_waits_for_work_that_only_reads():
     """An inference pass that is still running may change the layout of its weights: the job would wait for itself."""
 
     def work(world):
-        weights, reader = np.full((3,), float(world.rank)), SlowReader()
-        reader._push([weights], [np.zeros((1,))])
+        weights = np.full((3,), float(world.rank))
+        reader = SlowReader(weights, np.zeros((1,)))
         world.broadcast([weights])
         return reader.ended, weights.asnumpy().tolist()
 
@@ -235,8 +226,8 @@ def test_a_broadcast_waits_for_work_that_only_reads():
 
 @pytest.mark.parametrize("threads", range(4))
 def test_an_mpi_without_calls_from_several_threads_is_refused(threads):
-    found, _ = fake_mpi.outcomes(2, lambda w: w, make=lambda mpi: World(fake_mpi.MPI(mpi.COMM_WORLD, threads)))
-    assert all(("MPI_THREAD_MULTIPLE" in str(each)) == (threads < 3) for each in found)
+    errors, _ = fake_mpi.outcomes(2, lambda w: w, make=lambda mpi: World(fake_mpi.MPI(mpi.COMM_WORLD, threads)))
+    assert all(("MPI_THREAD_MULTIPLE" in str(error)) == (threads < 3) for error in errors)
 
 
 @pytest.mark.parametrize(
@@ -271,18 +262,18 @@ def test_arrays_that_go_through_the_hosts_memory():
     kinds, sizes = ("float32", "float64", "float32"), (3, 5, 3, 1, 7, 2)
 
     def work(world):
-        found, arrays = [], [np.zeros((1,), dtype=kind) for kind in kinds]
+        results, arrays = [], [np.zeros((1,), dtype=kind) for kind in kinds]
         for size in sizes:
             for array, kind in zip(arrays, kinds):
                 new = np.arange(size, dtype=kind) + world.rank
                 array.__class__, array.handle, new.handle = OnGpu, new.handle, array.handle
             world.sum(arrays)
             world.broadcast(arrays)
-            found.append([array.asnumpy().tolist() for array in arrays])
-        return found, len(world._staging)
+            results.append([array.asnumpy().tolist() for array in arrays])
+        return results, len(world._staging)
 
-    for found, buffers in fake_mpi.run(3, work):
-        for size, sums in zip(sizes, found):
+    for results, buffers in fake_mpi.run(3, work):
+        for size, sums in zip(sizes, results):
             assert sums == [[3.0 * i + 3 for i in range(size)]] * 3
         assert buffers == 10
 
@@ -357,7 +348,7 @@ def test_a_trainer_starts_with_rank_0s_parameters_and_sums_over_all_ranks(name):
         trainer = mxdp.Trainer(net.collect_params(), "sgd", {"learning_rate": 1.0}, kvstore=name, world=world)
         started = [net.weight.data(device).tolist() for device in devices]
         with autograd.record():
-            losses = [net(np.full((1, 3), 2.0 * world.rank + i, ctx=each)).sum() for i, each in enumerate(devices)]
+            losses = [net(np.full((1, 3), 2.0 * world.rank + i, ctx=device)).sum() for i, device in enumerate(devices)]
         autograd.backward(losses)
         trainer.step(1)
         return started, [net.weight.data(device).tolist() for device in devices]

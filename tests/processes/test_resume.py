@@ -198,17 +198,17 @@ def test_a_finished_training_says_so_and_goes_on_to_more_epochs(tmp_path):
 def test_the_time_before_the_stop_counts(tmp_path):
     run(1, tmp_path, 4)
     newest = tmp_path / names(tmp_path)[-1]
-    arrays, was = checkpoint_file.read(newest)
+    arrays, was = checkpoint_file.read_checkpoint(newest)
     assert was["facts"]["seconds"] > 0
     was["facts"]["seconds"] = 1000.0
-    checkpoint_file.write(newest, arrays, json.dumps(was))
+    checkpoint_file.write_checkpoint(newest, arrays, json.dumps(was))
     run(1, tmp_path, 2)  # stopped again in the same epoch
     again = tmp_path / names(tmp_path)[-1]
     assert again != newest
-    assert checkpoint_file.read(again)[1]["facts"]["seconds"] > 1000
+    assert checkpoint_file.read_checkpoint(again)[1]["facts"]["seconds"] > 1000
     history, _, _ = run(1, tmp_path)
     assert history.epochs[0].seconds > 1000 > history.epochs[1].seconds
-    assert checkpoint_file.read(tmp_path / names(tmp_path)[-1])[1]["facts"]["seconds"] == 0
+    assert checkpoint_file.read_checkpoint(tmp_path / names(tmp_path)[-1])[1]["facts"]["seconds"] == 0
 
 
 def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
@@ -219,8 +219,8 @@ def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
         "the checkpoint is of 1 process of 2 devices, algorithm auto and this run of 1 process of 1 device, algorithm "
         "auto: the state is the same, but sums may differ in the last bits"
     )
-    for serial, own in zip(run(1)[0].device_params[0], history.device_params[0]):
-        onp.testing.assert_allclose(own.asnumpy(), serial.asnumpy(), rtol=0, atol=2e-5)
+    for serial, parallel in zip(run(1)[0].device_params[0], history.device_params[0]):
+        onp.testing.assert_allclose(parallel.asnumpy(), serial.asnumpy(), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +228,7 @@ def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
     [
         ({"lr": 0.25}, "lr is 0.5 there and 0.25 here; use another folder, or train as before"),
         ({"seed": 4}, "seed is 3 there and 4 here"),
+        ({"momentum": 0.5}, "momentum is None there and 0.5 here"),
         ({"data": load("synthetic", seed=1).take(100, 50)}, "the data set is synthetic of 100 pictures, checksum "),
         ({"data": SMALL.take(90, 50), "lr": 0.1}, r"the data set is .*, lr is 0.5 there and 0.1 here"),
         ({"loss": lambda y_hat, y: cross_entropy(y_hat, y)}, "loss is cross_entropy there and <lambda> here"),
@@ -246,12 +247,6 @@ def test_another_training_is_refused(other, named, tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("every", [0, -1, 1.5, float("nan")])
-def test_checkpoint_every_is_checked(every, tmp_path):
-    with pytest.raises(ValueError, match="checkpoint_every is a whole number of epochs, or a part of one, not"):
-        run(1, tmp_path, checkpoint_every=every)
-
-
 @pytest.mark.parametrize(
     ("every", "places"),
     [
@@ -263,15 +258,15 @@ def test_checkpoint_every_is_checked(every, tmp_path):
     ],
 )
 def test_checkpoints_are_where_they_were_asked_for(every, places, tmp_path, monkeypatch):
-    found, steps = [], []
+    positions, steps = [], []
 
     def write(self, header, arrays, facts):
-        found.append((facts["epoch"], facts["position"]))
+        positions.append((facts["epoch"], facts["position"]))
         steps.append(facts["step"])
 
     monkeypatch.setattr(CheckpointFolder, "write", write)
     run(1, tmp_path, checkpoint_every=every)
-    assert found == places
+    assert positions == places
     assert steps == [7 * epoch + math.ceil(position / 16) for epoch, position in places]
 
 
@@ -308,9 +303,9 @@ CHANGES = {
 def test_a_checkpoint_that_this_training_can_not_have_written_is_named_and_the_one_before_it_taken(change, tmp_path):
     run(1, tmp_path, 7)
     before, newest = (tmp_path / name for name in names(tmp_path)[-2:])
-    arrays, was = checkpoint_file.read(newest)
+    arrays, was = checkpoint_file.read_checkpoint(newest)
     CHANGES[change](arrays, was["facts"])
-    checkpoint_file.write(newest, arrays, json.dumps(was))
+    checkpoint_file.write_checkpoint(newest, arrays, json.dumps(was))
     history, lines, _ = run(1, tmp_path)
     assert lines[0].startswith(f"{newest} is not used (")
     assert lines[1] == f"continuing from {before}"

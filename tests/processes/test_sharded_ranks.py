@@ -56,10 +56,10 @@ def test_ranks_share_the_state_and_rank_0_alone_writes_all_of_it(name, ranks, n,
             held[str(x.ctx)] += x.size
         return list(held.values()), file.exists()
 
-    ((whole, _), *_), own = (fake_mpi.run(ranks, lambda world, shard=shard: work(world, shard)) for shard in (0, 1))
-    assert max(max(held) for held, _ in own) <= 1.05 * sum(whole) / (ranks * n)
-    assert sum(sum(held) for held, _ in own) == sum(whole)
-    assert [wrote for _, wrote in own] == [True] + [False] * (ranks - 1)
+    ((whole, _), *_), sharded = (fake_mpi.run(ranks, lambda world, shard=shard: work(world, shard)) for shard in (0, 1))
+    assert max(max(held) for held, _ in sharded) <= 1.05 * sum(whole) / (ranks * n)
+    assert sum(sum(held) for held, _ in sharded) == sum(whole)
+    assert [wrote for _, wrote in sharded] == [True] + [False] * (ranks - 1)
     states = [pickle.loads((tmp_path / f"{shard}-0").read_bytes())[0] for shard in (0, 1)]
     onp.testing.assert_equal(*[[[x.asnumpy() for x in leaves(its[i])] for i in sorted(its)] for its in states])
 
@@ -79,11 +79,11 @@ def test_a_checkpoint_continues_on_other_ranks(name, after, tmp_path):
         kept.wait()
         return values(params)
 
-    found = {}
+    trained = {}
     for shard in (False, True):
         fake_mpi.run(2, lambda world, shard=shard: work(world, shard, 2))
-        found[shard] = fake_mpi.run(after, lambda world, shard=shard: work(world, shard, 4))
-    onp.testing.assert_equal(found[True], found[False])
+        trained[shard] = fake_mpi.run(after, lambda world, shard=shard: work(world, shard, 4))
+    onp.testing.assert_equal(trained[True], trained[False])
 
 
 class Drawing(mx.optimizer.Optimizer):

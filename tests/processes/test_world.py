@@ -74,7 +74,7 @@ def test_sums_over_ranks_are_exact_and_in_order(ranks, n):
 
     After a convolution without gradients, oneDNN keeps the weight in a layout of its own; a job that takes such an
     array's address waits for itself."""
-    found = ranks(
+    results = ranks(
         n,
         """
 import faulthandler
@@ -102,8 +102,8 @@ say([[array[-1:].tolist() for array in arrays], sent.tolist(), world.gather(worl
     )
     last = [[sum(k - 1 + rank for rank in range(n)) * n * n] for k in (5, 100_000, 1)]
     starts = {2: ([[0, 1], [0, 4]], [[1, 1], [4, 7]]), 3: ([[0, 1], [0, 3]], [[1, 1], [3, 5]], [[1, 1], [5, 7]])}[n]
-    for rank, own in enumerate(found):
-        assert own == [[[], *last], [[1.0] * 3] * 2, [2 * each for each in range(n)], rank, starts[rank]]
+    for rank, of_rank in enumerate(results):
+        assert of_rank == [[[], *last], [[1.0] * 3] * 2, [2 * other for other in range(n)], rank, starts[rank]]
 
 
 @needs_mpi
@@ -142,11 +142,11 @@ say(drawn)
 @needs_mpi
 def test_dropout_draws_other_masks_on_each_device_of_each_rank_and_the_same_ones_again(ranks):
     """Without a seed; and where ``mx.random.seed`` was called alike on all ranks before."""
-    found = ranks(3, DROPOUT)
-    for name in found[0]:
-        masks = [tuple(mask) for drawn in found for mask in drawn[name]]
+    results = ranks(3, DROPOUT)
+    for name in results[0]:
+        masks = [tuple(mask) for drawn in results for mask in drawn[name]]
         assert len(set(masks)) == len(masks) == 6, name
-        assert not name.endswith(" again") or all(drawn[name] == drawn[name[:-6]] for drawn in found), name
+        assert not name.endswith(" again") or all(drawn[name] == drawn[name[:-6]] for drawn in results), name
 
 
 TRAIN = """
@@ -161,13 +161,13 @@ say([[p.asnumpy().tolist() for p in history.device_params[-1]], history.test_acc
 @needs_mpi
 @pytest.mark.parametrize(("n", "on"), [(2, 1), (2, 2), (4, 1)])
 def test_training_equals_one_process(ranks, n, on):
-    found = ranks(n, TRAIN.format(devices=on))
-    assert all(each == found[0] for each in found)  # bit for bit
+    results = ranks(n, TRAIN.format(devices=on))
+    assert all(params == results[0] for params in results)  # bit for bit
     data = load("synthetic").take(101, 51)
     serial = train(1, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None)
-    params, accuracies, losses = found[0]
-    for own, expected in zip(params, serial.device_params[0]):
-        onp.testing.assert_allclose(own, expected.asnumpy(), rtol=2e-4, atol=2e-6)
+    params, accuracies, losses = results[0]
+    for ours, expected in zip(params, serial.device_params[0]):
+        onp.testing.assert_allclose(ours, expected.asnumpy(), rtol=2e-4, atol=2e-6)
     assert accuracies == serial.test_accuracies
     assert losses == pytest.approx([epoch.loss for epoch in serial.epochs], rel=1e-5)
     if (n, on) == (2, 1):  # the same shards as two devices of one process, so the same bits
@@ -213,10 +213,10 @@ def test_gluon_equals_one_process(ranks):
     several = [(seed, on, trainer) for seed, trainer in TRAINERS for on in (1, 2)]
     codes = [GLUON.format(seed=seed, devices=on, trainer=trainer) for seed, on, trainer in several]
     serial = GLUON.format(seed=0, devices=1, trainer=PLAIN).replace("world.shard(10)", "slice(None)")
-    found = ranks(2, one_after_the_other([serial, *codes]))
-    assert found[0] == found[1]
-    expected = found[0].pop(0)
-    for how, params in zip(several, found[0]):
+    results = ranks(2, one_after_the_other([serial, *codes]))
+    assert results[0] == results[1]
+    expected = results[0].pop(0)
+    for how, params in zip(several, results[0]):
         for param, wanted in zip(params, expected):
             onp.testing.assert_allclose(param, wanted, rtol=1e-5, atol=1e-7, err_msg=str(how))
 
@@ -237,7 +237,7 @@ random, loss"""
         ranks(2, one_after_the_other(code.format(seed=seed, devices=on, trainer=trainer) for on in (1, 2)))
         for seed in (0, 5)
     )
-    assert [said.pop(0) for found in (*whole, *continued) for said in found] == [0] * 4 + [2] * 4
+    assert [printed.pop(0) for of_run in (*whole, *continued) for printed in of_run] == [0] * 4 + [2] * 4
     assert continued == whole
     for one, other in zip(*whole):
         assert one != other  # in the running means alone

@@ -1,21 +1,11 @@
 from __future__ import annotations
 
-import time
-
 import numpy as onp
 import pytest
+from gate import SlowReader
 
 from mxdp.backend import autograd, gluon, mx, np
-from mxdp.engine import EngineJob
 from mxdp.scratch import get_params, in_sync, split_and_load
-
-
-class SlowReader(EngineJob):
-    ended = False
-
-    def _call(self):
-        time.sleep(0.2)
-        self.ended = True
 
 
 @pytest.fixture
@@ -49,8 +39,8 @@ def test_in_sync_sees_a_single_bit(params):
 
 def test_in_sync_waits_for_work_that_only_reads():
     """An inference pass that is still running may change the layout of its weights while they are read."""
-    weights, reader = np.ones((4,)), SlowReader()
-    reader._push([weights], [np.zeros((1,))])
+    weights = np.ones((4,))
+    reader = SlowReader(weights, np.zeros((1,)))
     assert in_sync([[weights]])
     assert reader.ended
 

@@ -116,9 +116,9 @@ def test_epochs_are_timed_between_fences_and_have_orders_of_their_own(monkeypatc
     monkeypatch.setattr(scratch, "time", SimpleNamespace(perf_counter=lambda: (log.append("clock"), next(times))[1]))
     monkeypatch.setattr(scratch, "train_batch", lambda X, *more: log.append(X.tobytes()))
     train(1, 4, 0.2, 2, load("synthetic").take(8, 1))
-    steps = [each for each in log if isinstance(each, bytes)]
+    steps = [entry for entry in log if isinstance(entry, bytes)]
     assert len(set(steps)) == 4
-    assert [each if isinstance(each, str) else "step" for each in log] == [
+    assert [entry if isinstance(entry, str) else "step" for entry in log] == [
         *["fence", "clock", "step", "fence", "step", "fence", "clock"] * 2, "fence"  # in_sync's own
     ]  # fmt: skip
     assert ", 2.5 sec/epoch on " in capsys.readouterr().out
@@ -139,7 +139,7 @@ def test_the_command_trains_on_each_number_of_devices():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--data", "digit"], "no data set is called 'digit'"),
         (["--data", "digits", "--devices", "0"], "--devices takes numbers of devices, such as 1,2, not '0'"),
@@ -147,11 +147,11 @@ def test_the_command_trains_on_each_number_of_devices():
         (["--data", "digits", "--epochs", "0"], "num_epochs must be a positive int, not 0"),
     ],
 )
-def test_a_bad_command_is_told_in_a_sentence(arguments, said, monkeypatch, capsys):
+def test_a_bad_command_is_told_in_a_sentence(arguments, message, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["scratch", *arguments])
     with pytest.raises(SystemExit, match="2"):
         runpy.run_path(scratch.__file__, run_name="__main__")
-    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_it_can_be_read_in_one_sitting():
@@ -162,9 +162,9 @@ def test_it_can_be_read_in_one_sitting():
     nested = (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
     for statement in (node for node in nodes if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return))):
         assert sum(isinstance(node, nested) for node in ast.walk(statement)) <= 1, f"line {statement.lineno}"
-    own = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module.startswith("mxdp.")}
+    modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module.startswith("mxdp.")}
     both = {a.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "mxdp" for a in node.names}
-    assert own | {f"mxdp.{name}" for name in both} == {
+    assert modules | {f"mxdp.{name}" for name in both} == {
         "mxdp.backend",
         "mxdp.datasets",
         "mxdp.errors",

@@ -25,8 +25,8 @@ def timeline(length, device=(), other=(), calls=(), waits=(), inputs=(), steps=(
 
 def parts(*arguments, of=ONE, **more):
     """The parts that are not zero, in microseconds."""
-    found = split(timeline(*arguments, **more))[of].as_dict()
-    return {name: round(value * 1e6) for name, value in found.items() if value}
+    seconds = split(timeline(*arguments, **more))[of].as_dict()
+    return {name: round(value * 1e6) for name, value in seconds.items() if value}
 
 
 def test_what_the_device_does():
@@ -45,54 +45,54 @@ def test_python_has_not_pushed_it(begin):
 
 
 def test_python_was_in_the_input_path():
-    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], inputs=[(200, 850)])
-    assert found == {"compute": 400, "input": 550, "front_end": 50}
+    result = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], inputs=[(200, 850)])
+    assert result == {"compute": 400, "input": 550, "front_end": 50}
 
 
 def test_python_was_late_after_a_wait():
     """Python waited from 100 to 400, and the device worked until 300: 200 of the next 500 count for the wait."""
-    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(100, 400)])
-    assert found == {"compute": 400, "waiting": 100 + 200, "front_end": 300}
+    result = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(100, 400)])
+    assert result == {"compute": 400, "waiting": 100 + 200, "front_end": 300}
 
 
 def test_a_wait_owes_no_more_than_the_gap():
-    found = parts(1000, [("C", 0, 850), ("C", 900, 1000)], calls=[(880, 910)], waits=[(0, 860)])
-    assert found == {"compute": 950, "waiting": 50}
+    result = parts(1000, [("C", 0, 850), ("C", 900, 1000)], calls=[(880, 910)], waits=[(0, 860)])
+    assert result == {"compute": 950, "waiting": 50}
 
 
 def test_a_wait_owes_to_several_gaps():
     """Python lost 150: 100 of the first gap and 50 of the second count for the wait."""
     device = [("C", 0, 200), ("C", 310, 400), ("C", 500, 1000)]
-    found = parts(1000, device, calls=[(300, 310), (490, 500)], waits=[(50, 210)])
-    assert found == {"compute": 790, "waiting": 10 + 100 + 50, "front_end": 50}
+    result = parts(1000, device, calls=[(300, 310), (490, 500)], waits=[(50, 210)])
+    assert result == {"compute": 790, "waiting": 10 + 100 + 50, "front_end": 50}
 
 
 def test_a_wait_in_which_the_device_went_on_owes_nothing():
     device = [("C", 0, 200), ("C", 205, 400), ("C", 500, 1000)]
-    found = parts(1000, device, calls=[(0, 10), (490, 500)], waits=[(50, 300)])
-    assert found == {"compute": 895, "rest": 5, "front_end": 100}
+    result = parts(1000, device, calls=[(0, 10), (490, 500)], waits=[(50, 300)])
+    assert result == {"compute": 895, "rest": 5, "front_end": 100}
 
 
 def test_a_wait_that_ended_with_the_gap_owes_to_the_next_one():
     device = [("C", 0, 300), ("C", 900, 950), ("C", 1200, 1300)]
-    found = parts(1300, device, calls=[(1190, 1210)], waits=[(100, 900)])
-    assert found == {"compute": 450, "rest": 600, "waiting": 200, "front_end": 50}
+    result = parts(1300, device, calls=[(1190, 1210)], waits=[(100, 900)])
+    assert result == {"compute": 450, "rest": 600, "waiting": 200, "front_end": 50}
 
 
 @pytest.mark.parametrize("end", [290, 300])
 def test_a_wait_that_ended_while_the_device_worked_owes_nothing(end):
-    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(100, end)])
-    assert found == {"compute": 400, "front_end": 600}
+    result = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(100, end)])
+    assert result == {"compute": 400, "front_end": 600}
 
 
 def test_input_after_a_wait_is_input():
-    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(0, 310)], inputs=[(320, 870)])
-    assert found == {"compute": 400, "waiting": 10 + 10 + 30, "input": 550}
+    result = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(0, 310)], inputs=[(320, 870)])
+    assert result == {"compute": 400, "waiting": 10 + 10 + 30, "input": 550}
 
 
 def test_it_was_pushed_and_waited_for_another_device():
-    found = parts(1000, [("C", 0, 300), ("C", 900, 1000)], [("C", 0, 890)], calls=[(0, 50)], waits=[(60, 1000)])
-    assert found == {"compute": 400, "waiting": 590, "rest": 10}
+    result = parts(1000, [("C", 0, 300), ("C", 900, 1000)], [("C", 0, 890)], calls=[(0, 50)], waits=[(60, 1000)])
+    assert result == {"compute": 400, "waiting": 590, "rest": 10}
 
 
 def test_it_was_pushed_and_nobody_worked():
@@ -107,16 +107,16 @@ def test_short_gaps_are_the_engines_even_if_another_device_works():
 
 
 def test_housekeeping_is_the_engines():
-    found = parts(1000, [("C", 0, 300), ("E", 400, 500), ("C", 900, 1000)], calls=[(880, 910)])
-    assert found == {"compute": 400, "rest": 100, "front_end": 500}
+    result = parts(1000, [("C", 0, 300), ("E", 400, 500), ("C", 900, 1000)], calls=[(880, 910)])
+    assert result == {"compute": 400, "rest": 100, "front_end": 500}
 
 
 def test_another_device_finished_just_before_although_python_pushed_too():
     """Python pushes for other steps all the time. This operator waited for the other device while that worked."""
     calls = [(at, at + 20) for at in range(10, 990, 20)]
     device = [("C", 0, 300), ("R", 900, 1000)]
-    found = parts(1000, device, [("C", 350, 890)], calls=calls)
-    assert found == {"compute": 300, "exposed_communication": 100, "front_end": 60, "waiting": 540}
+    result = parts(1000, device, [("C", 350, 890)], calls=calls)
+    assert result == {"compute": 300, "exposed_communication": 100, "front_end": 60, "waiting": 540}
     at_once = parts(1000, device, [("C", 350, 900)], calls=calls)
     assert at_once == {"compute": 300, "exposed_communication": 100, "front_end": 50, "waiting": 550}
     in_time = parts(1000, device, [("C", 350, 900 - TRIGGER)], calls=calls)
@@ -148,10 +148,10 @@ def test_steps_show_what_was_pushed():
 
 
 def test_before_the_first_and_after_the_last_operator():
-    found = parts(1000, [("C", 200, 500)], [("C", 0, 800)], calls=[(100, 210)], waits=[(600, 1000)])
-    assert found == {"compute": 300, "front_end": 200 + 100, "waiting": 200, "rest": 200}
-    found = parts(1000, [("C", 0, 500)], calls=[(0, 10)], waits=[(300, 510), (990, 1000)])
-    assert found == {"compute": 500, "waiting": 200, "front_end": 280, "rest": 20}
+    result = parts(1000, [("C", 200, 500)], [("C", 0, 800)], calls=[(100, 210)], waits=[(600, 1000)])
+    assert result == {"compute": 300, "front_end": 200 + 100, "waiting": 200, "rest": 200}
+    result = parts(1000, [("C", 0, 500)], calls=[(0, 10)], waits=[(300, 510), (990, 1000)])
+    assert result == {"compute": 500, "waiting": 200, "front_end": 280, "rest": 20}
     assert parts(1000, [("C", 0, 500)], inputs=[(400, 900)]) == {"compute": 500, "input": 400, "front_end": 100}
 
 
@@ -175,10 +175,10 @@ def test_no_work_no_split():
 
 
 def test_parts_and_shares():
-    found = Parts(compute=3.0, waiting=1.0)
-    assert found.total == 4.0
-    assert found.shares()["compute"] == 0.75
-    assert sum(found.shares().values()) == 1.0
+    result = Parts(compute=3.0, waiting=1.0)
+    assert result.total == 4.0
+    assert result.shares()["compute"] == 0.75
+    assert sum(result.shares().values()) == 1.0
     assert set(Parts().shares().values()) == {0.0}
 
 
@@ -193,8 +193,8 @@ def test_the_parts_add_up_and_work_is_counted_as_by_brute_force(device, other, c
     drawn = timeline(END, device, other, calls, waits, inputs, steps)
     if not drawn.devices:
         return
-    for name, found in split(drawn).items():
-        us = {part: value * 1e6 for part, value in found.as_dict().items()}
+    for name, of_device in split(drawn).items():
+        us = {part: value * 1e6 for part, value in of_device.as_dict().items()}
         assert sum(us.values()) == pytest.approx(END)
         assert min(us.values()) >= 0
         running = [{letter for letter, a, b in (device if name == ONE else other) if a <= m < b} for m in range(END)]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxdp.tracing.events import Event, call_kind, microseconds, operator_kind, seconds, tracks
+from mxdp.tracing.events import Event, call_kind, operator_kind, to_microseconds, to_seconds, tracks
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_calls_that_wait(name, kind):
 
 def test_no_two_events_on_one_track_overlap_and_a_moment_takes_none():
     spans = [(0, 5), (1, 1), (1, 3), (2, 4), (3, 6), (5, 7)]
-    found = list(tracks(Event("cpu(0)", "dot", "compute", *span) for span in spans))
-    assert [track for track, _ in found] == [0, 1, 1, 2, 1, 0]
-    assert [(event.start, event.end) for _, event in found] == spans
+    placed = list(tracks(Event("cpu(0)", "dot", "compute", *span) for span in spans))
+    assert [track for track, _ in placed] == [0, 1, 1, 2, 1, 0]
+    assert [(event.start, event.end) for _, event in placed] == spans
 
 
 def test_seconds_and_microseconds_convert_exactly():
-    assert [microseconds(seconds(n)) for n in (0, 1, 999_999, 10**12 + 1)] == [0, 1, 999_999, 10**12 + 1]
+    assert [to_microseconds(to_seconds(n)) for n in (0, 1, 999_999, 10**12 + 1)] == [0, 1, 999_999, 10**12 + 1]

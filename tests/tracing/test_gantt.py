@@ -38,15 +38,15 @@ def drawn(timeline=TIMELINE, width=10, **more):
 
 def bars(figure):
     """Colour to the (left, right, top, bottom) of its bars."""
-    found = {}
+    spans = {}
     for collection in figure.axes[0].collections:
         assert isinstance(collection, PolyCollection)
         for path in collection.get_paths():
             box = path.get_extents()
-            found.setdefault(to_hex(collection.get_facecolor()[0]).upper(), []).append(
+            spans.setdefault(to_hex(collection.get_facecolor()[0]).upper(), []).append(
                 tuple(round(float(edge), 2) for edge in (box.x0, box.x1, box.y0, box.y1))
             )
-    return found
+    return spans
 
 
 def test_a_lane_a_device_and_colours_that_tell_kinds_apart():
@@ -55,14 +55,14 @@ def test_a_lane_a_device_and_colours_that_tell_kinds_apart():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["cpu(0)\n60% busy", "cpu(1)\n80% busy", "Python"]
     assert axes.get_xlabel() == "ms"
     assert axes.get_title() == "a step" or axes.get_title(loc="left") == "a step"
-    found = bars(figure)
-    assert [span[:2] for span in found[COLOURS["compute"]]] == [(0, 49.9), (20, 89.9)]
-    assert [span[:2] for span in found[COLOURS["copy"]]] == [(40, 59.9)]
-    assert [span[:2] for span in found[COLOURS["all-reduce"]]] == [(90, 99.9)]
+    spans = bars(figure)
+    assert [span[:2] for span in spans[COLOURS["compute"]]] == [(0, 49.9), (20, 89.9)]
+    assert [span[:2] for span in spans[COLOURS["copy"]]] == [(40, 59.9)]
+    assert [span[:2] for span in spans[COLOURS["all-reduce"]]] == [(90, 99.9)]
     assert len({COLOURS[kind] for kind in ("compute", "copy", "all-reduce", "wait", "input")}) == 5
     # Copies are below compute in the lane, so that overlap is visible.
-    assert found[COLOURS["copy"]][0][2] >= found[COLOURS["compute"]][0][3]
-    assert COLOURS["engine"] not in found
+    assert spans[COLOURS["copy"]][0][2] >= spans[COLOURS["compute"]][0][3]
+    assert COLOURS["engine"] not in spans
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
     assert shown == ["compute", "copy", "all-reduce (sums)", "Python waits", "input"]
 

@@ -46,9 +46,6 @@ def test_what_follows_from_it():
     assert TIMELINE.devices == ["cpu(0)", "cpu(1)"]
     assert [TIMELINE.busy(device) for device in TIMELINE.devices] == pytest.approx([0.5, 0.5])
     assert TIMELINE.together() == pytest.approx(4e-6)
-    assert us(TIMELINE.idle("cpu(0)")) == [(4, 8), (12, 16)]
-    assert us(TIMELINE.idle("cpu(1)", least=3e-6)) == [(12, 16)]
-    assert us(TIMELINE.idle("cpu(1)", least=2e-6))[0] == (0, 2)
     assert us(TIMELINE.spans()) == [(0, 12)]
     assert us(TIMELINE.python()) == [(0, 4)]
     assert us(TIMELINE.python(name="input")) == [(0, 3)]
@@ -100,8 +97,6 @@ def test_shares_against_brute_force(timeline, count):
     moments = range(50)
     for device in timeline.devices:
         assert timeline.busy(device) * 50 == pytest.approx(sum(bool(running(m, work, device)) for m in moments))
-        idle = sum(end - start for start, end in timeline.idle(device))
-        assert idle * 1e6 == pytest.approx(50 - timeline.busy(device) * 50)
     assert timeline.together(count) * 1e6 == pytest.approx(sum(len(running(m, work)) >= count for m in moments))
     moving = {"copy", "all-reduce"}
     both = sum(bool(running(m, moving)) and bool(running(m, {"compute"})) for m in moments)

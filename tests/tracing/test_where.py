@@ -51,7 +51,7 @@ def busy():
 
 def split(step, steps):
     """The least disturbed of three recordings: other programs can only make a step longer."""
-    return min((where_the_time_went(step, steps, 1) for _ in range(3)), key=lambda found: found.wall_clock)
+    return min((where_the_time_went(step, steps, 1) for _ in range(3)), key=lambda result: result.wall_clock)
 
 
 def test_a_sleep_in_the_input_path(busy):
@@ -60,9 +60,9 @@ def test_a_sleep_in_the_input_path(busy):
             time.sleep(SLEEP)
         busy(ONE, 0.002)
 
-    found = split(step, 2)
-    assert found.input >= SLEEP * 0.9
-    assert found.front_end + found.waiting + found.rest < SLEEP / 2
+    result = split(step, 2)
+    assert result.input >= SLEEP * 0.9
+    assert result.front_end + result.waiting + result.rest < SLEEP / 2
 
 
 def test_the_same_sleep_without_the_mark_is_the_front_ends(busy):
@@ -70,10 +70,10 @@ def test_the_same_sleep_without_the_mark_is_the_front_ends(busy):
         time.sleep(SLEEP)
         busy(ONE, 0.002)
 
-    found = split(step, 2)
-    assert found.front_end >= SLEEP * 0.9
-    assert found.input == 0
-    assert found.waiting + found.rest < SLEEP / 2
+    result = split(step, 2)
+    assert result.front_end >= SLEEP * 0.9
+    assert result.input == 0
+    assert result.waiting + result.rest < SLEEP / 2
 
 
 def test_a_sleep_in_the_input_path_that_the_device_hides_is_not_counted(busy):
@@ -82,8 +82,8 @@ def test_a_sleep_in_the_input_path_that_the_device_hides_is_not_counted(busy):
         with section("input"):
             time.sleep(SLEEP / 2)
 
-    found = split(step, 2)
-    assert found.input + found.front_end + found.waiting < SLEEP / 4
+    result = split(step, 2)
+    assert result.input + result.front_end + result.waiting < SLEEP / 4
 
 
 @pytest.mark.parametrize("wait", [lambda x: npx.waitall(), lambda x: x.wait_to_read(), lambda x: x.asnumpy()])
@@ -128,9 +128,9 @@ def test_a_pipeline_of_two_stages(busy):
         x = busy(ONE, 0.06, last[0] if last else None).copyto(TWO)
         last[:] = [busy(TWO, 0.02, x).copyto(ONE)]
 
-    found = split(step, 3)
-    one, two = found.by_device["cpu(0)"], found.by_device["cpu(1)"]
-    assert found.device == "cpu(0)"
+    result = split(step, 3)
+    one, two = result.by_device["cpu(0)"], result.by_device["cpu(1)"]
+    assert result.device == "cpu(0)"
     assert one.compute > 2 * two.compute
     for device, other in ((one, two), (two, one)):
         assert device.waiting == pytest.approx(other.compute, rel=0.5)
@@ -165,12 +165,12 @@ def test_steps_and_warm_up_are_counted_apart():
         calls.append(1)
         np.ones((3,), ctx=ONE)
 
-    found = where_the_time_went(step, steps=3, warm_up=2)
+    result = where_the_time_went(step, steps=3, warm_up=2)
     assert len(calls) == 5
-    assert found.steps == 3
-    assert found.wall_clock * 3 == pytest.approx(found.timeline.length)
-    assert sum(event.name == "step" for event in found.timeline.lanes["python"]) == 3
-    assert sum(found.shares().values()) == pytest.approx(1)
+    assert result.steps == 3
+    assert result.wall_clock * 3 == pytest.approx(result.timeline.length)
+    assert sum(event.name == "step" for event in result.timeline.lanes["python"]) == 3
+    assert sum(result.shares().values()) == pytest.approx(1)
     with pytest.raises(ValueError, match="at least one step, not 0"):
         where_the_time_went(step, 0)
 
@@ -182,9 +182,9 @@ def other_programs():
     try:
         yield
     finally:
-        for each in loops:
-            each.kill()
-            each.wait()
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def on_processor():

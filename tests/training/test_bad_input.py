@@ -43,6 +43,12 @@ def other_shapes():
     return [[[w, *params[1:]] for w, params in zip(wide, good)], [params[:-1] for params in good], [[], []]]
 
 
+def unlike():
+    """Replicas with the same parameters in other orders."""
+    first, second = replicas()
+    return [first, second[::-1]]
+
+
 def without_gradients():
     """All of them, and one of them."""
     none = [[param.copyto(device) for param in mxdp.init_lenet()] for device in DEVICES]
@@ -136,8 +142,8 @@ def tied(X, params):
     return sum(X.reshape(len(X), -1) @ weight for weight in params)
 
 
-def sync(**more):
-    GradientSync(replicas(), **more)
+def sync(params=None, **more):
+    GradientSync(replicas() if params is None else params, **more)
 
 
 def train(num_devices=2, batch_size=8, lr=0.1, num_epochs=1, **more):
@@ -201,9 +207,10 @@ CALLS = [
     (bound_step, "params", [*shared(), *other_shapes(), *without_gradients()]),
     (second_step, "X", BAD_X),
     (second_step, "y", BAD_Y),
-    *[(partial(linear_step, each), "params", TIED[1:]) for each in (step, bound_step)],
-    *[(partial(linear_step, each), "y", [with_label(10), with_label(-1)]) for each in (step, bound_step)],
+    *[(partial(linear_step, one_step), "params", TIED[1:]) for one_step in (step, bound_step)],
+    *[(partial(linear_step, one_step), "y", [with_label(10), with_label(-1)]) for one_step in (step, bound_step)],
     (lambda samples: TrainStep(replicas(), DEVICES, 0.1)(X, Y, samples), "samples", [-1, 1.5, "8"]),
+    (sync, "params", [*shared()[:3], shared()[5], *shared()[7:], unlike(), [], [[], []], TIED[1]]),
     (sync, "world", ["2", 2]),
     (sync, "bucket_mb", ["25", None, 0, float("nan"), True]),
     (sync, "algorithm", ["rign", 3]),
@@ -266,15 +273,17 @@ def test_bad_input_is_refused_in_a_sentence(call, argument, values, capfd, tmp_p
     monkeypatch.chdir(tmp_path)
     for value in values:
         given = value if isinstance(value, list) else []
-        replicas = [each for each in given if isinstance(each, list) and each and isinstance(each[0], np.ndarray)]
+        replicas = [
+            params for params in given if isinstance(params, list) and params and isinstance(params[0], np.ndarray)
+        ]
         before = [param.asnumpy().tobytes() for params in replicas for param in params]
         with pytest.raises((ValueError, TypeError, MxdpError)) as caught:
             call(**{argument: value})
-        said = str(caught.value)
-        assert 15 < len(said) < 250
-        assert "\n" not in said
-        assert not any(word in said for word in ("Traceback", "src/", "operand", "object"))
-        assert OURS in Path(caught.traceback[-1].path).parents, f"raised by a library: {said}"
+        message = str(caught.value)
+        assert 15 < len(message) < 250
+        assert "\n" not in message
+        assert not any(word in message for word in ("Traceback", "src/", "operand", "object"))
+        assert OURS in Path(caught.traceback[-1].path).parents, f"raised by a library: {message}"
         assert [param.asnumpy().tobytes() for params in replicas for param in params] == before
     assert "epoch 1" not in capfd.readouterr().out, "refused after training"
     assert list(tmp_path.iterdir()) == []

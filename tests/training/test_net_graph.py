@@ -242,14 +242,14 @@ def test_a_network_of_gluons_is_sent_to_the_trainer():
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_network_that_cannot_be_recorded_is_refused_before_it_trains(name):
-    net, said = REFUSED[name]
+    net, message = REFUSED[name]
     some = devices(2, "cpu")
     replicas = [get_params(parameters(), device) for device in some]
     for use in (
         lambda: TrainStep(replicas, some, 0.1, net=net)(*batch(6)),
         lambda: BoundNet(net)(np.array(batch(6)[0]), replicas[0]),
     ):
-        with pytest.raises((TypeError, ValueError), match=said) as caught:
+        with pytest.raises((TypeError, ValueError), match=message) as caught:
             use()
         assert "\n" not in str(caught.value)
         assert 60 < len(str(caught.value)) < 250
@@ -260,7 +260,7 @@ def test_a_network_that_cannot_be_recorded_is_refused_before_it_trains(name):
 
 
 @pytest.mark.parametrize(
-    ("loss", "said"),
+    ("loss", "message"),
     [
         (lambda y_hat, y: cross_entropy(y_hat, y).mean(), r"must return the loss of each sample, .* \(3,\), not \(\)"),
         (lambda y_hat, y: y_hat, r"not \(3, 4\): leave its mean or sum out"),
@@ -268,10 +268,10 @@ def test_a_network_that_cannot_be_recorded_is_refused_before_it_trains(name):
         (lambda y_hat, y: 0 * y, "uses none of its params"),
     ],
 )
-def test_a_loss_must_give_each_samples(loss, said):
+def test_a_loss_must_give_each_samples(loss, message):
     some = devices(2, "cpu")
     step = TrainStep([get_params(parameters(), device) for device in some], some, 0.1, net=mlp, loss=loss)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         step(*batch(6))
 
 
@@ -283,14 +283,14 @@ def test_an_error_of_the_networks_own_stays():
 
 
 def test_other_threads_may_read_numbers_while_a_network_is_recorded():
-    found = []
+    numbers = []
 
     def net(X, params):
-        reader = threading.Thread(target=lambda: found.append(np.ones(2).asnumpy().tolist()))
+        reader = threading.Thread(target=lambda: numbers.append(np.ones(2).asnumpy().tolist()))
         reader.start()
         reader.join()
         return mlp(X, params)
 
     (device,) = devices(1, "cpu")
     TrainStep([get_params(parameters(), device)], [device], 0.1, net=net)(*batch(6))
-    assert found == [[1, 1]]
+    assert numbers == [[1, 1]]

@@ -14,11 +14,12 @@ import time
 
 import numpy as onp
 import pytest
+from gate import Gate
 
 from mxdp import engine
 from mxdp.backend import autograd, backward, devices, np, npx
 from mxdp.collectives import GradientSync
-from mxdp.engine import CompletionEvent, Gate
+from mxdp.engine import CompletionEvent
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, sgd, split_batch, train_batch
 from mxdp.training import RUN_AHEAD, BoundNet, TrainStep, train_steps
 from mxdp.training.graph import BoundGraph, Inbox
@@ -61,47 +62,16 @@ def test_a_bound_net_gives_the_scores_of_the_parameters_as_they_are_now(number):
     device = devices(2, "cpu")[number]
     params, others, net = replica(device), get_params(init_lenet(1, 0.1), device), BoundNet(lenet)
     step = TrainStep([params], [device], 0.1)
-    for samples, own in ((12, params), (5, params), (12, params), (12, others)):
+    for samples, current in ((12, params), (5, params), (12, params), (12, others)):
         X = np.array(batch(samples, samples)[0], ctx=device)
-        assert bits([net(X, own)]) == bits([lenet(X, own)])
+        assert bits([net(X, current)]) == bits([lenet(X, current)])
         step(*batch(12))
-
-
-def test_losses_and_gradients_have_the_same_bits_also_after_a_batch_of_another_length():
-    device = devices(2, "cpu")[1]
-    one, other = replica(device), replica(device)
-    bound = {}
-    for samples in (12, 5, 12):
-        X, y = (np.array(part, ctx=device) for part in batch(samples, samples))
-        if samples not in bound:
-            gradients = [param.grad for param in one]
-            bound[samples] = BoundGraph(lenet, cross_entropy, X, y, one, gradients, bound.get(12), RUN_AHEAD)
-        losses = [bound[samples].forward(X, y)]
-        bound[samples].backward()
-        with autograd.record():
-            losses.append(cross_entropy(lenet(X, other), y))
-        losses[1].backward()
-        assert losses[0].ctx == device
-        assert bits(losses[:1]) == bits(losses[1:])
-        assert bits(param.grad for param in one) == bits(param.grad for param in other)
 
 
 def test_the_arguments_may_stand_in_any_order_in_the_functions():
     X, y, b, w = (np.array([value]) for value in (2.0, 10.0, 1.0, 3.0))
     net, loss = (lambda X, params: X * params[1] + params[0]), (lambda y_hat, y: npx.relu(y_hat) - y)
     assert BoundGraph(net, loss, X, y, [b, w], [b.copy(), w.copy()]).forward(X, y).item() == 2 * 3 + 1 - 10
-
-
-@pytest.mark.parametrize("batch_size", [7, 256])
-def test_an_update_has_the_bits_of_sgd(batch_size):
-    one, other = (replica(devices(1, "cpu")[0]) for _ in range(2))
-    random = onp.random.RandomState(0)
-    for param, same in zip(one, other):
-        param.grad[:] = same.grad[:] = np.array(random.normal(size=param.shape).astype("float32"))
-    for size in (batch_size, 3, batch_size):
-        prepare_update(one, 0.3 / size)()
-        sgd(other, 0.3, size)
-    assert bits(one) == bits(other)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -162,7 +132,7 @@ def test_after_ctrl_c_in_its_wait_the_next_step_waits_before_it_takes_a_batch(mo
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_step_adds_to_the_gradients_of_earlier_micro_batches(n):
     """Also of devices that have no sample in the last one. The step after it overwrites them."""
-    some, found = devices(n, "cpu"), []
+    some, results = devices(n, "cpu"), []
     for fast in (True, False):
         replicas = [replica(device) for device in some]
         sync = GradientSync(replicas, "ring")
@@ -177,8 +147,8 @@ def test_a_step_adds_to_the_gradients_of_earlier_micro_batches(n):
                 forward_backward(*batch(5, last), replicas, some)
             step(*batch(last, 2), 5 + last)
             step(*batch(4, last))
-        found.append([bits(params) for params in replicas])
-    assert found[0] == found[1]
+        results.append([bits(params) for params in replicas])
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize(("bound", "batches"), [(RUN_AHEAD, RUN_AHEAD + 1), (0, 1), (4, 5), (math.inf, 20)])
@@ -202,7 +172,7 @@ def test_a_batch_may_be_overwritten_at_once_though_no_step_before_has_begun(boun
     step(X, y)
     npx.waitall()
     ((graph,),) = step._bound.values()
-    gates = [Gate(own.array) for own in graph.inputs]
+    gates = [Gate(inbox.array) for inbox in graph.inputs]
     opener = threading.Timer(0.2, lambda: [gate.open() for gate in gates])
     opener.start()
     ahead = []
@@ -281,15 +251,15 @@ def test_a_step_leaves_nothing_behind():
                 break
             time.sleep(0.01)
         gc.collect()
-        kinds = collections.Counter(type(each).__name__ for each in gc.get_objects())
+        kinds = collections.Counter(type(thing).__name__ for thing in gc.get_objects())
         return [kinds[name] for name in ("ndarray", "NDArray", "CompletionEvent")]
 
-    found = []
+    counts = []
     for steps in (5, 1, 7):
         for number in range(steps):
             step(*batch(6 - number % 2))
-        found.append(kept())
-    assert found[0] == found[1] == found[2]
+        counts.append(kept())
+    assert counts[0] == counts[1] == counts[2]
     assert set(engine._jobs) <= others
     assert len(step._pending) == RUN_AHEAD
 
@@ -383,7 +353,7 @@ class Watched(Inbox):
         return self.gate
 
     def put(self, batch):
-        turn, held = next(self.turns), hasattr(self, "gate") and not self.gate._over.is_set()
+        turn, held = next(self.turns), hasattr(self, "gate") and not self.gate.opened.is_set()
         self.overwritten += held and turn in self.held
         try:
             super().put(batch)
@@ -401,20 +371,20 @@ def test_after_ctrl_c_at_any_line_of_a_step_no_batch_is_overwritten_before_it_is
     ((graph,),) = step._bound.values()
     for after in itertools.count(0, 3):
         npx.waitall()
-        gates = [own.hold() for own in graph.inputs]
+        gates = [inbox.hold() for inbox in graph.inputs]
         opener = threading.Timer(0.03, lambda gates=gates: [gate.open() for gate in gates])
         opener.start()
         step(*batch(1))
         came = [interrupted(lambda: step(*batch(1)), after) for _ in range(RUN_AHEAD)]
         step(*batch(1))
-        assert not any(own.overwritten for own in graph.inputs), after
+        assert not any(inbox.overwritten for inbox in graph.inputs), after
         opener.join()
         if not any(came):
             break
     assert after > 40
     assert not engine._pushing._is_owned(), "else other threads wait for ever"
-    for own, same in zip(fast, slow):
-        own.copyto(same)
+    for param, same in zip(fast, slow):
+        param.copyto(same)
     for seed in range(3):
         step(*batch(1, seed))
         train_batch(*batch(1, seed), [slow], [device], 0.1)

@@ -15,7 +15,7 @@ import itertools
 import numpy as onp
 
 from mxdp.backend import mx
-from mxdp.collectives.program import Program, places
+from mxdp.collectives.program import Program, chunk_views
 from mxdp.errors import MxdpError, size
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
@@ -114,7 +114,7 @@ def summed(schedule, devices, replicas, elements, seed):
         if schedule.sizes:  # it sums whole arrays, not parts of one
             spots.append([mx.nd.array(numbers[start:stop], ctx=device) for start, stop in schedule.borders(elements)])
         else:
-            spots.append(places(schedule, mx.nd.array(numbers, ctx=device)))
+            spots.append(chunk_views(schedule, mx.nd.array(numbers, ctx=device)))
     program = Program(schedule, spots)
     program()
 
