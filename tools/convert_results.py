@@ -4,7 +4,7 @@ measured anew.
     python tools/convert_results.py FROM TO [NAME...]
 
 ``FROM`` has a folder for each machine, with a file for each question. Of the rounds of a process the median is kept, or
-whatever :func:`mxdp.experiments.lab.run.combined` makes of them. A row's case is that of the same label in today's
+whatever :func:`mxdp.experiments.lab.rows.by_name` makes of them. A row's case is that of the same label in today's
 module. The hashes of the code were of other files, so each is recorded as empty: such a result is older than any code.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import Case, Question, Settings, discover
-from mxdp.experiments.lab.rows import combined
+from mxdp.experiments.lab.rows import by_name, middle
 
 ENVIRONMENT = {"memory_bytes": None, "threads": None, "gpus": [], "variables": {}}
 
@@ -56,7 +56,7 @@ def _row(row: Mapping[str, Any], reference: bool, case: Optional[Case]) -> Dict[
         own = {name: values[number : number + 1] for name, values in row["rounds"].items()}
         own = {name: values[0] for name, values in own.items() if values and name != "repeat"}
         rounds.setdefault(process, []).append({**own, "seconds": seconds})
-    said = [combined(own) for own in rounds.values()]
+    said = [by_name(own, middle) for own in rounds.values()]
     settings = dict(row["case"])
     devices = settings.pop("devices")
     if case:

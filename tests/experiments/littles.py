@@ -1,7 +1,6 @@
 """What tests of this folder import. (Several folders have a ``conftest``: only one of them can be imported.)"""
 
-from mxdp.experiments.lab.module import Settings
-from mxdp.experiments.lab.settings import COMMON
+from mxdp.experiments.lab.module import COMMON, Settings
 
 
 def little(question, **changes):

@@ -95,7 +95,7 @@ def test_a_file_that_was_edited_during_the_run_counts_as_changed(code):
         ('"""Another."""\ndef f(x):\n    """Two\n    lines."""\n    return f"{x}#"\n', True),
         ('# first\ndef f(x):  # so\n\n    # why\n    return f"{x}#"', True),
         ('def f(x):\n    return f"{x}"\n', False),
-        ('def f(x):\n    "a" "b"\n    return f"{x}#"\n', False),
+        ('def f(x):\n    "a" "b"\n    return f"{x}#"\n', True),
         ('def f(x):\n    print("a")\n    return f"{x}#"\n', False),
     ],
 )

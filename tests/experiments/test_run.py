@@ -14,7 +14,7 @@ from contextlib import nullcontext
 import psutil
 import pytest
 
-from mxdp.experiments.lab import result, run, start
+from mxdp.experiments.lab import ranks, result, run
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.told import NO_ANSWER, told
 
@@ -255,5 +255,5 @@ class Ends:
 @pytest.mark.parametrize("at", range(5))
 def test_a_process_may_end_at_any_moment_between_two_looks_at_it(at, monkeypatch, tmp_path):
     """Seen: one that ended just after a look made the whole measurement fail with a StopIteration."""
-    monkeypatch.setattr(start, "running", lambda commands, *_: nullcontext([Ends(at) for _ in commands]))
-    assert start.wait_for([((), {})] * 2, [], 9.0, tmp_path / "log", None, lambda: None) is None
+    monkeypatch.setattr(ranks, "running", lambda commands, *_: nullcontext([Ends(at) for _ in commands]))
+    assert ranks.wait_for([((), {})] * 2, [], 9.0, tmp_path / "log", None, lambda: None) is None

@@ -25,7 +25,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict
 
 from mxdp import process
 from mxdp.errors import MxdpError, described
@@ -42,14 +42,16 @@ class Child:
     """What one process does, and where it answers."""
 
     def __init__(self, order: Dict[str, Any], path: Path) -> None:
-        self.order, self.path = order, path
+        self.order = order
         self.question = importlib.import_module(order["module"])
         self.settings = Settings(order["settings"])
         self.shared: Dict[str, Any] = dict(order["shared"])
         self.works: Dict[int, Work] = {}
-        self.size = order["cases"][0]["processes"]
-        self.rank = ranks.rank(order["cases"][0]["engine"]) if self.size > 1 else 0
-        self.cases = list(map(self._case, range(len(order["cases"])), order["cases"]))
+        self.cases = [Case(**record) for record in order["cases"]]
+        self.size, self.rank = self.cases[0].processes, ranks.rank(self.cases[0].engine)
+        for index, case in enumerate(self.cases):
+            case.process, case.number, case.folder = self.rank, order["number"], order["folders"][index]
+            case.share = ranks.sharing(path.with_name(f"shared-{index}"), self.rank, self.size)
         self._answers = path.with_name(f"answer-{self.rank}").open("a", encoding="utf-8")
 
     def measure(self) -> None:
@@ -64,13 +66,6 @@ class Child:
             if self.order["compare"] and self.works[index].record:
                 self._do(index, "recording one more run", self._record)
             self.works.pop(index, None)  # the next recording may need the memory
-
-    def _case(self, index: int, record: Dict[str, Any]) -> Case:
-        settings, folder = record.pop("settings"), record.pop("folder")
-        case = Case(**record, **settings)
-        case.share = ranks.sharing(self.path.with_name(f"shared-{index}"), self.rank, self.size)
-        case.process, case.number, case.folder = self.rank, self.order["number"], folder
-        return case
 
     def _do(self, index: int, doing: str, action: Callable[[int, Case], Any]) -> bool:
         """Do it for the case, and answer; False if that failed."""
@@ -115,14 +110,9 @@ class Child:
             work.devices = devices_of(case, self.settings)
         self.shared.update(work.shared)
         modules = {f"{__package__}.child", self.question.__name__}
-        ready = {
-            "devices": list(map(str, work.devices)),
-            "facts": work.facts,
-            "shared": work.shared,
-            "variables": process.describe(),
-            "modules": sorted(modules | {name for name in sys.modules if name.startswith("mxdp.")}),
-        }
-        self._answer(case=index, ready=ready)
+        modules.update(name for name in sys.modules if name.startswith("mxdp."))
+        ready = dict(devices=[*map(str, work.devices)], facts=work.facts, shared=work.shared, modules=sorted(modules))
+        self._answer(case=index, ready={**ready, "variables": process.describe()})
 
     def _round(self, index: int, case: Case) -> None:
         wait()
@@ -139,10 +129,8 @@ class Child:
 
     def _record(self, index: int, case: Case) -> None:
         work = self.works[index]
-        assert work.record
-        assert work.devices is not None
         work.prepare()
-        self._answer(case=index, timeline=recorded(work.record, work.devices))
+        self._answer(case=index, timeline=recorded(work.record, work.devices or []))
 
 
 def wait() -> None:
@@ -153,11 +141,11 @@ def wait() -> None:
         npx.waitall()
 
 
-def main(path: Optional[str] = None) -> None:
+def main() -> None:
     """Do what the order says; all prints go to the log, C libraries' too."""
     die_with_parent()
     os.dup2(2, 1)
-    order = Path(path or sys.argv[1])
+    order = Path(sys.argv[1])
     Child(json.loads(order.read_text(encoding="utf-8")), order).measure()
 
 

@@ -9,8 +9,8 @@ question tells or expects, since that is said anew wherever a result is shown. O
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
-import io
 import os
 import platform
 import re
@@ -27,44 +27,34 @@ import psutil
 
 from mxdp import process
 
-PACKAGES = (
-    *("mxdp", "mxnet", "mxnet-cu112", "numpy", "d2l", "matplotlib", "scikit-learn"),
-    *("mpi4py", "mpich", "horovod", "torch"),
-)
 MEASURED = ("mxnet", "mxnet-cu112", "numpy")
-"""Of these the packages without which no result would be what it is."""
+"""The packages without which no result would be what it is."""
+PACKAGES = (*MEASURED, "mxdp", "d2l", "matplotlib", "scikit-learn", "mpi4py", "mpich", "horovod", "torch")
 ROOT = Path(__file__).resolve().parents[3]
-UNCOUNTED = tuple(
-    f"mxdp.{name}"
-    for name in (
-        *("errors", "plans.show", "experiments.show"),
-        *(f"experiments.lab.{name}" for name in ("module", "provenance", "result", "rows", "settings", "told")),
-    )
+UNCOUNTED = re.compile(
+    r"mxdp\.(errors|plans\.show|experiments\.(show|lab\.(module|provenance|result|rows|settings|told)))\b"
 )
 """Modules that are imported where something is measured, and only word, judge or draw."""
+AFTERWARDS = re.compile(r"def _?(tell|expect|draw)(_\w*)?\(|(LITTLE|SOURCE|COMPARED|TOUR|CHECKS)\b")
+"""How the functions and constants of a question begin that don't decide what is measured."""
 BUSY = 0.1
 """A larger share of the processors' time that goes elsewhere disturbs a measurement."""
-AFTERWARDS = re.compile(r"_?(tell|expect|draw)(_.*)?|LITTLE|SOURCE|COMPARED|TOUR|CHECKS")
-"""Functions and constants of a question that don't decide what is measured, by name."""
 
 
 def cpu_model() -> str:
     """The processor's name, as the system gives it."""
-    try:
-        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-    except OSError:
-        named = None
-    return named.group(1).strip() if named else platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        for name in re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
+            return str(name).strip()
+    return platform.processor() or platform.machine()
 
 
 def versions() -> Dict[str, str]:
     """Version of each installed package that the results depend on."""
     installed = {}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             installed[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return installed
 
 
@@ -75,16 +65,13 @@ def commit() -> Optional[str]:
     """
 
     def git(*words: str) -> str:
-        answer = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True)
-        return answer.stdout.strip()
+        return subprocess.check_output(["git", *words], cwd=ROOT, stderr=subprocess.DEVNULL, text=True, timeout=10)
 
-    try:
-        if not git("ls-files", "--", str(Path(__file__).resolve())):
-            return None
-        changed = git("status", "--porcelain", "-uno", "--", ":/", ":(top,exclude)experiments/reference")
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        if git("ls-files", "--", str(Path(__file__).resolve())):
+            changed = git("status", "--porcelain", "-uno", "--", ":/", ":(top,exclude)experiments/reference")
+            return git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else "")
+    return None
 
 
 def environment(variables: Mapping[str, str], devices: Iterable[str]) -> Dict[str, Any]:
@@ -110,7 +97,7 @@ def sources(modules: Iterable[str], since: float) -> Dict[str, str]:
     A file written after ``since`` (seconds, as ``time.time``) has an empty one, which never equals today's: processes
     may have run what it held before.
     """
-    files = {name: _file(name) for name in sorted(set(modules)) if not name.startswith(UNCOUNTED)}
+    files = {name: _file(name) for name in sorted(set(modules)) if not UNCOUNTED.match(name)}
     return {
         name: _today(name) if path.is_file() and path.stat().st_mtime <= since else "" for name, path in files.items()
     }
@@ -146,25 +133,16 @@ def fingerprint(text: str) -> str:
     >>> fingerprint("def f():\\n    'It adds.'\\n\\n    return 1  # one") == fingerprint("def f():\\n    return 1")
     True
     """
-    lines = io.StringIO(text).readlines()
-    tree = ast.parse(text)
-    if any(isinstance(node, ast.FunctionDef) and node.name == "tell" for node in tree.body):
-        for node in tree.body:
-            targets = getattr(node, "targets", [getattr(node, "target", node)])
-            names = [getattr(one, "id", getattr(one, "name", "")) for one in targets]
-            if all(map(AFTERWARDS.fullmatch, names)):
-                lines[node.lineno - 1 : node.end_lineno] = ["\n"] * ((node.end_lineno or 0) - node.lineno + 1)
-    tokens = [token for token in tokenize.generate_tokens(iter(lines).__next__) if token.type != tokenize.NL]
-    left_out = [token for token in tokens if token.type == tokenize.COMMENT]
-    code = [token for token in tokens if token.type != tokenize.COMMENT]
-    # A docstring is a statement of its own. (The last token stands for what is before the first.)
-    starts = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-    for before, token, after in zip([code[-1], *code], code, code[1:]):
-        if token.type == tokenize.STRING and before.type in starts and after.type == tokenize.NEWLINE:
-            left_out.append(token)
-    for token in sorted(left_out, key=lambda token: token.start, reverse=True):
-        (first, left), (last, right) = token.start, token.end
-        lines[first - 1 : last] = [lines[first - 1][:left] + lines[last - 1][right:]]
+    lines, tree = text.split("\n"), ast.parse(text)
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    left_out: List[Any] = [node for node in texts if not lines[node.lineno - 1][: node.col_offset].strip()]
+    if "\ndef tell(" in text:
+        left_out += [node for node in tree.body if AFTERWARDS.match(lines[node.lineno - 1])]
+    for node in left_out:
+        lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    for token in tokenize.generate_tokens(iter([f"{line}\n" for line in lines]).__next__):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]
     kept = "\n".join(line.rstrip() for line in lines if line.strip())
     return hashlib.sha256(kept.encode("utf-8")).hexdigest()[:12]
 
@@ -173,9 +151,9 @@ class Counters:
     """The machine's counters at a moment, to see what else than mxdp it does until another."""
 
     def __init__(self) -> None:
-        times, ours = psutil.cpu_times(), os.times()
-        self.clock, self.idle = time.monotonic(), times.idle + getattr(times, "iowait", 0.0)
-        self.ours = sum(ours[:4])  # with children that have ended
+        times, self.clock = psutil.cpu_times(), time.monotonic()
+        # Idle, or of this process and its children that have ended.
+        self.known = times.idle + getattr(times, "iowait", 0.0) + sum(os.times()[:4])
 
     def elsewhere(self) -> Optional[float]:
         """The share of the processors' time that went elsewhere since; None where a part of the machine is ours only,
@@ -184,7 +162,7 @@ class Counters:
         most = processors * (now.clock - self.clock)
         if most <= 0 or process.cores() < processors:
             return None
-        return round(min(1.0, max(0.0, 1 - (now.idle - self.idle + now.ours - self.ours) / most)), 4)
+        return round(min(1.0, max(0.0, 1 - (now.known - self.known) / most)), 4)
 
 
 def busy_now(seconds: float = 0.5) -> str:

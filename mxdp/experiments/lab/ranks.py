@@ -1,4 +1,4 @@
-"""Starts the processes of one case, and tells each its rank. Imports no MXNet.
+"""Starts the processes of one case, tells each its rank, waits for them, and says how one has died. Imports no MXNet.
 
 Each process runs the same command. An engine that exchanges something has its own way to start it::
 
@@ -14,13 +14,19 @@ the engine, so that no engine is measured with another one's barrier.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import re
+import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+from mxdp.launch.guard import die_with_parent
 
 ALONE, MPI, SYNC, ASYNC, HOROVOD, DDP = "", "mpi", "dist_sync", "dist_async", "horovod", "torch-ddp"
 WORDS = {
@@ -43,7 +49,11 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
 """By engine: the module that it needs, and how to install it."""
 RANKS = {MPI: "PMI_RANK", HOROVOD: "HOROVOD_RANK"}
 OTHERS = "RANK"
+GRACE = 5.0
+"""Seconds that a process has to end what it has started elsewhere, as launchers do, before it is killed."""
 Command = Tuple[List[str], Dict[str, str]]
+Failure = Tuple[str, str]
+"""A result's status, and the reason in words."""
 
 
 def commands(
@@ -51,8 +61,6 @@ def commands(
 ) -> Tuple[List[Command], List[Command]]:
     """What to start, each with its environment: the processes that end by themselves, and those that serve them."""
     plain = dict(environ)
-    if not engine and size == 1:
-        return [([*command], plain)], []
     if engine == MPI:
         return [([sys.executable, "-m", "mxdp.launch", "-n", str(size), "--", *command], plain)], []
     if engine == HOROVOD:
@@ -69,6 +77,69 @@ def commands(
         server = [sys.executable, "-c", "from mxdp.backend import mx; mx.nd"]
         servers = [(server, {**plain, **shared, "DMLC_ROLE": role}) for role in ("scheduler", "server")]
     return [([*command], {**plain, **shared, OTHERS: str(rank)}) for rank in range(size)], servers
+
+
+def wait_for(
+    commands: Sequence[Command],
+    servers: Sequence[Command],
+    limit: float,
+    log: Path,
+    root: Optional[Path],
+    tick: Callable[[], object],
+) -> Optional[Failure]:
+    """Start these commands, and the ``servers`` beside them, in ``root``; wait until the commands have ended.
+
+    In the end nothing of what they have started runs. All that they print goes to ``log``. ``tick`` is called a few
+    times a second. None if all ended well; the status and the reason if one did not within ``limit`` seconds.
+    """
+    with open(log, "wb") as out, running([*commands, *servers], out, root) as started:
+        until = time.monotonic() + limit
+        while left := [one for one in started[: len(commands)] if one.poll() is None]:
+            if time.monotonic() > until:
+                return "timeout", f"no answer within the time limit of {limit:g} s"
+            if any(one.poll() for one in started):
+                break  # the others may wait for it for ever
+            tick()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                left[0].wait(0.2)
+        code = next((code for code in (one.poll() for one in started) if code), 0)
+    return ("failed", how_it_died(code, log)) if code else None
+
+
+@contextlib.contextmanager
+def running(
+    commands: Sequence[Command], out: Union[int, IO[bytes]], root: Optional[Path] = None
+) -> Iterator[List[subprocess.Popen[bytes]]]:
+    """Start these, each in a process group of its own; they print into the file ``out``. In the end, end each with all
+    that it has started; if this process is killed, they are, too (Linux)."""
+    started: List[subprocess.Popen[bytes]] = []
+    how: Dict[str, Any] = dict(stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=root, start_new_session=True)
+    try:
+        for command, environ in commands:
+            started.append(subprocess.Popen(command, env=environ, preexec_fn=die_with_parent, **how))
+        yield started
+    finally:
+        for one in started:
+            one.terminate()
+        until = time.monotonic() + GRACE
+        for one in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                one.wait(max(0.0, until - time.monotonic()))
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(one.pid, signal.SIGKILL)
+            one.wait()
+
+
+def how_it_died(code: int, log: Path) -> str:
+    """What became of a process with this exit status, in words."""
+    if code == -signal.SIGKILL:
+        return "the process was killed (SIGKILL), as the system does when memory runs out,"
+    if code < 0:
+        # Most real-time signals have a number alone.
+        return f"the process died of {next((one.name for one in signal.Signals if one == -code), f'signal {-code}')}"
+    last = re.findall(rb"\S[^\n]*", log.read_bytes()[-4000:])
+    words = f": {last[-1].decode(errors='replace')}" if last else ""
+    return f"the process ended with exit status {code}{words}"
 
 
 def rank(engine: str) -> int:

@@ -12,8 +12,9 @@ import json
 import math
 import re
 import sys
+from itertools import chain, count
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Union
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple, Union
 
 from mxdp.errors import MxdpError, UsageError, plural
 from mxdp.experiments.lab import provenance
@@ -26,42 +27,29 @@ TIMELINE = "timeline"
 EFFORT = ("processes", "rounds", "timeout", "data_dir")
 """Settings that say how long to measure, not what."""
 NUMBER, MAYBE = (int, float), (str, type(None))
-RESULT: Mapping[str, Any] = {
-    **dict.fromkeys(("experiment", "question", "preset", "prediction", "started", "status"), str),
-    **dict.fromkeys(("settings", "environment", "sources", "skipped", "oracle", "bounds"), dict),
-    "error": MAYBE,
-    "elapsed_seconds": NUMBER,
-    "elsewhere": list,
-    "rows": list,
-    "environment.cpu_model": MAYBE,
-    "environment.cores": int,
-    "environment.versions": dict,
-    "environment.commit": MAYBE,
-    "oracle.checked": int,
-    "oracle.wrong": int,
-    "oracle.text": str,
+ROW = {
+    **dict(label=str, reference=bool, case=dict, devices=list, facts=dict, oracle=dict),
+    "processes": [{"seconds": NUMBER}],
 }
-ROW = {"label": str, "reference": bool, "case": dict, "devices": list, "facts": dict, "processes": list, "oracle": dict}
-"""What a result and each of its rows must have, and of which types; they may have more."""
+RESULT = {
+    **dict.fromkeys(("question", "preset", "prediction", "started"), str),
+    **dict.fromkeys(("settings", "sources", "skipped", "bounds"), dict),
+    **dict(experiment=NAME, status=re.compile("ok|failed|timeout|skipped")),
+    **dict(error=MAYBE, elapsed_seconds=NUMBER, elsewhere=list),
+    "environment": dict(cpu_model=MAYBE, cores=int, versions=dict, commit=MAYBE),
+    "oracle": dict(checked=int, wrong=int, text=str),
+    "rows": [ROW],
+}
+"""What a result must have: types, patterns of texts, and these in dicts and lists. It may have more."""
 
 
 def write(result: Mapping[str, Any], folder: Union[str, Path]) -> Path:
-    """Write ``result``, made :func:`plain`, beside and renamed; its path.
-
-    Raises:
-        ValueError: the record is not complete; nothing is written.
-        MxdpError: the file can't be written.
-    """
-    record: Dict[str, Any] = plain(result)
-    wrong = problem(record)
-    if wrong:
-        raise ValueError(f"not a result: {wrong}")
-    stamp = re.sub(r"[+-]\d\d:?\d\d$|:", "", record["started"])
-    path, again = Path(folder, str(record["experiment"]), f"{stamp}.json"), 1
-    while path.exists():  # of another run that began in the same second
-        again += 1
-        path = path.with_name(f"{stamp}_{again}.json")
-    write_beside(path, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write ``result``, made :func:`plain`, beside and renamed; its path. Raises an MxdpError if it can't."""
+    stamp = re.sub(r"[+-]\d\d:?\d\d$|:", "", result["started"])
+    stamps = chain([stamp], (f"{stamp}_{number}" for number in count(2)))  # another run may have begun in that second
+    paths = (Path(folder, result["experiment"], f"{name}.json") for name in stamps)
+    path = next(path for path in paths if not path.exists())
+    write_beside(path, json.dumps(plain(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 
 
@@ -72,9 +60,15 @@ def read(path: Union[str, Path]) -> Dict[str, Any]:
         UsageError: there is no such file, or it is JSON of somebody else's.
         MxdpError: it can't be read, is damaged, or of another version.
     """
-    path = Path(path)
-    record = _load(path)
-    if not _is_result(record):
+    try:
+        record = json.loads(Path(path).read_bytes().decode("utf-8"), parse_constant=_no_constant)
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {path}; give one that `python -m mxdp.experiments run` wrote.") from error
+    except OSError as error:
+        raise MxdpError(f"{path} can't be read ({error.strerror or error}).") from error
+    except (ValueError, RecursionError) as error:
+        raise MxdpError(f"{path} is damaged ({error}); move it away or run its experiment again.") from error
+    if not isinstance(record, dict) or not {"experiment", "schema_version"} <= set(record):
         raise UsageError(
             f"{path} is no result of mxdp (it has no 'experiment' and 'schema_version'); "
             "give a file that `python -m mxdp.experiments run` wrote."
@@ -84,10 +78,35 @@ def read(path: Union[str, Path]) -> Dict[str, Any]:
             f"{path} is of schema_version {record['schema_version']!r} and this mxdp reads {SCHEMA_VERSION}; "
             "run its experiment again, or use the mxdp that wrote it."
         )
-    wrong = problem(record)
+    wrong = _wrong(record, RESULT, "")
     if wrong:
         raise MxdpError(f"{path} is damaged ({wrong}); move it away or run its experiment again.")
-    return dict(record)
+    return record
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _wrong(record: Any, shape: Any, where: str) -> str:
+    """Which part of ``record`` is missing or has not this shape, in words; empty if all have."""
+    parts: List[Tuple[Any, Any, str]] = []
+    if isinstance(shape, re.Pattern):
+        right = isinstance(record, str) and shape.fullmatch(record)
+    elif isinstance(shape, (dict, list)):
+        right = isinstance(record, type(shape))
+    else:  # True is an int to Python, but a count of true is a mistake.
+        right = isinstance(record, shape) and (shape is bool or not isinstance(record, bool))
+    if not right:
+        return f"{where} is {record!r:.40}"
+    if isinstance(shape, dict):
+        missing = [name for name in shape if name not in record]
+        if missing:
+            return f"{where}.{missing[0]} is missing".lstrip(".")
+        parts = [(record[name], inner, f"{where}.{name}".lstrip(".")) for name, inner in shape.items()]
+    elif isinstance(shape, list):
+        parts = [(item, shape[0], f"{where}[{index}]") for index, item in enumerate(record)]
+    return next(filter(None, (_wrong(*part) for part in parts)), "")
 
 
 def read_folder(folder: Union[str, Path]) -> Dict[str, List[Dict[str, Any]]]:
@@ -105,11 +124,12 @@ def read_folder(folder: Union[str, Path]) -> Dict[str, List[Dict[str, Any]]]:
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
         if path.name.startswith(".") or path.parent.name == "timelines":
             continue
-        if _is_result(_load(path)):
+        try:
             result = read(path)
-            by_name.setdefault(result["experiment"], []).append(result)
+        except UsageError as error:
+            print(f"Passed over: {error}", file=sys.stderr)
         else:
-            print(f"{path} is no result of mxdp and is passed over.", file=sys.stderr)
+            by_name.setdefault(result["experiment"], []).append(result)
     if not by_name:
         raise UsageError(f"there is no result in {folder}; give a folder that `python -m mxdp.experiments run` wrote.")
     return {name: together(runs) for name, runs in sorted(by_name.items())}
@@ -148,39 +168,6 @@ def due(name: str, preset: str, folder: Path) -> str:
     return f"measured before a change of {changed[0]}{more}" if changed else ""
 
 
-def problem(result: Any) -> str:
-    """What is wrong with ``result`` as a record of this version; empty if nothing is."""
-    wrong = _lacks(result, RESULT, "")
-    if wrong:
-        return wrong
-    if not NAME.fullmatch(result["experiment"]):
-        return f"experiment {result['experiment']!r} is not a name of letters, digits, '-' and '_'"
-    if result["status"] not in ("ok", "failed", "timeout", "skipped"):
-        return f"status {result['status']!r} is unknown"
-    for index, row in enumerate(result["rows"]):
-        wrong = _lacks(row, ROW, f"rows[{index}].")
-        if wrong:
-            return wrong
-        seconds = [values.get("seconds") for values in row["processes"] if isinstance(values, dict)]
-        if not seconds or not all(type(value) in (int, float) for value in seconds):
-            return f"rows[{index}].processes has other than a dict with seconds for each"
-    return ""
-
-
-def _lacks(record: Any, shape: Mapping[str, Any], where: str) -> str:
-    """Which part of this shape the record lacks, or has of another type, in words; empty if it has all."""
-    for path, kind in shape.items():
-        inner = record
-        for name in path.split("."):
-            if not isinstance(inner, dict) or name not in inner:
-                return f"{where}{path} is missing"
-            inner = inner[name]
-        # True is an int to Python, but a count of true is a mistake.
-        if not isinstance(inner, kind) or (isinstance(inner, bool) and kind is not bool):
-            return f"{where}{path} is {inner!r:.40}"
-    return ""
-
-
 def slugs(labels: Iterable[str]) -> Dict[str, str]:
     """A name for each label that files and HTML identifiers can hold: small letters, digits and ``-``, each name once.
 
@@ -189,12 +176,9 @@ def slugs(labels: Iterable[str]) -> Dict[str, str]:
     """
     names: Dict[str, str] = {}
     for label in labels:
-        short = slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "case"
-        number = 1
-        while slug in names.values():
-            number += 1
-            slug = f"{short}-{number}"
-        names[label] = slug
+        short = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "case"
+        numbered = (f"{short}-{number}" for number in count(2))
+        names[label] = next(name for name in chain([short], numbered) if name not in names.values())
     return names
 
 
@@ -212,22 +196,3 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (int, float)):
         return value
     return str(value).encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _load(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes().decode("utf-8"), parse_constant=_no_constant)
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no file {path}; give one that `python -m mxdp.experiments run` wrote.") from error
-    except OSError as error:
-        raise MxdpError(f"{path} can't be read ({error.strerror or error}).") from error
-    except (ValueError, RecursionError) as error:
-        raise MxdpError(f"{path} is damaged ({error}); move it away or run its experiment again.") from error
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
-
-
-def _is_result(record: Any) -> bool:
-    return isinstance(record, dict) and "experiment" in record and "schema_version" in record

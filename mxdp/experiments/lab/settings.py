@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
-from mxdp.experiments.lab.module import Question, Settings
+from mxdp.experiments.lab.module import COMMON, Question, Settings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -15,12 +15,6 @@ else:
     import tomli as tomllib
 
 Check = Tuple[Callable[[Any], Any], str]
-COMMON: Mapping[str, Mapping[str, Any]] = {
-    "quick": dict(processes=12, rounds=1, timeout=300.0, seed=0, kind="auto"),
-    "full": dict(processes=15, rounds=1, timeout=900.0, seed=0, kind="auto"),
-}
-"""The presets, and the settings that every question has: how many processes, one after the other; the rounds of each;
-seconds that one case may work in one process; the seed of parameters, data and their order; the kind of devices."""
 TOUR = dict(processes=6)
 
 ABOVE_0 = (lambda value: value > 0, "more than 0")
@@ -54,7 +48,7 @@ def resolve(questions: Sequence[Question], preset: str, options: Mapping[str, An
     tables = {} if preset in COMMON else _read(Path(preset), known)
     resolved = {}
     for question in questions:
-        settings = Settings({**COMMON[base], **question.preset(base)})
+        settings = Settings(question.preset(base))
         chosen = {key: value for key, value in options.items() if key in settings}
         for given in (tables.get(question.name, {}), chosen):
             settings.update({key: _checked(question, key, value) for key, value in given.items()})
@@ -88,10 +82,10 @@ def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _checked(question: Question, key: str, value: Any) -> Any:
-    usual = {**COMMON["full"], **question.preset("full")}
+    usual, quick = question.preset("full"), question.preset("quick")
     if key not in usual:
         raise UsageError(f"{question.name} has no setting {key!r}; it has: {', '.join(usual)}")
-    examples = [preset[key] for preset in (usual, question.preset("quick")) if preset.get(key) is not None]
+    examples = [preset[key] for preset in (usual, quick) if preset.get(key) is not None]
     wanted: Any = type(examples[0]) if examples else str
     if wanted is float and type(value) is int:
         value = float(value)

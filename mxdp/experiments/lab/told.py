@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxdp.experiments.lab.module import Settings
-from mxdp.experiments.lab.rows import Number, Row, is_numeric
+from mxdp.experiments.lab.rows import Number, Row, by_name
 
 NO_ANSWER = "No answer: not every case was measured."
 Bars = Tuple[str, str, float, str, str, Optional[Sequence[Row]]]
@@ -163,38 +163,20 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
 
     A case that a run lacks has no values there; facts are the last run's. ``cores`` are those of its machine.
     """
-    counts = [max((len(row["processes"]) for row in result["rows"]), default=0) for result in results]
+    by_run = [{row["label"]: row for row in result["rows"]} for result in results]
+    counts = [max((len(row["processes"]) for row in known.values()), default=0) for known in by_run]
     runs = [number for number, count in enumerate(counts) for _ in range(count)]
-    by_label: Dict[str, List[Mapping[str, Any]]] = {}
-    for result in results:
-        for row in result["rows"]:
-            by_label.setdefault(row["label"], []).append(row)
     rows = []
-    for label, records in by_label.items():
+    for label in dict.fromkeys(label for known in by_run for label in known):
         processes: List[Mapping[str, Any]] = []
-        for result, count in zip(results, counts):
-            measured = [one for row in result["rows"] if row["label"] == label for one in row["processes"]]
+        for known, count in zip(by_run, counts):
+            measured = known[label]["processes"] if label in known else []
             processes += [*measured, *[{}] * (count - len(measured))]
-        latest = records[-1]
-        known = {"cores": results[-1]["environment"]["cores"], "oracle": latest["oracle"], **latest["case"]}
-        known.update({**latest["facts"], "device_names": latest["devices"]}, **_numbers(processes, runs, label))
-        rows.append(Row(label, latest["reference"], known))
+        row = next(known[label] for known in reversed(by_run) if label in known)
+        about = {"cores": results[-1]["environment"]["cores"], "oracle": row["oracle"], **row["case"], **row["facts"]}
+        numbers = by_name(processes, lambda values, label=label: Number(values, runs, label))
+        rows.append(Row(label, row["reference"], {**about, "device_names": row["devices"], **numbers}))
     return rows
-
-
-def _numbers(processes: Sequence[Mapping[str, Any]], runs: Sequence[int], label: str) -> Dict[str, Any]:
-    """By name, a number of its values; of dicts of numbers a dict of numbers; else the last process's value."""
-    numbers: Dict[str, Any] = {}
-    for name in dict.fromkeys(name for process in processes for name in process):
-        values = [process.get(name) for process in processes]
-        known = [value for value in values if value is not None]
-        if known and all(isinstance(value, (int, float)) for value in known):
-            numbers[name] = Number(values, runs, label)
-        elif known and all(map(is_numeric, known)):
-            numbers[name] = _numbers([value or {} for value in values], runs, label)
-        else:
-            numbers[name] = known[-1] if known else None
-    return numbers
 
 
 def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
