@@ -29,9 +29,23 @@ def measure(tmp_path, monkeypatch, events):
         module = types.ModuleType("asked")
         module.oracle, module.set_up = oracle, lambda case, s: events.append("set up") or work
         monkeypatch.setitem(sys.modules, "asked", module)
-        case = dict(label="a", devices=1, processes=1, engine="", reference=False, )
+        case = dict(
+            label="a",
+            devices=1,
+            processes=1,
+            engine="",
+            reference=False,
+        )
         path = tmp_path / "order.json"
-        usual = dict(module="asked", settings=dict(kind="cpu"), cases=[case], folders=[str(tmp_path)], number=0, compare=False, rounds=1)
+        usual = dict(
+            module="asked",
+            settings=dict(kind="cpu"),
+            cases=[case],
+            folders=[str(tmp_path)],
+            number=0,
+            compare=False,
+            rounds=1,
+        )
         child.Child({**usual, "shared": {}, **order}, path).measure()
         return [json.loads(line) for line in (tmp_path / "answer-0").read_text().splitlines()]
 

@@ -17,9 +17,10 @@ import pytest
 
 from mxdp import experiments
 from mxdp.errors import UsageError
-from mxdp.experiments import session
+from mxdp.experiments import __main__ as command
 from mxdp.experiments.__main__ import main
 from mxdp.experiments.lab import result
+from mxdp.experiments.lab import run as lab_run
 from mxdp.experiments.lab.module import Question, discover
 
 HERE = str(Path(__file__).parent)
@@ -70,7 +71,7 @@ def test_list_names_every_question_what_it_answers_and_how_long_it_takes():
 
 def test_all_runs_every_question_once_but_the_one_that_repeats_another(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(session, "ask", lambda questions, *more: asked.extend(questions) or True)
+    monkeypatch.setattr(command, "ask", lambda questions, *more: asked.extend(questions) or True)
     assert main(["run", "epochs", "all", "--preset", "full", "--out", str(tmp_path)]) == 0
     assert sorted(question.name for question in asked) == sorted(set(discover()) - {"profile"})
     asked.clear()
@@ -117,10 +118,10 @@ def test_a_damaged_file_does_not_hide_an_interrupt(tmp_path, monkeypatch, capsys
 
     (tmp_path / "epochs").mkdir()
     (tmp_path / "epochs" / "1.json").write_text('{"experiment"')
-    monkeypatch.setattr(session.run, "run", interrupted)
+    monkeypatch.setattr(lab_run, "run", interrupted)
     question = Question(faulty)
     with pytest.raises(KeyboardInterrupt):
-        session.ask([question], "quick", {"faulty": {"processes": 1}}, tmp_path)
+        command.ask([question], "quick", {"faulty": {"processes": 1}}, tmp_path)
     assert "1.json is damaged" in capsys.readouterr().err
 
 
@@ -179,9 +180,9 @@ def test_a_folder_that_cannot_be_made_or_written_to_is_refused_before_anything_i
     def denied(**_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(session.tempfile, "TemporaryFile", denied)
+    monkeypatch.setattr(command.tempfile, "TemporaryFile", denied)
     with pytest.raises(UsageError, match=f"{words} .*: Permission denied; name another with --out"):
-        session.ask([Question(faulty)], "quick", {"faulty": {}}, tmp_path)
+        command.ask([Question(faulty)], "quick", {"faulty": {}}, tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")

@@ -6,8 +6,8 @@ rest says what is known about the answer. ``CONTRIBUTING.md`` has one in 45 line
 
 - ``cases(s)`` yields what to compare: a :class:`Case` for each row, in their order.
 - ``expect(s, cores)`` returns what the cost model says for this number of cores, before anything is measured.
-- ``oracle(case, s)`` computes as the case does, and serially. It yields ``(actual, expected, tolerance)``, the arguments
-  of :func:`~mxdp.experiments.oracle.count_wrong`.
+- ``oracle(case, s)`` computes as the case does, and serially. It yields ``(actual, expected, tolerance)``, arguments of
+  :func:`~mxdp.experiments.oracle.count_wrong`.
 - ``set_up(case, s)`` makes everything ready, warms up, and returns a :class:`Work`, whose rounds are measured.
 - ``tell(t, s)`` gives columns, claims, the answer and pictures (:class:`~mxdp.experiments.lab.told.Told`). It is called
   whenever a result is shown, never when it is measured.

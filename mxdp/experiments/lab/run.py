@@ -28,8 +28,8 @@ from mxdp.experiments.lab.rows import by_name, middle
 from mxdp.experiments.lab.told import told
 
 Progress = Callable[..., Any]
-"""Called as (which process, steps done, steps in all, what it does); with ``result``, what was measured so far, when
-every case has been measured once more."""
+"""Called as (where, steps done, steps in all, what is done there), and after each process number with one more: what
+was measured so far."""
 
 
 class Run:
@@ -157,9 +157,11 @@ class Run:
             slowest = [max(one["seconds"] for one in at_once) for at_once in zip(*rounds)]
             together = [{**first, "seconds": seconds} for first, seconds in zip(rounds[0], slowest)]
             row["processes"].append(by_name(together, middle))
-        row["facts"].update(*said("timeline")[:1])
-        self.skipped.update({case.label: why for why in said("skipped")[:1]})
-        for _, reason in sorted(said("failed"))[:1]:  # the first may make the others fail
+        for timeline in said("timeline")[:1]:
+            row["facts"].update(timeline)
+        for why in said("skipped"):
+            self.skipped[case.label] = why
+        for _, reason in sorted(said("failed")):  # the first may make the others fail
             self.failures.setdefault(case.label, ("failed", reason))
 
     def result(self) -> Dict[str, Any]:
@@ -222,7 +224,8 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
                         where += f"process {number + 1} of {processes}"
                         run.once(number, cases, Path(kept, str(runs.index(run))), partial(progress, where, done, steps))
                     done += 1
-                progress(f"{number + 1} of {processes} processes", done, steps, result=runs[0].result())
+                so_far = runs[0].result() if len(runs) == 1 else None
+                progress(f"{number + 1} of {processes} processes", done, steps, "", so_far)
     except UsageError:
         raise
     except BaseException as error:  # a defect of the question or of ours must not lose what was measured
