@@ -29,13 +29,7 @@ def measure(tmp_path, monkeypatch, events):
         module = types.ModuleType("asked")
         module.oracle, module.set_up = oracle, lambda case, s: events.append("set up") or work
         monkeypatch.setitem(sys.modules, "asked", module)
-        case = dict(
-            label="a",
-            devices=1,
-            processes=1,
-            engine="",
-            reference=False,
-        )
+        case = {"label": "a", "devices": 1, "processes": 1, "engine": "", "reference": False}
         path = tmp_path / "order.json"
         usual = dict(
             module="asked",
