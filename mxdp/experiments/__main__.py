@@ -210,7 +210,8 @@ def ask(
     """
     from rich.console import Console
 
-    from mxdp.experiments.lab import provenance, run
+    from mxdp.experiments import doctor
+    from mxdp.experiments.lab import run
     from mxdp.experiments.show import listing, page, terminal
 
     console, results, well = Console(), [], True
@@ -222,7 +223,8 @@ def ask(
         raise UsageError(f"{why_not}; name another with --out") from error
     try:
         with terminal.View() as view:
-            view.say(provenance.busy_now())
+            busy = doctor.busy()
+            view.say("; ".join(filter(None, [f"This machine is {busy.found}", busy.cure])))
             _find_data(settings, view)
             for question in questions:
                 try:

@@ -4,7 +4,7 @@
 process answers by lines of JSON in a file beside it, each with the index of its case, as it goes::
 
     {"case": 0, "doing": "warming up"}          what follows took too long, or crashed, if nothing comes after it
-    {"case": 0, "oracle": [80, 0]}              numbers compared with the serial run, numbers wrong
+    {"case": 0, "oracle": {"checked": 80, "wrong": 0}}    numbers compared with the serial run
     {"case": 0, "ready": {...}}                 set up: devices, facts, modules
     {"case": 0, "round": {"seconds": 1.2}}      of each round: all cases take turns
     {"case": 0, "timeline": {...}}              one more round, recorded
@@ -51,6 +51,7 @@ class Child:
         self.size, self.rank = self.cases[0].processes, ranks.rank(self.cases[0].engine)
         for index, case in enumerate(self.cases):
             case.process, case.number, case.folder = self.rank, order["number"], order["folders"][index]
+            os.makedirs(case.folder, exist_ok=True)
             case.share = ranks.sharing(path.with_name(f"shared-{index}"), self.rank, self.size)
         self._answers = path.with_name(f"answer-{self.rank}").open("a", encoding="utf-8")
 
@@ -98,7 +99,7 @@ class Child:
 
     def _compare(self, index: int, case: Case) -> None:
         checked, wrong = count(self.question.oracle(case, self.settings))
-        self._answer(case=index, oracle=[checked, wrong])
+        self._answer(case=index, oracle={"checked": checked, "wrong": wrong})
         if wrong:
             raise MxdpError(f"{wrong:,} of {checked:,} numbers differ from the serial run, so it was not timed")
         if not checked:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
+import math
 import os
 import platform
 import re
@@ -21,7 +22,7 @@ import tokenize
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import psutil
 
@@ -59,10 +60,8 @@ def versions() -> Dict[str, str]:
 
 
 def commit() -> Optional[str]:
-    """The commit of the checkout that mxdp runs from, with ``+`` if it has changes; None outside a checkout.
-
-    New results among those that are committed are no change of the code.
-    """
+    """The commit of the checkout that mxdp runs from, with ``+`` if it has changes (new results among those that are
+    committed are none); None outside a checkout."""
 
     def git(*words: str) -> str:
         return subprocess.check_output(["git", *words], cwd=ROOT, stderr=subprocess.DEVNULL, text=True, timeout=10)
@@ -78,13 +77,8 @@ def environment(variables: Mapping[str, str], devices: Iterable[str]) -> Dict[st
     """The ``environment`` of a result, with the variables and the devices' names that a process has reported."""
     threads = variables.get("OMP_NUM_THREADS", "")
     return {
-        "cpu_model": cpu_model(),
-        "cores": process.cores(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "versions": versions(),
-        "commit": commit(),
+        **dict(cpu_model=cpu_model(), cores=process.cores(), memory_bytes=psutil.virtual_memory().total),
+        **dict(platform=platform.platform(), python=platform.python_version(), versions=versions(), commit=commit()),
         "threads": int(threads) if threads.isdigit() else None,
         "gpus": sorted({name for name in devices if name.startswith(("gpu", "cuda"))}),
         "variables": dict(variables),
@@ -92,15 +86,9 @@ def environment(variables: Mapping[str, str], devices: Iterable[str]) -> Dict[st
 
 
 def sources(modules: Iterable[str], since: float) -> Dict[str, str]:
-    """These modules, each with its :func:`fingerprint`.
-
-    A file written after ``since`` (seconds, as ``time.time``) has an empty one, which never equals today's: processes
-    may have run what it held before.
-    """
-    files = {name: _file(name) for name in sorted(set(modules)) if not UNCOUNTED.match(name)}
-    return {
-        name: _today(name) if path.is_file() and path.stat().st_mtime <= since else "" for name, path in files.items()
-    }
+    """These modules, each with its :func:`fingerprint`: an empty one, which never equals today's, if its file was written
+    after ``since`` (seconds, as ``time.time``), since processes may have run what it held before."""
+    return {name: _today(name, since) for name in sorted(set(modules)) if not UNCOUNTED.match(name)}
 
 
 def changes(result: Mapping[str, Any], installed: Optional[Mapping[str, str]] = None) -> List[str]:
@@ -112,17 +100,14 @@ def changes(result: Mapping[str, Any], installed: Optional[Mapping[str, str]] = 
     return changed if result["sources"] else ["the code (it was not recorded)"]
 
 
-def _today(module: str) -> str:
-    path = _file(module)
-    return fingerprint(path.read_text(encoding="utf-8")) if path.is_file() else ""
-
-
-def _file(module: str) -> Path:
-    """Where its text is, without importing it. A teacher's own is imported already."""
-    if not module.startswith("mxdp."):
-        return Path(getattr(sys.modules.get(module), "__file__", None) or "")
+def _today(module: str, since: float = math.inf) -> str:
+    """The fingerprint of its text, without importing it. A teacher's own is imported already."""
     path = ROOT.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if not module.startswith("mxdp."):
+        path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    unchanged = path.is_file() and path.stat().st_mtime <= since
+    return fingerprint(path.read_text(encoding="utf-8")) if unchanged else ""
 
 
 @lru_cache(maxsize=None)
@@ -147,26 +132,20 @@ def fingerprint(text: str) -> str:
     return hashlib.sha256(kept.encode("utf-8")).hexdigest()[:12]
 
 
-class Counters:
-    """The machine's counters at a moment, to see what else than mxdp it does until another."""
+def since_now() -> Callable[[], Optional[float]]:
+    """A function that returns the share of the processors' time that has gone elsewhere since now; None where a part of
+    the machine is ours only, of which the counters say nothing."""
 
-    def __init__(self) -> None:
-        times, self.clock = psutil.cpu_times(), time.monotonic()
-        # Idle, or of this process and its children that have ended.
-        self.known = times.idle + getattr(times, "iowait", 0.0) + sum(os.times()[:4])
+    def counters() -> Tuple[float, float]:
+        times = psutil.cpu_times()  # the seconds that are idle, of this process, or of its children that have ended
+        return time.monotonic(), times.idle + getattr(times, "iowait", 0.0) + sum(os.times()[:4])
 
-    def elsewhere(self) -> Optional[float]:
-        """The share of the processors' time that went elsewhere since; None where a part of the machine is ours only,
-        of which the counters say nothing."""
-        now, processors = Counters(), psutil.cpu_count() or 1
-        most = processors * (now.clock - self.clock)
-        if most <= 0 or process.cores() < processors:
+    (began, before), processors = counters(), psutil.cpu_count() or 1
+
+    def elsewhere() -> Optional[float]:
+        ended, after = counters()
+        if ended <= began or process.cores() < processors:
             return None
-        return round(min(1.0, max(0.0, 1 - (now.known - self.known) / most)), 4)
+        return round(min(1.0, max(0.0, 1 - (after - before) / (processors * (ended - began)))), 4)
 
-
-def busy_now(seconds: float = 0.5) -> str:
-    """How busy the machine is without us, in a sentence; takes ``seconds``."""
-    share = psutil.cpu_percent(seconds) / 100
-    text = f"This machine's {psutil.cpu_count()} processors are {share:.0%} busy with other work"
-    return f"{text}: times will be disturbed." if share > BUSY else f"{text}."
+    return elsewhere

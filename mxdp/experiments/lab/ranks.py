@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxdp.launch.guard import die_with_parent
+from mxdp.launch.guarded import ending
 
 ALONE, MPI, SYNC, ASYNC, HOROVOD, DDP = "", "mpi", "dist_sync", "dist_async", "horovod", "torch-ddp"
 WORDS = {
@@ -48,17 +49,16 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
 }
 """By engine: the module that it needs, and how to install it."""
 RANKS = {MPI: "PMI_RANK", HOROVOD: "HOROVOD_RANK"}
-OTHERS = "RANK"
+"""Variables that tell a process its rank; of the other engines it is ``RANK``."""
 GRACE = 5.0
 """Seconds that a process has to end what it has started elsewhere, as launchers do, before it is killed."""
 Command = Tuple[List[str], Dict[str, str]]
+Commands = Tuple[List[Command], List[Command]]
 Failure = Tuple[str, str]
 """A result's status, and the reason in words."""
 
 
-def commands(
-    engine: str, size: int, command: Sequence[str], environ: Mapping[str, str]
-) -> Tuple[List[Command], List[Command]]:
+def commands(engine: str, size: int, command: Sequence[str], environ: Mapping[str, str]) -> Commands:
     """What to start, each with its environment: the processes that end by themselves, and those that serve them."""
     plain = dict(environ)
     if engine == MPI:
@@ -66,32 +66,27 @@ def commands(
     if engine == HOROVOD:
         horovodrun = str(Path(sys.executable).with_name("horovodrun"))
         return [([horovodrun, "--gloo", "-np", str(size), *command], plain)], []
-    shared: Dict[str, str] = {"WORLD_SIZE": str(size)}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = map(str, server.getsockname())  # a port that nobody has
+    shared, servers = {"WORLD_SIZE": str(size)}, []
     if engine == DDP:
-        shared.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
-    servers: List[Command] = []
+        shared.update(MASTER_ADDR=host, MASTER_PORT=port)
     if engine in (SYNC, ASYNC):
-        shared.update(DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=str(free_port()))
+        shared.update(DMLC_PS_ROOT_URI=host, DMLC_PS_ROOT_PORT=port)
         shared.update(DMLC_NUM_SERVER="1", DMLC_NUM_WORKER=str(size), DMLC_ROLE="worker")
         # `import mxnet` does their work, and never returns.
-        server = [sys.executable, "-c", "from mxdp.backend import mx; mx.nd"]
-        servers = [(server, {**plain, **shared, "DMLC_ROLE": role}) for role in ("scheduler", "server")]
-    return [([*command], {**plain, **shared, OTHERS: str(rank)}) for rank in range(size)], servers
+        serve = [sys.executable, "-c", "from mxdp.backend import mx; mx.nd"]
+        servers = [(serve, {**plain, **shared, "DMLC_ROLE": role}) for role in ("scheduler", "server")]
+    return [([*command], {**plain, **shared, "RANK": str(rank)}) for rank in range(size)], servers
 
 
 def wait_for(
-    commands: Sequence[Command],
-    servers: Sequence[Command],
-    limit: float,
-    log: Path,
-    root: Optional[Path],
-    tick: Callable[[], object],
+    to_start: Commands, limit: float, log: Path, root: Optional[Path], tick: Callable[[], Any]
 ) -> Optional[Failure]:
-    """Start these commands, and the ``servers`` beside them, in ``root``; wait until the commands have ended.
-
-    In the end nothing of what they have started runs. All that they print goes to ``log``. ``tick`` is called a few
-    times a second. None if all ended well; the status and the reason if one did not within ``limit`` seconds.
-    """
+    """Start these in the folder ``root``, and wait until those that end by themselves have ended: None if all did well
+    within ``limit`` seconds. In the end nothing that they have started runs. All that they print goes to ``log``.
+    ``tick`` is called a few times a second."""
+    commands, servers = to_start
     with open(log, "wb") as out, running([*commands, *servers], out, root) as started:
         until = time.monotonic() + limit
         while left := [one for one in started[: len(commands)] if one.poll() is None]:
@@ -103,7 +98,9 @@ def wait_for(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 left[0].wait(0.2)
         code = next((code for code in (one.poll() for one in started) if code), 0)
-    return ("failed", how_it_died(code, log)) if code else None
+    last = [f": {line.decode(errors='replace')}" for line in re.findall(rb"\S[^\n]*", log.read_bytes()[-4000:])]
+    memory = ", as the system does when memory runs out," if code == -signal.SIGKILL else ""
+    return ("failed", f"the process {ending(code)}{memory}{last[-1] if last and code > 0 else ''}") if code else None
 
 
 @contextlib.contextmanager
@@ -130,21 +127,9 @@ def running(
             one.wait()
 
 
-def how_it_died(code: int, log: Path) -> str:
-    """What became of a process with this exit status, in words."""
-    if code == -signal.SIGKILL:
-        return "the process was killed (SIGKILL), as the system does when memory runs out,"
-    if code < 0:
-        # Most real-time signals have a number alone.
-        return f"the process died of {next((one.name for one in signal.Signals if one == -code), f'signal {-code}')}"
-    last = re.findall(rb"\S[^\n]*", log.read_bytes()[-4000:])
-    words = f": {last[-1].decode(errors='replace')}" if last else ""
-    return f"the process ended with exit status {code}{words}"
-
-
 def rank(engine: str) -> int:
     """Which of the processes this is."""
-    return int(os.environ.get(RANKS.get(engine, OTHERS), "0"))
+    return int(os.environ.get(RANKS.get(engine, "RANK"), "0"))
 
 
 def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
@@ -166,9 +151,3 @@ def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
         return [pickle.loads((here / str(other)).read_bytes()) for other in range(size)]
 
     return share
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody has."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

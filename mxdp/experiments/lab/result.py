@@ -14,7 +14,7 @@ import re
 import sys
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Sequence, Union
 
 from mxdp.errors import MxdpError, UsageError, plural
 from mxdp.experiments.lab import provenance
@@ -22,104 +22,78 @@ from mxdp.experiments.lab.module import NAME
 from mxdp.plans.show.files import write_beside
 
 SCHEMA_VERSION = 4
-TIMELINE = "timeline"
-"""The fact in which a row keeps what was recorded (``Timeline.to_json``)."""
+WROTE = "that `python -m mxdp.experiments run` wrote."
 EFFORT = ("processes", "rounds", "timeout", "data_dir")
 """Settings that say how long to measure, not what."""
-NUMBER, MAYBE = (int, float), (str, type(None))
+TEXT, MAYBE, COUNT, NUMBER, DICT, LIST = (str,), (str, type(None)), (int,), (int, float), (dict,), (list,)
 ROW = {
-    **dict(label=str, reference=bool, case=dict, devices=list, facts=dict, oracle=dict),
+    **dict(label=TEXT, reference=(bool,), case=DICT, devices=LIST, facts=DICT, oracle=DICT),
     "processes": [{"seconds": NUMBER}],
 }
 RESULT = {
-    **dict.fromkeys(("question", "preset", "prediction", "started"), str),
-    **dict.fromkeys(("settings", "sources", "skipped", "bounds"), dict),
+    **dict.fromkeys(("question", "preset", "prediction", "started"), TEXT),
+    **dict.fromkeys(("settings", "sources", "skipped", "bounds"), DICT),
     **dict(experiment=NAME, status=re.compile("ok|failed|timeout|skipped")),
-    **dict(error=MAYBE, elapsed_seconds=NUMBER, elsewhere=list),
-    "environment": dict(cpu_model=MAYBE, cores=int, versions=dict, commit=MAYBE),
-    "oracle": dict(checked=int, wrong=int, text=str),
-    "rows": [ROW],
+    **dict(error=MAYBE, elapsed_seconds=NUMBER, elsewhere=LIST, rows=[ROW]),
+    "environment": dict(cpu_model=MAYBE, cores=COUNT, versions=DICT, commit=MAYBE),
+    "oracle": dict(checked=COUNT, wrong=COUNT, text=TEXT),
 }
-"""What a result must have: types, patterns of texts, and these in dicts and lists. It may have more."""
+"""What a result must have: types, of which a value may be, patterns of texts, and these in dicts and lists."""
 
 
 def write(result: Mapping[str, Any], folder: Union[str, Path]) -> Path:
     """Write ``result``, made :func:`plain`, beside and renamed; its path. Raises an MxdpError if it can't."""
     stamp = re.sub(r"[+-]\d\d:?\d\d$|:", "", result["started"])
-    stamps = chain([stamp], (f"{stamp}_{number}" for number in count(2)))  # another run may have begun in that second
-    paths = (Path(folder, result["experiment"], f"{name}.json") for name in stamps)
+    names = chain([stamp], (f"{stamp}_{number}" for number in count(2)))  # another run may have begun in that second
+    paths = (Path(folder, result["experiment"], f"{name}.json") for name in names)
     path = next(path for path in paths if not path.exists())
     write_beside(path, json.dumps(plain(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 
 
 def read(path: Union[str, Path]) -> Dict[str, Any]:
-    """The result in the file ``path``.
-
-    Raises:
-        UsageError: there is no such file, or it is JSON of somebody else's.
-        MxdpError: it can't be read, is damaged, or of another version.
-    """
+    """The result in the file ``path``. Raises a UsageError if there is none or it is JSON of somebody else's, and an
+    MxdpError if it can't be read, is damaged, or of another version."""
     try:
-        record = json.loads(Path(path).read_bytes().decode("utf-8"), parse_constant=_no_constant)
+        record = json.loads(Path(path).read_bytes().decode("utf-8"), parse_constant=int)  # refuses NaN
     except FileNotFoundError as error:
-        raise UsageError(f"there is no file {path}; give one that `python -m mxdp.experiments run` wrote.") from error
+        raise UsageError(f"there is no file {path}; give one {WROTE}") from error
     except OSError as error:
         raise MxdpError(f"{path} can't be read ({error.strerror or error}).") from error
     except (ValueError, RecursionError) as error:
         raise MxdpError(f"{path} is damaged ({error}); move it away or run its experiment again.") from error
     if not isinstance(record, dict) or not {"experiment", "schema_version"} <= set(record):
-        raise UsageError(
-            f"{path} is no result of mxdp (it has no 'experiment' and 'schema_version'); "
-            "give a file that `python -m mxdp.experiments run` wrote."
-        )
+        lacks = "it has no 'experiment' and 'schema_version'"
+        raise UsageError(f"{path} is no result of mxdp ({lacks}); give a file {WROTE}")
     if record["schema_version"] != SCHEMA_VERSION:
-        raise MxdpError(
-            f"{path} is of schema_version {record['schema_version']!r} and this mxdp reads {SCHEMA_VERSION}; "
-            "run its experiment again, or use the mxdp that wrote it."
-        )
+        other = f"{path} is of schema_version {record['schema_version']!r} and this mxdp reads {SCHEMA_VERSION}"
+        raise MxdpError(f"{other}; run its experiment again, or use the mxdp that wrote it.")
     wrong = _wrong(record, RESULT, "")
     if wrong:
         raise MxdpError(f"{path} is damaged ({wrong}); move it away or run its experiment again.")
     return record
 
 
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
-
-
 def _wrong(record: Any, shape: Any, where: str) -> str:
     """Which part of ``record`` is missing or has not this shape, in words; empty if all have."""
-    parts: List[Tuple[Any, Any, str]] = []
-    if isinstance(shape, re.Pattern):
-        right = isinstance(record, str) and shape.fullmatch(record)
-    elif isinstance(shape, (dict, list)):
-        right = isinstance(record, type(shape))
-    else:  # True is an int to Python, but a count of true is a mistake.
-        right = isinstance(record, shape) and (shape is bool or not isinstance(record, bool))
-    if not right:
-        return f"{where} is {record!r:.40}"
-    if isinstance(shape, dict):
-        missing = [name for name in shape if name not in record]
-        if missing:
-            return f"{where}.{missing[0]} is missing".lstrip(".")
-        parts = [(record[name], inner, f"{where}.{name}".lstrip(".")) for name, inner in shape.items()]
-    elif isinstance(shape, list):
+    if isinstance(shape, dict) and isinstance(record, dict):
+        parts = [(record.get(name, ...), inner, f"{where}.{name}".lstrip(".")) for name, inner in shape.items()]
+    elif isinstance(shape, list) and isinstance(record, list):
         parts = [(item, shape[0], f"{where}[{index}]") for index, item in enumerate(record)]
+    else:
+        text = isinstance(shape, re.Pattern) and isinstance(record, str) and shape.fullmatch(record)
+        right = text or (isinstance(shape, tuple) and type(record) in shape)
+        return "" if right else f"{where} is {'missing' if record is ... else f'{record!r:.40}'}"
     return next(filter(None, (_wrong(*part) for part in parts)), "")
 
 
 def read_folder(folder: Union[str, Path]) -> Dict[str, List[Dict[str, Any]]]:
     """By name, sorted, all runs in ``folder`` that can be shown together, oldest first: those that did the same work by
-    the same code on a processor of the same kind as the newest. Foreign JSON and other runs are named on stderr.
-
-    Raises:
-        UsageError: there is no such folder, or no result in it.
-        MxdpError: a file is damaged or of another version; the message names it.
-    """
+    the same code on a processor of the same kind as the newest. Foreign JSON and other runs are named on stderr. Raises
+    a UsageError if there is no such folder, or no result in it, and what :func:`read` raises."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}; give one that `python -m mxdp.experiments run` wrote.")
+        raise UsageError(f"there is no folder {folder}; give one {WROTE}")
     by_name: Dict[str, List[Dict[str, Any]]] = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
         if path.name.startswith(".") or path.parent.name == "timelines":
@@ -131,7 +105,7 @@ def read_folder(folder: Union[str, Path]) -> Dict[str, List[Dict[str, Any]]]:
         else:
             by_name.setdefault(result["experiment"], []).append(result)
     if not by_name:
-        raise UsageError(f"there is no result in {folder}; give a folder that `python -m mxdp.experiments run` wrote.")
+        raise UsageError(f"there is no result in {folder}; give a folder {WROTE}")
     return {name: together(runs) for name, runs in sorted(by_name.items())}
 
 
@@ -152,10 +126,7 @@ def _work(run: Mapping[str, Any]) -> Any:
 
 def due(name: str, preset: str, folder: Path) -> str:
     """Why ``folder`` has no result of that question with this preset by today's code, in words; empty if it has one.
-
-    Raises:
-        MxdpError: a file can't be read or is damaged.
-    """
+    Raises what :func:`read` raises."""
     runs = sorted((read(path) for path in (folder / name).glob("*.json")), key=lambda run: str(run["started"]))
     if not runs:
         return "not measured yet"
@@ -166,20 +137,6 @@ def due(name: str, preset: str, folder: Path) -> str:
     changed = provenance.changes(runs[-1])
     more = f" and {plural(len(changed) - 1, 'more')}" if changed[1:] else ""
     return f"measured before a change of {changed[0]}{more}" if changed else ""
-
-
-def slugs(labels: Iterable[str]) -> Dict[str, str]:
-    """A name for each label that files and HTML identifiers can hold: small letters, digits and ``-``, each name once.
-
-    >>> slugs(["2 devices", "2 Devices!", "+"])
-    {'2 devices': '2-devices', '2 Devices!': '2-devices-2', '+': 'case'}
-    """
-    names: Dict[str, str] = {}
-    for label in labels:
-        short = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "case"
-        numbered = (f"{short}-{number}" for number in count(2))
-        names[label] = next(name for name in chain([short], numbered) if name not in names.values())
-    return names
 
 
 def plain(value: Any) -> Any:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import operator
 import statistics
-from functools import lru_cache
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 CONFIDENCE = 0.95
@@ -29,20 +28,11 @@ def interval(values: Sequence[float]) -> Tuple[Value, Value]:
     >>> interval([5, 1, 4, 2, 6, 3]), interval([5, 1, 4, 2, 3])
     ((1, 6), (None, None))
     """
-    rank, ordered = _rank(len(values)), sorted(values)
-    return (ordered[rank - 1], ordered[-rank]) if rank else (None, None)
-
-
-@lru_cache(maxsize=None)
-def _rank(n: int) -> int:
-    """Which smallest and largest of ``n`` values are the ends; 0 for none."""
-    beyond, rank = 0, 0
-    while rank < n // 2:
-        beyond += math.comb(n, rank)
-        if 2 * beyond > (1 - CONFIDENCE) * 2**n:
-            break
+    ordered, n, beyond, rank = sorted(values), len(values), 1, 0
+    while 2 * beyond <= (1 - CONFIDENCE) * 2**n:  # `beyond` counts tosses of n coins with at most `rank` heads
         rank += 1
-    return rank
+        beyond += math.comb(n, rank)
+    return (ordered[rank - 1], ordered[-rank]) if rank else (None, None)
 
 
 def _each(function: Callable[[Any, Any], Any]) -> Callable[[Number, Any], Number]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -61,15 +62,9 @@ class Run:
         for case in self._cases:
             if case.label in self.rows:
                 raise ValueError(f"two of its cases have the same label, {case.label!r}; each needs its own")
-            self.rows[case.label] = {
-                "label": case.label,
-                "reference": case.reference,
-                "case": {"devices": case.devices, "processes": case.processes, "engine": case.engine, **case.settings},
-                "devices": [],
-                "facts": {},
-                "processes": [],
-                "oracle": {"checked": 0, "wrong": 0},
-            }
+            how = {"devices": case.devices, "processes": case.processes, "engine": case.engine, **case.settings}
+            row = dict(label=case.label, reference=case.reference, case=how, devices=[], facts={}, processes=[])
+            self.rows[case.label] = {**row, "oracle": {"checked": 0, "wrong": 0}}
             missing = lacking({**self.question.NEEDS, **case.needs})
             if missing:
                 self.skipped[case.label] = missing
@@ -91,51 +86,43 @@ class Run:
         with tempfile.TemporaryDirectory(prefix="mxdp-") as name:
             order, log = Path(name, "order.json"), Path(name, "log")
             order.write_text(json.dumps(self._order(number, cases, kept)), encoding="utf-8")
-            before = provenance.Counters()
+            command = [sys.executable, "-m", "mxdp.experiments.lab.child", str(order)]
+            limit, elsewhere = self.settings["timeout"] * len(cases), provenance.since_now()
             try:
-                ended = self._start(cases, order, log, lambda: tell(_doing(_lines(order, 0)) or "starting"))
+                commands = ranks.commands(cases[0].engine, cases[0].processes, command, self._environ(cases[0]))
+                ended = ranks.wait_for(commands, limit, log, self.root, lambda: tell(_doing(_lines(order, 0))))
             except OSError as error:  # the system may have no process, no file or no room left
                 ended = "failed", f"its process could not be started: {described(error)}"
-            self._elsewhere.append(before.elsewhere())
+            self._elsewhere.append(elsewhere())
             answers = [_lines(order, rank) for rank in range(cases[0].processes)]
             if ended or any("failed" in line for lines in answers for line in lines):
                 with suppress(OSError):  # the failure itself is told; a full disk must not hide it
                     self.logs.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(log, self.logs / f"{result.slugs(self.rows)[cases[0].label]}.log")
+                    shutil.copy(log, self.logs / (re.sub(r"\W+", "-", cases[0].label) + ".log"))
         at = next((cases[lines[-1]["case"]] for lines in answers if lines and "doing" in lines[-1]), None)
         for index, case in enumerate(cases):
             of_case = [[line for line in lines if line["case"] == index] for lines in answers]
             self._note(case, of_case)
             if ended and not self._lost(case) and len(self.rows[case.label]["processes"]) <= number:
-                reason = f"{ended[1]} while {_doing(min(of_case, key=len)) or 'it was started'}"
+                reason = f"{ended[1]} while {_doing(min(of_case, key=len))}"
                 if at and at is not case:
                     reason = f"the process shared with {at.label} is gone"
                 self.failures[case.label] = ended[0], reason
 
+    def _environ(self, case: Case) -> Dict[str, str]:
+        environ: Dict[str, Optional[str]] = {**process.unprepared(os.environ), **case.environment}
+        if self.root:
+            environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.root), environ.get("PYTHONPATH")]))
+        return {name: value for name, value in environ.items() if value is not None}
+
     def _order(self, number: int, cases: Sequence[Case], kept: Path) -> Dict[str, Any]:
-        folders = [kept / str(list(self.rows).index(case.label)) for case in cases]
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
         rows = [self.rows[case.label] for case in cases]
         return {
-            "module": self.question.module.__name__,
-            "settings": self.settings,
+            **dict(module=self.question.module.__name__, settings=self.settings, rounds=self.settings["rounds"]),
+            **dict(number=number, compare=number == 0, shared=self._shared),
             "cases": [{"label": row["label"], "reference": row["reference"], **row["case"]} for row in rows],
-            "folders": list(map(str, folders)),
-            "shared": self._shared,
-            "number": number,
-            "compare": number == 0,
-            "rounds": self.settings["rounds"],
+            "folders": [str(kept / str(list(self.rows).index(case.label))) for case in cases],
         }
-
-    def _start(self, cases: Sequence[Case], order: Path, log: Path, tick: Callable[[], Any]) -> Optional[ranks.Failure]:
-        environ: Dict[str, Optional[str]] = {**process.unprepared(os.environ), **cases[0].environment}
-        known = {name: value for name, value in environ.items() if value is not None}
-        if self.root:
-            known["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.root), known.get("PYTHONPATH")]))
-        command = [sys.executable, "-m", "mxdp.experiments.lab.child", str(order)]
-        commands, servers = ranks.commands(cases[0].engine, cases[0].processes, command, known)
-        return ranks.wait_for(commands, servers, float(self.settings["timeout"]) * len(cases), log, self.root, tick)
 
     def _note(self, case: Case, answers: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Note what the processes of one case have answered: rank 0's numbers, and the slowest one's time."""
@@ -144,8 +131,8 @@ class Run:
         def said(name: str) -> List[Any]:
             return [line[name] for lines in answers for line in lines if name in line]
 
-        for checked, wrong in said("oracle"):
-            row["oracle"] = {"checked": row["oracle"]["checked"] + checked, "wrong": row["oracle"]["wrong"] + wrong}
+        for counts in said("oracle"):
+            row["oracle"] = {key: row["oracle"][key] + counts[key] for key in counts}
         ready, rounds = said("ready"), [[line["round"] for line in lines if "round" in line] for lines in answers]
         if ready:
             row["devices"] = [name for answer in ready for name in answer["devices"]]
@@ -171,31 +158,20 @@ class Run:
         if len(self.skipped) == len(self.rows) and not failures:
             failures[""] = "skipped", next(iter(self.skipped.values()), "it has no cases")
         statuses = {status for status, _ in failures.values()} or {"ok"}
-        counts = [row["oracle"] for row in self.rows.values()]
-        record: Dict[str, Any] = result.plain(
-            {
-                "schema_version": result.SCHEMA_VERSION,
-                "experiment": self.question.name,
-                "question": self.question.question,
-                "preset": self.preset,
-                "settings": self.settings,
-                "environment": provenance.environment(self._variables, chain(*(row["devices"] for row in rows))),
-                "sources": provenance.sources(self._modules, self._started.timestamp()),
-                "prediction": self._prediction,
-                "started": self._started.isoformat(timespec="seconds"),
-                "elapsed_seconds": round(time.monotonic() - self._clock, 3),
-                "status": statuses.pop() if len(statuses) == 1 else "failed",
-                "error": _error(failures),
-                "skipped": self.skipped,
-                "oracle": {
-                    **{key: sum(one[key] for one in counts) for key in ("checked", "wrong")},
-                    "text": self.question.COMPARED,
-                },
-                "bounds": {},
-                "elsewhere": self._elsewhere,
-                "rows": rows,
-            }
-        )
+        oracle = {key: sum(row["oracle"][key] for row in self.rows.values()) for key in ("checked", "wrong")}
+        record: Dict[str, Any] = {
+            **dict(schema_version=result.SCHEMA_VERSION, experiment=self.question.name, preset=self.preset),
+            **dict(question=self.question.question, prediction=self._prediction, settings=self.settings),
+            "environment": provenance.environment(self._variables, chain(*(row["devices"] for row in rows))),
+            "sources": provenance.sources(self._modules, self._started.timestamp()),
+            "started": self._started.isoformat(timespec="seconds"),
+            "elapsed_seconds": round(time.monotonic() - self._clock, 3),
+            "status": statuses.pop() if len(statuses) == 1 else "failed",
+            "error": _error(failures),
+            "oracle": {**oracle, "text": self.question.COMPARED},
+            **dict(skipped=self.skipped, bounds={}, elsewhere=self._elsewhere, rows=rows),
+        }
+        record = result.plain(record)
         if record["status"] == "ok":
             record["bounds"] = {claim.sentence: claim.bound for claim in told(self.question, [record]).claims.values()}
         return record
@@ -203,11 +179,8 @@ class Run:
 
 def measure(runs: Sequence[Run], progress: Progress) -> None:
     """Measure these runs, usually one, in turns: process by process, group by group. A case that fails is left out of
-    what follows. After a defect of the question all cases have failed.
-
-    Raises:
-        UsageError: the question refuses its settings.
-    """
+    what follows. After a defect of the question all cases have failed. Raises a UsageError if the question refuses its
+    settings."""
     try:
         with tempfile.TemporaryDirectory(prefix="mxdp-") as kept:
             for run in runs:
@@ -242,18 +215,18 @@ def run(question: Question, preset: str, settings: Settings, folder: Path, progr
     A failure is part of the result, not an exception, even if the file can't be written. A ``KeyboardInterrupt`` stops
     the processes, writes what was measured so far, and is raised again.
     """
-    one = Run(question, preset, settings, folder / question.name)
+    one, interrupt = Run(question, preset, settings, folder / question.name), None
     try:
         measure([one], progress)
-    except KeyboardInterrupt:
-        with suppress(MxdpError):  # a full disk must not hide the interrupt
-            result.write(one.result(), folder)
-        raise
+    except KeyboardInterrupt as error:
+        interrupt = error
     record = one.result()
     try:
         result.write(record, folder)
-    except MxdpError as error:
+    except MxdpError as error:  # a full disk must not hide the interrupt
         record.update(status="failed", error="; ".join(filter(None, [record["error"], str(error)])))
+    if interrupt:
+        raise interrupt
     return record
 
 
@@ -278,4 +251,4 @@ def _lines(order: Path, rank: int) -> List[Dict[str, Any]]:
 
 def _doing(lines: Sequence[Mapping[str, Any]]) -> str:
     """What a process does, by its answers."""
-    return next((str(line["doing"]) for line in reversed(lines) if "doing" in line), "")
+    return next((str(line["doing"]) for line in reversed(lines) if "doing" in line), "starting")

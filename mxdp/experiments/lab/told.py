@@ -16,13 +16,10 @@ Panel = Tuple[Callable[[Any], Any], float]
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table.
-
-    ``name``: of a number, a fact or a setting; of several, the first that the row has. A row without it shows a dash.
-    ``form``: a format, by default three significant digits. ``scale``: what the number is multiplied by. ``unit``: is
-    written after it. ``about``: what it means, in words. ``spread``: with its interval. ``more``: in a second table,
-    where one would be too wide.
-    """
+    """One column of a table. ``name``: of a number, a fact or a setting; of several, the first that the row has (a dash
+    without any). ``form``: a format, by default three significant digits. ``scale``: what the number is multiplied by.
+    ``unit``: is written after it. ``about``: what it means, in words. ``spread``: with its interval. ``more``: in a
+    second table, where one would be too wide."""
 
     name: Any
     heading: str
@@ -63,10 +60,8 @@ class Claim:
 
 
 class Told:
-    """The rows of a result (``rows``, and ``references``, the yardsticks), and what ``tell`` says of them.
-
-    Iterating gives all rows, then all references.
-    """
+    """The rows of a result (``rows``, and ``references``, the yardsticks), and what ``tell`` says of them. Iterating
+    gives all rows, then all references."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         every = list(rows)
@@ -87,11 +82,8 @@ class Told:
         return [row for row in self.rows if row.has(**values)]
 
     def one(self, **values: Any) -> Row:
-        """The first row with these values, or else the first reference.
-
-        Raises:
-            LookupError: there is none, as after a failure.
-        """
+        """The first row with these values, or else the first reference. Raises a LookupError if there is none, as after
+        a failure."""
         row = self.maybe(**values)
         if row is None:
             raise LookupError(f"no row has {values}")
@@ -182,25 +174,22 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
 def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
     """What ``question`` (or None, if it is not installed) tells today of these runs of it. If a case is missing or the
     question can't tell, it has no answer, and columns of all plain numbers."""
-    latest = results[-1]
+    latest, trouble = results[-1], ""
     complete = all(result["status"] in ("ok", "skipped") and result["rows"] for result in results)
     about = Told(rows_of(results))
-    trouble = ""
     if question is not None and list(about):
         try:
             question.tell(about, Settings({**question.preset("full"), **latest["settings"]}))
         except Exception as error:
-            if complete:
-                trouble = f" ({type(error).__name__}: {error})"
-            about = Told(rows_of(results))
+            about, trouble = Told(rows_of(results)), f" ({type(error).__name__}: {error})" if complete else ""
     if not about.columns:
-        names = dict.fromkeys(name for row in about for name, value in vars(row).items() if isinstance(value, Number))
-        for name in names:
+        names = [name for row in about for name, value in vars(row).items() if isinstance(value, Number)]
+        for name in dict.fromkeys(names):
             about.column(name, "s" if name == "seconds" else "", form=",.6g")
     if not complete or not about.sentence:
         about.answer(NO_ANSWER + trouble if list(about) else "")
         about.claims, about.explanation = {}, ""
     for claim in about.claims.values():
-        was = latest.get("bounds", {}).get(claim.sentence)
-        claim.was = was if was is not None and was != claim.bound else None
+        was = latest["bounds"].get(claim.sentence, claim.bound)
+        claim.was = None if was == claim.bound else was
     return about
