@@ -170,10 +170,12 @@ def _given(options: argparse.Namespace) -> Dict[str, Any]:
 
 def _run(options: argparse.Namespace) -> int:
     from mxdp.experiments.lab import result
-    from mxdp.experiments.lab.settings import TOUR, resolve
+    from mxdp.experiments.lab.settings import resolve
 
     questions = _questions(options.names)
-    preset, settings = resolve(questions, options.preset, {**({} if options.names else TOUR), **_given(options)})
+    preset, settings = resolve(
+        questions, options.preset, {**({} if options.names else {"processes": 6}), **_given(options)}
+    )
     if options.stale:
         if not options.out:
             raise UsageError("--stale compares results with today's code; name their folder with --out DIR")
@@ -215,12 +217,7 @@ def ask(
     from mxdp.experiments.show import listing, page, terminal
 
     console, results, well = Console(), [], True
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        why_not = f"can't write results to the folder {folder}: {error.strerror}"
-        raise UsageError(f"{why_not}; name another with --out") from error
+    _make(folder)
     try:
         with terminal.View() as view:
             busy = doctor.busy()
@@ -250,6 +247,16 @@ def ask(
     if as_json:
         print(json.dumps(results, indent=2))
     return well and all(one["status"] in ("ok", "skipped") and not one["oracle"]["wrong"] for one in results)
+
+
+def _make(folder: Path) -> None:
+    """Make it, and see that files can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        why_not = f"can't write results to the folder {folder}: {error.strerror}"
+        raise UsageError(f"{why_not}; name another with --out") from error
 
 
 def _find_data(settings: Mapping[str, Any], view: Any) -> None:

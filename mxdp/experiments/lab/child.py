@@ -3,16 +3,15 @@
 ``ORDER`` is a JSON file: the module, its settings, the cases that share this process, and what to do with them. The
 process answers by lines of JSON in a file beside it, each with the index of its case, as it goes::
 
-    {"case": 0, "doing": "warming up"}          what follows took too long, or crashed, if nothing comes after it
-    {"case": 0, "oracle": {"checked": 80, "wrong": 0}}    numbers compared with the serial run
-    {"case": 0, "ready": {...}}                 set up: devices, facts, modules
-    {"case": 0, "round": {"seconds": 1.2}}      of each round: all cases take turns
-    {"case": 0, "timeline": {...}}              one more round, recorded
-    {"case": 0, "failed": [1.5, "..."]}         when, and why; or "skipped": this case alone; the others go on
+    {"case": 0, "doing": "measuring round 1"}    what took too long, or crashed, if nothing comes after it
+    {"case": 0, "oracle": {"checked": 80, "wrong": 0}}
+    {"case": 0, "ready": {...}}                  set up: devices, facts, modules
+    {"case": 0, "round": {"seconds": 1.2}}       of each round: all cases take turns
+    {"case": 0, "timeline": {...}}               one more round, recorded
+    {"case": 0, "failed": [1.5, "..."]}          when, and why; or "skipped": this case alone; the others go on
 
-Where several processes work on one case, one that fails ends, so that all are ended: others may wait for it.
-
-MXNet is loaded under the environment the process was started with. Whatever it prints goes into its log.
+Where several processes work on one case, one that fails ends, so that all are ended: others may wait for it. Whatever a
+process prints goes into its log.
 """
 
 from __future__ import annotations
@@ -52,7 +51,8 @@ class Child:
         for index, case in enumerate(self.cases):
             case.process, case.number, case.folder = self.rank, order["number"], order["folders"][index]
             os.makedirs(case.folder, exist_ok=True)
-            case.share = ranks.sharing(path.with_name(f"shared-{index}"), self.rank, self.size)
+            if self.size > 1:
+                case.share = ranks.sharing(path.with_name(f"shared-{index}"), self.rank, self.size)
         self._answers = path.with_name(f"answer-{self.rank}").open("a", encoding="utf-8")
 
     def measure(self) -> None:

@@ -143,7 +143,7 @@ class Work:
         **facts: Any,
     ) -> None:
         self.round, self.devices, self.prepare = round, devices, prepare
-        self.record = (round if record is True else record) or None
+        self.record: Any = (round if record is True else record) or None
         self.shared, self.facts = dict(shared or {}), facts
 
 
@@ -175,18 +175,16 @@ def lacking(needs: Mapping[str, str]) -> str:
 
 def discover() -> Dict[str, Question]:
     """All questions by name, sorted: those in a room, and those in ``MXDP_EXPERIMENTS``."""
-    files = sorted(Path(__file__).parents[1].glob("*/*.py"))
-    rooms = [path for path in files if "\ndef tell(" in path.read_text(encoding="utf-8")]  # others may import anything
-    questions = [
-        Question(importlib.import_module(f"mxdp.experiments.{path.parent.name}.{path.stem}")) for path in rooms
-    ]
+    questions = []
+    for path in sorted(Path(__file__).parents[1].glob("*/*.py")):
+        if "\ndef tell(" in path.read_text(encoding="utf-8"):  # the others help, and may import anything
+            questions.append(Question(importlib.import_module(f"mxdp.experiments.{path.parent.name}.{path.stem}")))
     for name in filter(None, map(str.strip, os.environ.get(EXTRA_MODULES, "").split(","))):
         try:
             questions.append(Question(importlib.import_module(name)))
         except Exception as error:  # whatever is wrong in a teacher's file, name the file
-            raise UsageError(
-                f"{EXTRA_MODULES} names {name!r}, which can't be used: {type(error).__name__}: {error}"
-            ) from error
+            why = f"which can't be used: {type(error).__name__}: {error}"
+            raise UsageError(f"{EXTRA_MODULES} names {name!r}, {why}") from error
     known: Dict[str, Question] = {}
     for question in sorted(questions, key=lambda question: question.name):
         if question.name in known:
@@ -197,11 +195,7 @@ def discover() -> Dict[str, Question]:
 
 
 def find(name: str) -> Question:
-    """The question of that name.
-
-    Raises:
-        UsageError: there is none; the message suggests the nearest name.
-    """
+    """The question of that name. Raises a UsageError that suggests the nearest name if there is none."""
     known = discover()
     if name in known:
         return known[name]

@@ -33,7 +33,7 @@ MEASURED = ("mxnet", "mxnet-cu112", "numpy")
 PACKAGES = (*MEASURED, "mxdp", "d2l", "matplotlib", "scikit-learn", "mpi4py", "mpich", "horovod", "torch")
 ROOT = Path(__file__).resolve().parents[3]
 UNCOUNTED = re.compile(
-    r"mxdp\.(errors|plans\.show|experiments\.(show|lab\.(module|provenance|result|rows|settings|told)))\b"
+    r"mxdp\.(errors|launch\.guarded|plans\.show|experiments\.(show|lab\.(module|provenance|result|rows|settings|told)))\b"
 )
 """Modules that are imported where something is measured, and only word, judge or draw."""
 AFTERWARDS = re.compile(r"def _?(tell|expect|draw)(_\w*)?\(|(LITTLE|SOURCE|COMPARED|TOUR|CHECKS)\b")
@@ -86,8 +86,8 @@ def environment(variables: Mapping[str, str], devices: Iterable[str]) -> Dict[st
 
 
 def sources(modules: Iterable[str], since: float) -> Dict[str, str]:
-    """These modules, each with its :func:`fingerprint`: an empty one, which never equals today's, if its file was written
-    after ``since`` (seconds, as ``time.time``), since processes may have run what it held before."""
+    """These modules, each with its :func:`fingerprint`. It is empty, and never equals today's, if the file was written
+    after ``since`` (seconds, as ``time.time``): processes may have run what it held before."""
     return {name: _today(name, since) for name in sorted(set(modules)) if not UNCOUNTED.match(name)}
 
 

@@ -138,8 +138,6 @@ def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
 
     def share(value: Any = None) -> List[Any]:
         nonlocal meetings
-        if size == 1:
-            return [value]
         meetings += 1
         here = folder / str(meetings)
         here.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,6 @@ import operator
 import statistics
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-CONFIDENCE = 0.95
 RUNS = 6
 """An interval is one of runs where there are at least this many. Fewer values than this give no interval."""
 Value = Optional[float]
@@ -29,7 +28,7 @@ def interval(values: Sequence[float]) -> Tuple[Value, Value]:
     ((1, 6), (None, None))
     """
     ordered, n, beyond, rank = sorted(values), len(values), 1, 0
-    while 2 * beyond <= (1 - CONFIDENCE) * 2**n:  # `beyond` counts tosses of n coins with at most `rank` heads
+    while 2 * beyond <= 0.05 * 2**n:  # `beyond` counts tosses of n coins with at most `rank` heads
         rank += 1
         beyond += math.comb(n, rank)
     return (ordered[rank - 1], ordered[-rank]) if rank else (None, None)
@@ -137,8 +136,8 @@ def mean(numbers: Iterable[Number]) -> Number:
 
 
 def by_name(records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], Any]) -> Dict[str, Any]:
-    """What these have under each name: ``number`` of their values, if these are numbers or None where one has none; of
-    dicts of numbers, this of each entry; of anything else the last.
+    """What these have under each name: of numbers ``number`` of them all (None where one has none), of dicts of numbers
+    this of each entry, and of anything else the last.
 
     >>> by_name([{"x": 3, "z": {"a": 1.0}}, {"x": 1, "y": "so"}], max)
     {'x': 3, 'z': {'a': 1.0}, 'y': 'so'}
@@ -149,7 +148,9 @@ def by_name(records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], 
         known = [value for value in values if value is not None]
         if known and all(isinstance(value, (int, float)) for value in known):
             whole[name] = number(values)
-        elif known and all(map(_numeric, known)):
+        elif known and all(
+            isinstance(value, Mapping) and value and {*map(type, value.values())} <= {int, float} for value in known
+        ):
             whole[name] = by_name([value or {} for value in values], number)
         else:
             whole[name] = known[-1] if known else None
@@ -162,10 +163,6 @@ def middle(values: Sequence[Any]) -> Any:
     if all(isinstance(value, bool) for value in known):
         return all(known)
     return statistics.median(known) if known[1:] else known[0]
-
-
-def _numeric(value: Any) -> bool:
-    return bool(value) and isinstance(value, Mapping) and all(type(x) in (int, float) for x in value.values())
 
 
 class Row:

@@ -15,8 +15,6 @@ else:
     import tomli as tomllib
 
 Check = Tuple[Callable[[Any], Any], str]
-TOUR = dict(processes=6)
-
 ABOVE_0 = (lambda value: value > 0, "more than 0")
 CHECKS: Mapping[Any, Check] = {
     int: ABOVE_0,

@@ -4,6 +4,7 @@ never stored."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxdp.experiments.lab.module import Settings
@@ -166,7 +167,7 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
             processes += [*measured, *[{}] * (count - len(measured))]
         row = next(known[label] for known in reversed(by_run) if label in known)
         about = {"cores": results[-1]["environment"]["cores"], "oracle": row["oracle"], **row["case"], **row["facts"]}
-        numbers = by_name(processes, lambda values, label=label: Number(values, runs, label))
+        numbers = by_name(processes, partial(Number, runs=runs, label=label))
         rows.append(Row(label, row["reference"], {**about, "device_names": row["devices"], **numbers}))
     return rows
 
