@@ -169,8 +169,8 @@ def _given(options: argparse.Namespace) -> Dict[str, Any]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from mxdp.experiments.lab import result
     from mxdp.experiments.lab.settings import resolve
+    from mxdp.experiments.show import listing
 
     questions = _questions(options.names)
     preset, settings = resolve(
@@ -179,7 +179,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.stale:
         if not options.out:
             raise UsageError("--stale compares results with today's code; name their folder with --out DIR")
-        due = {question.name: why for question in questions if (why := result.due(question.name, preset, options.out))}
+        due = {question.name: why for question in questions if (why := listing.due(question.name, preset, options.out))}
         for name, why in due.items():
             print(f"{name}: {why}", file=sys.stderr)
         if not due:

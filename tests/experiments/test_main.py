@@ -22,6 +22,7 @@ from mxdp.experiments.__main__ import main
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab import run as lab_run
 from mxdp.experiments.lab.module import Question, discover
+from mxdp.experiments.show import listing
 
 HERE = str(Path(__file__).parent)
 MADE = {"MXDP_EXPERIMENTS": "faulty", "PYTHONPATH": os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))}
@@ -213,14 +214,14 @@ def test_stale_measures_what_has_no_result_of_todays_code(tmp_path, preset):
     command = ["run", "faulty", "--stale", "--json", "--processes", 1, "--out", tmp_path]
     done = run(*command, **MADE)
     assert "faulty: not measured yet" in done.stderr
-    assert result.due("faulty", "quick", tmp_path) == ""
-    assert result.due("faulty", "full", tmp_path) == "measured with the preset quick"
+    assert listing.due("faulty", "quick", tmp_path) == ""
+    assert listing.due("faulty", "full", tmp_path) == "measured with the preset quick"
     assert run(*command, **MADE).stdout == "[]\n"
     (path,) = (tmp_path / "faulty").glob("*.json")
     found = json.loads(path.read_text())
     assert {"faulty", "mxdp.experiments.lab.child"} <= set(found["sources"])
     path.write_text(json.dumps({**found, "sources": {**found["sources"], "mxdp.process": "0", "mxdp.timing": "0"}}))
-    assert result.due("faulty", "quick", tmp_path) == "measured before a change of mxdp.process and 1 more"
+    assert listing.due("faulty", "quick", tmp_path) == "measured before a change of mxdp.process and 1 more"
     assert len(json.loads(run(*command, **MADE).stdout)) == 1
     path.write_text("{")
     assert f"{path.name} is damaged" in sentence(run(*command, **MADE), status=1)

@@ -10,8 +10,7 @@ process answers by lines of JSON in a file beside it, each with the index of its
     {"case": 0, "timeline": {...}}               one more round, recorded
     {"case": 0, "failed": [1.5, "..."]}          when, and why; or "skipped": this case alone; the others go on
 
-Where several processes work on one case, one that fails ends, so that all are ended: others may wait for it. Whatever a
-process prints goes into its log.
+If several processes work on one case, one that fails ends, so that all are ended. All prints go into the log.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict
 
 from mxdp import process
+from mxdp.backend import npx
 from mxdp.errors import MxdpError, described
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import ranks
@@ -137,18 +137,11 @@ class Child:
 def wait() -> None:
     """Wait for all devices, if MXNet is loaded."""
     if "mxnet" in sys.modules:
-        from mxdp.backend import npx
-
         npx.waitall()
 
 
-def main() -> None:
-    """Do what the order says; all prints go to the log, C libraries' too."""
+if __name__ == "__main__":
     die_with_parent()
-    os.dup2(2, 1)
+    os.dup2(2, 1)  # all prints go to the log, C libraries' too
     order = Path(sys.argv[1])
     Child(json.loads(order.read_text(encoding="utf-8")), order).measure()
-
-
-if __name__ == "__main__":
-    main()

@@ -75,12 +75,10 @@ class Case:
         devices: how many it uses, in each of its processes.
         processes: how many work on it at the same time; each calls ``oracle``, ``set_up`` and the rounds, which begin
             together, and the slowest decides a round's time.
-        engine: what starts them, so that they can exchange something (:mod:`.ranks`); without one they exchange
-            nothing.
+        engine: what starts them, so that they can exchange something (:mod:`.ranks`).
         environment: changes the user's environment; ``None`` removes a variable.
         reference: True for a yardstick, such as a ceiling, that is listed apart from the rows.
-        needs: modules that mxdp does not need, each with the command that installs it; without one of them the case is
-            skipped, and the result says so.
+        needs: as ``NEEDS``, of this case: without one of these modules it is skipped, and the result says so.
         settings: what distinguishes this case, as attributes; JSON must be able to hold them.
 
     Its processes also know ``process``, which of them this is; ``number``, how many times the case was started before;

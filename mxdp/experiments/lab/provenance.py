@@ -1,5 +1,4 @@
-"""Where a result comes from: machine, versions, commit, and the code that was measured. Asks the system and pip, not
-MXNet.
+"""Where a result comes from: machine, versions, commit, and the code that was measured. Imports no MXNet.
 
 A result is *older* than the code where a module that its processes had imported is another today (:func:`changes`).
 A module counts by its :func:`fingerprint`, so that an edited comment costs no hours of measurement; nor does what a
@@ -102,18 +101,17 @@ def changes(result: Mapping[str, Any], installed: Optional[Mapping[str, str]] = 
 
 def _today(module: str, since: float = math.inf) -> str:
     """The fingerprint of its text, without importing it. A teacher's own is imported already."""
-    path = ROOT.joinpath(*module.split("."))
-    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    path = ROOT.joinpath(*module.split("."), "__init__.py")
+    path = path if path.exists() else path.parent.with_suffix(".py")
     if not module.startswith("mxdp."):
         path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
-    unchanged = path.is_file() and path.stat().st_mtime <= since
-    return fingerprint(path.read_text(encoding="utf-8")) if unchanged else ""
+    return fingerprint(path.read_text(encoding="utf-8")) if path.is_file() and path.stat().st_mtime <= since else ""
 
 
 @lru_cache(maxsize=None)
 def fingerprint(text: str) -> str:
-    """A hash of a module's code, equal on all releases of Python. Comments, docstrings and empty lines don't
-    count, nor does what a question has :data:`AFTERWARDS`.
+    """A hash of a module's code, equal on all releases of Python. Comments, docstrings and empty lines don't count, nor
+    what a question has :data:`AFTERWARDS`.
 
     >>> fingerprint("def f():\\n    'It adds.'\\n\\n    return 1  # one") == fingerprint("def f():\\n    return 1")
     True

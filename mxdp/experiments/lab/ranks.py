@@ -38,13 +38,12 @@ WORDS = {
     HOROVOD: "Horovod, by Gloo",
     DDP: "PyTorch's DDP, by Gloo",
 }
-_BUILT = (
-    "`HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 "
-    "HOROVOD_WITHOUT_TENSORFLOW=1 pip install --no-build-isolation horovod==0.28.1`"
-)
 NEEDS: Mapping[str, Mapping[str, str]] = {
     MPI: {"mpi4py": "`pip install mpi4py mpich`"},
-    HOROVOD: {"horovod": _BUILT},
+    HOROVOD: {
+        "horovod": "`HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 "
+        "HOROVOD_WITHOUT_TENSORFLOW=1 pip install --no-build-isolation horovod==0.28.1`"
+    },
     DDP: {"torch": "`pip install torch`"},
 }
 """By engine: the module that it needs, and how to install it."""
@@ -58,9 +57,9 @@ Failure = Tuple[str, str]
 """A result's status, and the reason in words."""
 
 
-def commands(engine: str, size: int, command: Sequence[str], environ: Mapping[str, str]) -> Commands:
+def commands(engine: str, size: int, command: Sequence[str], environ: Mapping[str, Optional[str]]) -> Commands:
     """What to start, each with its environment: the processes that end by themselves, and those that serve them."""
-    plain = dict(environ)
+    plain = {name: value for name, value in environ.items() if value is not None}
     if engine == MPI:
         return [([sys.executable, "-m", "mxdp.launch", "-n", str(size), "--", *command], plain)], []
     if engine == HOROVOD:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Union
 
 from mxdp.errors import MxdpError, UsageError, plural
-from mxdp.experiments.lab import provenance
 from mxdp.experiments.lab.module import NAME
 from mxdp.plans.show.files import write_beside
 
@@ -122,21 +121,6 @@ def together(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
 def _work(run: Mapping[str, Any]) -> Any:
     settings = {name: value for name, value in run["settings"].items() if name not in EFFORT}
     return settings, run["sources"], run["environment"]["cpu_model"], run["environment"]["cores"], run["status"]
-
-
-def due(name: str, preset: str, folder: Path) -> str:
-    """Why ``folder`` has no result of that question with this preset by today's code, in words; empty if it has one.
-    Raises what :func:`read` raises."""
-    runs = sorted((read(path) for path in (folder / name).glob("*.json")), key=lambda run: str(run["started"]))
-    if not runs:
-        return "not measured yet"
-    if runs[-1]["preset"] != preset:
-        return f"measured with the preset {runs[-1]['preset']}"
-    if runs[-1]["status"] != "ok":
-        return f"its result is {runs[-1]['status']}"
-    changed = provenance.changes(runs[-1])
-    more = f" and {plural(len(changed) - 1, 'more')}" if changed[1:] else ""
-    return f"measured before a change of {changed[0]}{more}" if changed else ""
 
 
 def plain(value: Any) -> Any:

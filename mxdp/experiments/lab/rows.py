@@ -39,12 +39,12 @@ def _each(function: Callable[[Any, Any], Any]) -> Callable[[Number, Any], Number
 
 
 class Number:
-    """One value a process; None where it has none. Computed from them: ``units``, of which its interval is (the median
-    of each run if there are six or more, else the processes), their ``median`` (NaN without any), ``low`` and ``high``,
-    the ends of the interval (None where there are too few), and ``last``, the last process's value.
+    """One value a process, or None. ``runs`` has the run of each process; ``label`` is that of the row which has the
+    number. Computed from the values: ``units``, of which the interval is (the median of each run if there are six or
+    more, else the processes), their ``median`` (NaN without any), ``low`` and ``high``, the interval's ends (None if
+    there are too few), ``last``, the last process's value, and ``truth``, whether all are true or false.
 
-    ``runs`` has the run of each process, and ``label`` is the row's. ``truth``: all are true or false. Numbers are
-    added, subtracted, multiplied and divided process by process. A number that a row gets has its label.
+    Numbers are added, subtracted, multiplied and divided process by process.
 
     >>> ratio = Number([1.0, 3.0, 2.0]) / Number([1.0, 2.0, 0.0])
     >>> ratio.values, f"{ratio:.2f}", f"{Number([1, 2, 3, 4, 5, 6]) / 2:.1f}"
@@ -81,27 +81,14 @@ class Number:
         """As :meth:`at_most`, the other way round."""
         return (self * -1).at_most(-bound)
 
-    def apart(self, other: Number) -> Optional[float]:
-        """How far it is off ``other``: 0 where their intervals overlap, else the ratio of the nearest ends, less 1.
-        None without intervals.
-
-        >>> time = Number([2, 3] * 3)
-        >>> Number([3, 4] * 3).apart(time), Number([6, 9] * 3).apart(time), Number([1] * 6).apart(time)
-        (0.0, 1.0, -0.5)
-        """
-        if self.low is None or self.high is None or other.low is None or other.high is None:
-            return None
-        return max(0.0, self.low / other.high - 1) + min(0.0, self.high / other.low - 1)
-
     def one_way(self) -> Number:
         """It, or its inverse if that is at least 1: how far two things are apart, whichever is the larger. (If each
         process chose by itself, noise alone would drive them apart.)"""
         return self if not self.median < 1 else 1 / self
 
     def __format__(self, form: str) -> str:
-        if self.low is None or self.low == self.high:  # too few, or a count
-            return format(self.median, form)
-        return f"{self.median:{form}} ({self.low:{form}} to {self.high:{form}})"
+        ends = "" if self.low in (None, self.high) else f" ({self.low:{form}} to {self.high:{form}})"  # of a count none
+        return f"{self.median:{form}}{ends}"
 
     def __repr__(self) -> str:
         return f"Number({self.values})"
@@ -139,8 +126,8 @@ def by_name(records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], 
     """What these have under each name: of numbers ``number`` of them all (None where one has none), of dicts of numbers
     this of each entry, and of anything else the last.
 
-    >>> by_name([{"x": 3, "z": {"a": 1.0}}, {"x": 1, "y": "so"}], max)
-    {'x': 3, 'z': {'a': 1.0}, 'y': 'so'}
+    >>> by_name([{"x": 3, "z": {"a": 1.0}}, {"x": 1, "y": "so"}], middle)
+    {'x': 2.0, 'z': {'a': 1.0}, 'y': 'so'}
     """
     whole: Dict[str, Any] = {}
     for name in dict.fromkeys(name for record in records for name in record):

@@ -28,17 +28,12 @@ from mxdp.experiments.lab.module import Case, Question, Settings, lacking
 from mxdp.experiments.lab.rows import by_name, middle
 from mxdp.experiments.lab.told import told
 
-Progress = Callable[..., Any]
-"""Called as (where, steps done, steps in all, what is done there), and after each process number with one more: what
-was measured so far."""
+Progress = Callable[..., Any]  # (where, steps done, steps in all, what is done there, what was measured so far or None)
 
 
 class Run:
-    """One question being measured. ``rows`` has what was measured so far, as in the file.
-
-    ``logs``: a folder for what the processes of a case that fails have printed. ``root``: whose code is measured, by
-    default this one.
-    """
+    """One question being measured. ``rows`` has what was measured so far, as in the file. ``logs``: a folder for what
+    the processes of a case that fails have printed. ``root``: whose code is measured, by default this one."""
 
     def __init__(
         self, question: Question, preset: str, settings: Settings, logs: Path, root: Optional[Path] = None
@@ -87,9 +82,12 @@ class Run:
             order, log = Path(name, "order.json"), Path(name, "log")
             order.write_text(json.dumps(self._order(number, cases, kept)), encoding="utf-8")
             command = [sys.executable, "-m", "mxdp.experiments.lab.child", str(order)]
+            environ: Dict[str, Optional[str]] = {**process.unprepared(os.environ), **cases[0].environment}
+            if self.root:
+                environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.root), environ.get("PYTHONPATH")]))
             limit, elsewhere = self.settings["timeout"] * len(cases), provenance.since_now()
             try:
-                commands = ranks.commands(cases[0].engine, cases[0].processes, command, self._environ(cases[0]))
+                commands = ranks.commands(cases[0].engine, cases[0].processes, command, environ)
                 ended = ranks.wait_for(commands, limit, log, self.root, lambda: tell(_doing(_lines(order, 0))))
             except OSError as error:  # the system may have no process, no file or no room left
                 ended = "failed", f"its process could not be started: {described(error)}"
@@ -108,12 +106,6 @@ class Run:
                 if at and at is not case:
                     reason = f"the process shared with {at.label} is gone"
                 self.failures[case.label] = ended[0], reason
-
-    def _environ(self, case: Case) -> Dict[str, str]:
-        environ: Dict[str, Optional[str]] = {**process.unprepared(os.environ), **case.environment}
-        if self.root:
-            environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.root), environ.get("PYTHONPATH")]))
-        return {name: value for name, value in environ.items() if value is not None}
 
     def _order(self, number: int, cases: Sequence[Case], kept: Path) -> Dict[str, Any]:
         rows = [self.rows[case.label] for case in cases]
@@ -178,9 +170,8 @@ class Run:
 
 
 def measure(runs: Sequence[Run], progress: Progress) -> None:
-    """Measure these runs, usually one, in turns: process by process, group by group. A case that fails is left out of
-    what follows. After a defect of the question all cases have failed. Raises a UsageError if the question refuses its
-    settings."""
+    """Measure these runs, usually one, in turns: process by process, group by group. A case that fails takes no more
+    turns; after a defect of the question all have failed. Raises a UsageError if it refuses its settings."""
     try:
         with tempfile.TemporaryDirectory(prefix="mxdp-") as kept:
             for run in runs:
@@ -210,11 +201,9 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
 
 
 def run(question: Question, preset: str, settings: Settings, folder: Path, progress: Progress) -> Dict[str, Any]:
-    """Measure one question and write its file, whatever happens; returns what was written.
-
-    A failure is part of the result, not an exception, even if the file can't be written. A ``KeyboardInterrupt`` stops
-    the processes, writes what was measured so far, and is raised again.
-    """
+    """Measure one question and write its file, whatever happens; returns what was written. A failure is part of the
+    result, not an exception, even if the file can't be written. A ``KeyboardInterrupt`` stops the processes; it is
+    raised again when what was measured so far is written."""
     one, interrupt = Run(question, preset, settings, folder / question.name), None
     try:
         measure([one], progress)

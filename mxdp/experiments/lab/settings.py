@@ -14,9 +14,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-Check = Tuple[Callable[[Any], Any], str]
 ABOVE_0 = (lambda value: value > 0, "more than 0")
-CHECKS: Mapping[Any, Check] = {
+CHECKS: Mapping[Any, Tuple[Callable[[Any], Any], str]] = {
     int: ABOVE_0,
     float: ABOVE_0,
     list: (lambda ns: ns and all(type(n) in (int, float) and n > 0 for n in ns), "one or more numbers above 0"),

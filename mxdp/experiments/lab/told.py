@@ -1,5 +1,4 @@
-"""What a question tells of its numbers: columns, claims, the answer and pictures. Made anew whenever a result is shown;
-never stored."""
+"""What a question tells of its numbers, anew whenever a result is shown: columns, claims, the answer and pictures."""
 
 from __future__ import annotations
 
@@ -83,8 +82,7 @@ class Told:
         return [row for row in self.rows if row.has(**values)]
 
     def one(self, **values: Any) -> Row:
-        """The first row with these values, or else the first reference. Raises a LookupError if there is none, as after
-        a failure."""
+        """The first row with these values, or else the first reference. Raises a LookupError if there is neither."""
         row = self.maybe(**values)
         if row is None:
             raise LookupError(f"no row has {values}")
@@ -111,8 +109,7 @@ class Told:
         exact: bool = False,
         source: str = "ours",
     ) -> None:
-        """Judge ``number`` by a bound. Calls with the same sentence are one claim, about several numbers. None is no
-        number."""
+        """Judge ``number``, unless it is None, by a bound. Calls with one sentence are one claim of several numbers."""
         bound = at_most if at_least is None else at_least
         if bound is None or (at_most is not None and at_least is not None):
             raise ValueError(f"the claim {sentence!r} needs one bound: at_most or at_least")
@@ -152,10 +149,8 @@ class Told:
 
 
 def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
-    """The rows of these runs of one question, oldest first: a number has the values of all runs one after the other.
-
-    A case that a run lacks has no values there; facts are the last run's. ``cores`` are those of its machine.
-    """
+    """The rows of these runs of one question, oldest first. A number has the values of all runs one after the other,
+    None where a run lacks the case. Facts are the last run's, ``cores`` those of its machine."""
     by_run = [{row["label"]: row for row in result["rows"]} for result in results]
     counts = [max((len(row["processes"]) for row in known.values()), default=0) for known in by_run]
     runs = [number for number, count in enumerate(counts) for _ in range(count)]

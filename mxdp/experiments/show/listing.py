@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mxdp.errors import plural
+from mxdp.experiments.lab import provenance, result
 from mxdp.experiments.lab.module import COMMON, discover
 from mxdp.experiments.show.words import duration
 
@@ -53,6 +55,21 @@ def about(name: str, preset: str, processes: int) -> str:
     """The name, and how long it takes, if that is known."""
     seconds = _seconds(name, preset, processes)
     return f"{name}: about {duration(seconds)}" if seconds else name
+
+
+def due(name: str, preset: str, folder: Path) -> str:
+    """Why ``folder`` has no result of that question with this preset by today's code, in words; empty if it has one.
+    Raises what :func:`mxdp.experiments.lab.result.read` raises."""
+    runs = sorted((result.read(path) for path in (folder / name).glob("*.json")), key=lambda run: str(run["started"]))
+    if not runs:
+        return "not measured yet"
+    if runs[-1]["preset"] != preset:
+        return f"measured with the preset {runs[-1]['preset']}"
+    if runs[-1]["status"] != "ok":
+        return f"its result is {runs[-1]['status']}"
+    changed = provenance.changes(runs[-1])
+    more = f" and {plural(len(changed) - 1, 'more')}" if changed[1:] else ""
+    return f"measured before a change of {changed[0]}{more}" if changed else ""
 
 
 def _reference() -> Dict[str, Any]:
