@@ -30,17 +30,9 @@ def measure(tmp_path, monkeypatch, events):
         module.oracle, module.set_up = oracle, lambda case, s: events.append("set up") or work
         monkeypatch.setitem(sys.modules, "asked", module)
         case = {"label": "a", "devices": 1, "processes": 1, "engine": "", "reference": False}
-        path = tmp_path / "order.json"
-        usual = dict(
-            module="asked",
-            settings=dict(kind="cpu"),
-            cases=[case],
-            folders=[str(tmp_path)],
-            number=0,
-            compare=False,
-            rounds=1,
-        )
-        child.Child({**usual, "shared": {}, **order}, path).measure()
+        asked = {"module": "asked", "settings": {"kind": "cpu"}, "cases": [case], "folders": [str(tmp_path)]}
+        how = {"number": 0, "compare": False, "rounds": 1, "shared": {}, **order}
+        child.Child({**asked, **how}, tmp_path / "order.json").measure()
         return [json.loads(line) for line in (tmp_path / "answer-0").read_text().splitlines()]
 
     return measured
