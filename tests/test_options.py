@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mxdp.experiments import doctor, session
+from mxdp.experiments import doctor
 from mxdp.experiments.predict import command, inputs
 from mxdp.experiments.show import compare, page, pictures
 
@@ -153,7 +153,8 @@ def seen(monkeypatch, tmp_path, capsys):
         return [*calls, *capsys.readouterr(), new]
 
     for owner, attribute, result in (
-        (session, "ask", True), (compare, "measured", []), (doctor, "main", 0),
+        (of("experiments"), "ask", True), (of("experiments"), "_find_data", None),
+        (compare, "measured", []), (doctor, "main", 0),
         (page, "write_report", "page"), (pictures, "export", "picture"),
         (of("exercises"), "check", {"right": True}), (of("exercises"), "show", None), (of("exercises"), "junit", "xml"),
         (of("book"), "run_cells", 0), (of("launch"), "Launch", None),

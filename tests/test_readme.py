@@ -22,7 +22,6 @@ from mxdp import book, process
 from mxdp.book import __main__ as book_main
 from mxdp.exercises import __main__ as exercises_main
 from mxdp.experiments import __main__ as experiments_main
-from mxdp.experiments import session
 from mxdp.launch import __main__ as launch_main
 from mxdp.plans import __main__ as plans_main
 
@@ -61,9 +60,10 @@ if sys.argv[2] == "mxdp.exercises":  # nothing is solved yet, and `watch` does n
     sys.exit()
 
 from mxdp import datasets
-from mxdp.experiments import session
-from mxdp.experiments.session import ask
+from mxdp.experiments import __main__ as experiments
 from mxdp.experiments.show import compare
+
+ask = experiments.ask
 
 def little(questions, preset, settings, folder, as_json, why, guesses):
     for question in questions:
@@ -73,9 +73,11 @@ def little(questions, preset, settings, folder, as_json, why, guesses):
         mine.update(processes=1, samples=40, batch_size=20, devices=[1])
     return str(folder) not in {reported!r} or ask(questions, preset, settings, folder, as_json, why, guesses)
 
-session.ask = little
+experiments.ask = little
 compare.measure = lambda runs, progress: [each.begin() for each in runs]
 compare.checkout = lambda which: contextlib.nullcontext(pathlib.Path(which))
+if sys.argv[2] == "mxdp.experiments":
+    sys.exit(experiments.main(sys.argv[3:]))
 if sys.argv[2] == "mxdp.scratch":
     sys.argv += ["--epochs", "1"]
 sys.argv[:], sys.path[0] = sys.argv[2:], ""
@@ -211,7 +213,7 @@ def test_a_wrong_shell_block_is_caught(text, said, tmp_path):
 
 
 def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(session, "ask", lambda *arguments: True)
+    monkeypatch.setattr(experiments_main, "ask", lambda *arguments: True)
     monkeypatch.chdir(ROOT)
     text = "\n".join(page.read_text(encoding="utf-8") for page in PROSE)
     found = re.findall(

@@ -7,10 +7,12 @@ import datetime
 import json
 import signal
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from types import MappingProxyType
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from mxdp.errors import MxdpError, UsageError
+from mxdp.errors import MxdpError, UsageError, described
 from mxdp.experiments.predict import command as predict
 
 OK, FAILED, USAGE = 0, 1, 2
@@ -100,7 +102,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if options.command == "list":
-            return _list(options.json)
+            from mxdp.experiments.show import listing
+
+            listing.show(options.json)
+            return OK
         if options.command == "report":
             return _report(options)
         if options.command == "compare":
@@ -114,55 +119,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             return OK
         return _run(options)
     except MxdpError as error:
-        print(f"mxdp: {error}", file=sys.stderr)
+        _complain(str(error))
         return USAGE if isinstance(error, UsageError) else FAILED
     except KeyboardInterrupt:
-        print("mxdp: interrupted", file=sys.stderr)
+        _complain("interrupted")
         return FAILED
-
-
-def _list(as_json: bool) -> int:
-    from mxdp.experiments.lab.module import discover
-    from mxdp.experiments.lab.settings import COMMON
-    from mxdp.experiments.show.words import duration
-
-    questions = discover().values()
-    # Written by tools/tables.py, since an installed mxdp has no reference results.
-    known = json.loads(Path(__file__).with_name("reference.json").read_text(encoding="utf-8"))
-    seconds: Dict[str, Dict[str, Optional[float]]] = {}
-    for question in questions:
-        one = {preset: known["seconds"][preset].get(question.name) for preset in COMMON}
-        counts = {preset: {**COMMON[preset], **question.preset(preset)}["processes"] for preset in COMMON}
-        seconds[question.name] = {preset: one[preset] and round(one[preset] * counts[preset], 1) for preset in COMMON}
-    answers = {question.name: known["answers"].get(question.name) for question in questions}
-    if as_json:
-        listed = [
-            dict(
-                name=question.name, question=question.question, source=question.SOURCE, tour=question.TOUR,
-                seconds=seconds[question.name], answer=answers[question.name],
-            )
-            for question in questions
-        ]  # fmt: skip
-        print(json.dumps(listed, indent=2))
-        return OK
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 1, 0))
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for question in questions:
-        times = " / ".join(map(duration, seconds[question.name].values()))
-        left = Text.assemble((question.name, "bold"), f"\n{times}", "\nin the tour" if question.TOUR else "")
-        table.add_row(left, Text.assemble((question.question, "bold"), f"\n{answers[question.name] or ''}"))
-    console = Console()
-    console.print(table)
-    where = f"Times (--preset quick / full) and answers are those of {known['machine']}."
-    if any(str(answer).endswith("older)") for answer in answers.values()):
-        where += " Older: measured before a change of the code."
-    console.print(where, highlight=False, markup=False)
-    return OK
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -179,14 +140,17 @@ def _report(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from mxdp.experiments.lab.settings import resolve
-    from mxdp.experiments.show import compare
+    from mxdp.experiments.show import compare, terminal
 
     if not options.names:
         compare.show(compare.side_by_side(Path(options.a), Path(options.b)), options.json)
         return OK
     questions = _questions(options.names)
     preset, settings = resolve(questions, options.preset, _given(options))
-    compare.show(compare.measured(options.a, options.b, questions, preset, settings), options.json)
+    with terminal.View() as view:
+        _find_data(settings, view)
+        compared = compare.measured(options.a, options.b, questions, preset, settings, view)
+    compare.show(compared, options.json)
     return OK
 
 
@@ -205,16 +169,17 @@ def _given(options: argparse.Namespace) -> Dict[str, Any]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from mxdp.experiments import session
-    from mxdp.experiments.lab import result
-    from mxdp.experiments.lab.settings import TOUR, resolve
+    from mxdp.experiments.lab.settings import resolve
+    from mxdp.experiments.show import listing
 
     questions = _questions(options.names)
-    preset, settings = resolve(questions, options.preset, {**({} if options.names else TOUR), **_given(options)})
+    preset, settings = resolve(
+        questions, options.preset, {**({} if options.names else {"processes": 6}), **_given(options)}
+    )
     if options.stale:
         if not options.out:
             raise UsageError("--stale compares results with today's code; name their folder with --out DIR")
-        due = {question.name: why for question in questions if (why := result.due(question.name, preset, options.out))}
+        due = {question.name: why for question in questions if (why := listing.due(question.name, preset, options.out))}
         for name, why in due.items():
             print(f"{name}: {why}", file=sys.stderr)
         if not due:
@@ -224,8 +189,92 @@ def _run(options: argparse.Namespace) -> int:
         settings = {name: settings[name] for name in due}
     folder = options.out or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     guesses = {question.name: _guess(question.question) for question in questions} if options.guess else {}
-    well = session.ask(questions, preset, settings, folder, options.json, options.why, guesses)
-    return OK if well else FAILED
+    return OK if ask(questions, preset, settings, folder, options.json, options.why, guesses) else FAILED
+
+
+def ask(
+    questions: Sequence[Any],
+    preset: str,
+    settings: Mapping[str, Any],
+    folder: Path,
+    as_json: bool = False,
+    why: bool = False,
+    guesses: Mapping[str, str] = MappingProxyType({}),
+) -> bool:
+    """Measure these one after the other: a table that fills as processes end, an answer, and at the end a report.
+
+    True if each met its oracle and was shown, or was skipped. If one fails, the others go on. ``guesses``: what the
+    reader expects, by name. Prints tables (or JSON) to stdout and progress to stderr. A ``KeyboardInterrupt`` is raised
+    again after the results so far were written and reported.
+
+    Raises:
+        UsageError: results can't be written to ``folder``, or there are no such data.
+    """
+    from rich.console import Console
+
+    from mxdp.experiments import doctor
+    from mxdp.experiments.lab import run
+    from mxdp.experiments.show import listing, page, terminal
+
+    console, results, well = Console(), [], True
+    _make(folder)
+    try:
+        with terminal.View() as view:
+            busy = doctor.busy()
+            view.say("; ".join(filter(None, [f"This machine is {busy.found}", busy.cure])))
+            _find_data(settings, view)
+            for question in questions:
+                try:
+                    view.say(listing.about(question.name, preset, settings[question.name]["processes"]))
+                    view.begin(question.name)
+                    results.append(run.run(question, preset, settings[question.name], folder, view.progress))
+                    view.begin("")
+                    if not as_json:
+                        terminal.print_result([results[-1]], console, why, guesses.get(question.name, ""))
+                except UsageError:
+                    raise
+                except Exception as error:  # a defect of this question must not cost the others
+                    well = _complain(f"{question.name}: {type(error).__name__}: {error}")
+    finally:
+        # An exception in here would replace a KeyboardInterrupt.
+        if any(folder.glob("*/*.json")):
+            try:
+                path = page.write_report(folder)
+                if not as_json:
+                    console.print(f"Report: {path}", soft_wrap=True)
+            except Exception as error:
+                well = _complain(f"there is no report: {described(error)}")
+    if as_json:
+        print(json.dumps(results, indent=2))
+    return well and all(one["status"] in ("ok", "skipped") and not one["oracle"]["wrong"] for one in results)
+
+
+def _make(folder: Path) -> None:
+    """Make it, and see that files can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        why_not = f"can't write results to the folder {folder}: {error.strerror}"
+        raise UsageError(f"{why_not}; name another with --out") from error
+
+
+def _find_data(settings: Mapping[str, Any], view: Any) -> None:
+    """Find (or download) the data before anything is measured; all processes load what was found."""
+    from mxdp import datasets
+
+    for s in settings.values():
+        if "data" in s:
+            try:
+                s["data"] = datasets.load(s["data"], s["data_dir"], s["seed"], view.say, view.progress).name
+            except ValueError as error:
+                raise UsageError(str(error)) from error
+
+
+def _complain(sentence: str) -> bool:
+    """Say on stderr what went wrong; False."""
+    print(f"mxdp: {sentence}", file=sys.stderr)
+    return False
 
 
 def _guess(question: str) -> str:

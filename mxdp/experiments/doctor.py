@@ -54,7 +54,7 @@ class Check(NamedTuple):
 
 def checks() -> List[Check]:
     """Look at everything. Starts one child process, and waits for it up to a minute."""
-    return [_python(), *_mxnet(), _numpy(), _book(), _cores(), _busy(), _memory(), _variables(), _data()]
+    return [_python(), *_mxnet(), _numpy(), _book(), _cores(), busy(), _memory(), _variables(), _data()]
 
 
 def _limit(name: str, found: str, cure: str, unless: bool) -> Check:
@@ -132,7 +132,8 @@ def _cores() -> Check:
     return _limit("cores", found, cure, unless=count > 1)
 
 
-def _busy() -> Check:
+def busy() -> Check:
+    """How busy the machine is with other work; takes half a second."""
     share = psutil.cpu_percent(0.5) / 100
     cure = "close other programs: they disturb what is measured"
     return _limit("quiet", f"{share:.0%} busy with other work", cure, unless=share <= BUSY)

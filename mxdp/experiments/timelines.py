@@ -7,7 +7,6 @@ from typing import Any, Callable, Dict, Sequence
 
 from mxdp.backend import Device
 from mxdp.errors import TraceError
-from mxdp.experiments.lab.result import TIMELINE
 from mxdp.tracing import Timeline, record
 from mxdp.tracing.recording import can_record
 
@@ -44,5 +43,5 @@ def described(timeline: Timeline) -> Dict[str, Any]:
         "critical": timeline.critical,
     }
     if len(timeline.events) <= MOST_EVENTS:
-        metrics[TIMELINE] = timeline.to_json()
+        metrics["timeline"] = timeline.to_json()
     return metrics

@@ -18,7 +18,7 @@ import pytest
 from filelock import FileLock
 from littles import little
 
-from mxdp.experiments.lab import run
+from mxdp.experiments.lab import ranks, run
 from mxdp.experiments.lab.module import find
 from mxdp.tracing import recording
 
@@ -86,6 +86,15 @@ def importable(monkeypatch):
     """The children import ``faulty`` by name."""
     here = str(Path(__file__).parent)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")])))
+
+
+@pytest.fixture
+def hanging(monkeypatch, tmp_path):
+    """A file that a process makes when it begins to hang (``littles.hang``). From then on, every time limit is over."""
+    path, clock = tmp_path / "hanging", time.monotonic
+    monkeypatch.setenv("MXDP_TEST_HANGING", str(path))
+    monkeypatch.setattr(ranks, "time", SimpleNamespace(monotonic=lambda: clock() + 1e6 * path.exists()))
+    return path
 
 
 @pytest.fixture

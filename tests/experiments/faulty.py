@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as onp
+from littles import hang
 
 from mxdp.backend import mx
 from mxdp.experiments.lab import Case, Skipped, Work
@@ -66,12 +67,12 @@ def do(case, where):
             "exits": lambda: os._exit(3),
             "is killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
             "crashes": lambda: os.kill(os.getpid(), signal.SIGSEGV),
-            "hangs": lambda: time.sleep(1000),
+            "hangs": hang,
             "prints": lambda: print("{}\n" * 5, flush=True) or os.system("echo out; echo err >&2"),
             "forks": fork,
             "leaves an error to mxnet": lambda: mx.nd.random.normal(0, -1, shape=(2,)),
             "one rank raises": lambda: case.process and 1 / 0,
-            "one rank hangs": lambda: case.process and time.sleep(1000),
+            "one rank hangs": lambda: case.process and hang(),
         }[fault]()  # fmt: skip
 
 

@@ -1,7 +1,10 @@
 """What tests of this folder import. (Several folders have a ``conftest``: only one of them can be imported.)"""
 
-from mxdp.experiments.lab.module import Settings
-from mxdp.experiments.lab.settings import COMMON
+import os
+import time
+from pathlib import Path
+
+from mxdp.experiments.lab.module import COMMON, Settings
 
 
 def little(question, **changes):
@@ -10,6 +13,12 @@ def little(question, **changes):
     quick = {**COMMON["quick"], **given, "processes": 1}
     data = {"data": "synthetic"} if "data" in quick else {}
     return Settings({**quick, **data, **getattr(question, "LITTLE", {}), **changes})
+
+
+def hang():
+    """Hang, and say so by a file."""
+    Path(os.environ["MXDP_TEST_HANGING"]).touch()
+    time.sleep(1000)
 
 
 def record(name="fake", **changes):

@@ -7,6 +7,8 @@ Without an engine it needs no MXNet.
 import os
 import time
 
+from littles import hang
+
 from mxdp.experiments.lab import Case, Skipped, Work, ranks
 
 PRESETS = {"quick": dict(engine="", size=2, fault="", at="round")}
@@ -22,12 +24,12 @@ def expect(s, cores):
 
 def do(case, s, now):
     if s.fault and s.at == now:
+        if s.fault == "hang":
+            hang()
         if case.process < case.processes - 1:
             time.sleep(3600)
         if s.fault == "exit":
             os._exit(3)
-        if s.fault == "hang":
-            time.sleep(3600)
         raise {"raise": ValueError, "skip": Skipped}[s.fault]("broken")
 
 

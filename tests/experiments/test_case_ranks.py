@@ -78,9 +78,9 @@ def test_one_that_fails_ends_the_others_with_its_reason(measure, engine, at, fau
 
 
 @pytest.mark.parametrize("engine", ["", ranks.MPI, ranks.ASYNC])
-def test_processes_that_hang_are_ended_in_time(measure, engine):
-    result = measure(engine=engine, fault="hang", timeout=10.0, processes=1)
-    expected = "all: no answer within the time limit of 10 s while measuring round 1"
+def test_processes_that_hang_are_ended_in_time(measure, engine, hanging):
+    result = measure(engine=engine, fault="hang", timeout=900.0, processes=1)
+    expected = "all: no answer within the time limit of 900 s while measuring round 1"
     assert (result["status"], result["error"]) == ("timeout", expected)
 
 

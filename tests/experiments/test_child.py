@@ -29,10 +29,10 @@ def measure(tmp_path, monkeypatch, events):
         module = types.ModuleType("asked")
         module.oracle, module.set_up = oracle, lambda case, s: events.append("set up") or work
         monkeypatch.setitem(sys.modules, "asked", module)
-        case = dict(label="a", devices=1, processes=1, engine="", reference=False, settings={}, folder=str(tmp_path))
-        path = tmp_path / "order.json"
-        usual = dict(module="asked", settings=dict(kind="cpu"), cases=[case], number=0, compare=False, rounds=1)
-        child.Child({**usual, "shared": {}, **order}, path).measure()
+        case = {"label": "a", "devices": 1, "processes": 1, "engine": "", "reference": False}
+        asked = {"module": "asked", "settings": {"kind": "cpu"}, "cases": [case], "folders": [str(tmp_path)]}
+        how = {"number": 0, "compare": False, "rounds": 1, "shared": {}, **order}
+        child.Child({**asked, **how}, tmp_path / "order.json").measure()
         return [json.loads(line) for line in (tmp_path / "answer-0").read_text().splitlines()]
 
     return measured

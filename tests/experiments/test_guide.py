@@ -42,3 +42,13 @@ def test_the_all_reduce_of_the_guide_is_a_plan_that_sums(monkeypatch, capsys):
     data = [np.arange(5, ctx=device) + 10 * number for number, device in enumerate(mxdp.devices(3, "cpu"))]
     mxdp.allreduce(data, "star")
     assert [x.tolist() for x in data] == [[30.0, 33.0, 36.0, 39.0, 42.0]] * 3
+
+
+def test_the_walk_of_a_run_names_files_functions_and_calls_that_are_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("run epochs`, read six files")[2]
+    hops = re.findall(r"^\| `(\S+\.py)` \| `(\w+)`.*? \| .*?`(.*?)`", text.partition("## Rules")[0], re.M)
+    assert len(hops) == 6
+    for file, function, call in hops:
+        code = (ROOT / "mxdp" / "experiments" / file).read_text(encoding="utf-8")
+        assert f"def {function}(" in code
+        assert call in code

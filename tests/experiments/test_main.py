@@ -17,10 +17,12 @@ import pytest
 
 from mxdp import experiments
 from mxdp.errors import UsageError
-from mxdp.experiments import session
+from mxdp.experiments import __main__ as command
 from mxdp.experiments.__main__ import main
 from mxdp.experiments.lab import result
+from mxdp.experiments.lab import run as lab_run
 from mxdp.experiments.lab.module import Question, discover
+from mxdp.experiments.show import listing
 
 HERE = str(Path(__file__).parent)
 MADE = {"MXDP_EXPERIMENTS": "faulty", "PYTHONPATH": os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))}
@@ -70,7 +72,7 @@ def test_list_names_every_question_what_it_answers_and_how_long_it_takes():
 
 def test_all_runs_every_question_once_but_the_one_that_repeats_another(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(session, "ask", lambda questions, *more: asked.extend(questions) or True)
+    monkeypatch.setattr(command, "ask", lambda questions, *more: asked.extend(questions) or True)
     assert main(["run", "epochs", "all", "--preset", "full", "--out", str(tmp_path)]) == 0
     assert sorted(question.name for question in asked) == sorted(set(discover()) - {"profile"})
     asked.clear()
@@ -117,10 +119,10 @@ def test_a_damaged_file_does_not_hide_an_interrupt(tmp_path, monkeypatch, capsys
 
     (tmp_path / "epochs").mkdir()
     (tmp_path / "epochs" / "1.json").write_text('{"experiment"')
-    monkeypatch.setattr(session.run, "run", interrupted)
+    monkeypatch.setattr(lab_run, "run", interrupted)
     question = Question(faulty)
     with pytest.raises(KeyboardInterrupt):
-        session.ask([question], "quick", {"faulty": {"processes": 1}}, tmp_path)
+        command.ask([question], "quick", {"faulty": {"processes": 1}}, tmp_path)
     assert "1.json is damaged" in capsys.readouterr().err
 
 
@@ -179,9 +181,9 @@ def test_a_folder_that_cannot_be_made_or_written_to_is_refused_before_anything_i
     def denied(**_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(session.tempfile, "TemporaryFile", denied)
+    monkeypatch.setattr(command.tempfile, "TemporaryFile", denied)
     with pytest.raises(UsageError, match=f"{words} .*: Permission denied; name another with --out"):
-        session.ask([Question(faulty)], "quick", {"faulty": {}}, tmp_path)
+        command.ask([Question(faulty)], "quick", {"faulty": {}}, tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
@@ -212,14 +214,14 @@ def test_stale_measures_what_has_no_result_of_todays_code(tmp_path, preset):
     command = ["run", "faulty", "--stale", "--json", "--processes", 1, "--out", tmp_path]
     done = run(*command, **MADE)
     assert "faulty: not measured yet" in done.stderr
-    assert result.due("faulty", "quick", tmp_path) == ""
-    assert result.due("faulty", "full", tmp_path) == "measured with the preset quick"
+    assert listing.due("faulty", "quick", tmp_path) == ""
+    assert listing.due("faulty", "full", tmp_path) == "measured with the preset quick"
     assert run(*command, **MADE).stdout == "[]\n"
     (path,) = (tmp_path / "faulty").glob("*.json")
     found = json.loads(path.read_text())
     assert {"faulty", "mxdp.experiments.lab.child"} <= set(found["sources"])
     path.write_text(json.dumps({**found, "sources": {**found["sources"], "mxdp.process": "0", "mxdp.timing": "0"}}))
-    assert result.due("faulty", "quick", tmp_path) == "measured before a change of mxdp.process and 1 more"
+    assert listing.due("faulty", "quick", tmp_path) == "measured before a change of mxdp.process and 1 more"
     assert len(json.loads(run(*command, **MADE).stdout)) == 1
     path.write_text("{")
     assert f"{path.name} is damaged" in sentence(run(*command, **MADE), status=1)

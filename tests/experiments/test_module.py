@@ -10,7 +10,7 @@ import pytest
 
 from mxdp.errors import UsageError
 from mxdp.experiments.lab.module import Case, Question, Settings, discover, find
-from mxdp.experiments.lab.settings import COMMON, resolve
+from mxdp.experiments.lab.settings import resolve
 
 EPOCHS, TWO_JOBS = find("epochs"), find("two-jobs")
 
@@ -85,7 +85,7 @@ def test_settings_and_cases_say_what_they_lack():
 
 
 def test_presets_options_and_files_lie_one_over_the_other(tmp_path):
-    assert resolve([EPOCHS], "full", {}) == ("full", {"epochs": {**COMMON["full"], **EPOCHS.preset("full")}})
+    assert resolve([EPOCHS], "full", {}) == ("full", {"epochs": EPOCHS.preset("full")})
     _, settings = resolve([EPOCHS, TWO_JOBS], "quick", {"data": "digits", "seed": 3})
     assert (settings["epochs"]["data"], "data" in settings["two-jobs"]) == ("digits", False)
     assert settings["epochs"]["seed"] == settings["two-jobs"]["seed"] == 3
@@ -94,8 +94,8 @@ def test_presets_options_and_files_lie_one_over_the_other(tmp_path):
     path.write_text("[epochs]\nbatch_size = 64\nlr = 1  # an int will do\ndevices = [1, 4]\n")
     name, settings = resolve([EPOCHS, TWO_JOBS], str(path), {"seed": 7})
     changed = {"batch_size": 64, "lr": 1.0, "devices": [1, 4], "seed": 7}
-    assert (name, settings["epochs"]) == ("mine", {**COMMON["full"], **EPOCHS.preset("full"), **changed})
-    assert settings["two-jobs"] == {**COMMON["full"], **TWO_JOBS.preset("full"), "seed": 7}
+    assert (name, settings["epochs"]) == ("mine", {**EPOCHS.preset("full"), **changed})
+    assert settings["two-jobs"] == {**TWO_JOBS.preset("full"), "seed": 7}
 
 
 @pytest.mark.parametrize(

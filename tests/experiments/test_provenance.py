@@ -95,7 +95,7 @@ def test_a_file_that_was_edited_during_the_run_counts_as_changed(code):
         ('"""Another."""\ndef f(x):\n    """Two\n    lines."""\n    return f"{x}#"\n', True),
         ('# first\ndef f(x):  # so\n\n    # why\n    return f"{x}#"', True),
         ('def f(x):\n    return f"{x}"\n', False),
-        ('def f(x):\n    "a" "b"\n    return f"{x}#"\n', False),
+        ('def f(x):\n    "a" "b"\n    return f"{x}#"\n', True),
         ('def f(x):\n    print("a")\n    return f"{x}#"\n', False),
     ],
 )
@@ -155,7 +155,6 @@ def test_each_recorded_hash_is_of_the_code_of_the_results_own_commit(path):
 
 
 def test_the_share_of_other_programs_is_between_0_and_1():
-    before = provenance.Counters()
+    elsewhere = provenance.since_now()
     sum(range(10**6))
-    assert before.elsewhere() is None or 0 <= before.elsewhere() <= 1
-    assert "processors are" in provenance.busy_now(0.05)
+    assert 0 <= (elsewhere() or 0.0) <= 1

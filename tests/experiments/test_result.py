@@ -39,23 +39,19 @@ BROKEN = [
     (("oracle",), "yes", "oracle is 'yes'"),
     (("rows",), {}, "rows is {}"),
     (("rows", 0, "case"), None, "rows[0].case is missing"),
-    (("rows", 0, "processes"), [], "rows[0].processes has other than a dict with seconds for each"),
-    (("rows", 0, "processes", 1, "seconds"), "1", "rows[0].processes has other than a dict with seconds for each"),
+    (("rows", 0, "processes", 1, "seconds"), "1", "rows[0].processes[1].seconds is '1'"),
     (("environment", "cores"), "2", "environment.cores is '2'"),
-    (("status",), "fine", "status 'fine' is unknown"),
-    (("experiment",), "../evil", "experiment '../evil' is not a name"),
+    (("status",), "fine", "status is 'fine'"),
+    (("experiment",), "../evil", "experiment is '../evil'"),
 ]
 
 
 @pytest.mark.parametrize(("where", "value", "words"), BROKEN, ids=[words for _, _, words in BROKEN])
-def test_an_incomplete_record_is_neither_written_nor_read(where, value, words, tmp_path):
+def test_an_incomplete_record_is_not_read(where, value, words, tmp_path):
     inner = found = record()
     for key in where[:-1]:
         inner = inner[key]
     inner.pop(where[-1]) if value is None else inner.update({where[-1]: value})
-    with pytest.raises(ValueError, match=re.escape(f"not a result: {words}")):
-        result.write(found, tmp_path)
-    assert list(tmp_path.iterdir()) == []
     (tmp_path / "x.json").write_text(json.dumps(found))
     with pytest.raises(MxdpError, match=re.escape(f"x.json is damaged ({words}")):
         result.read(tmp_path / "x.json")

@@ -16,6 +16,7 @@ from mxdp.collectives.tuning import choose
 from mxdp.errors import either, plural, size
 from mxdp.experiments.allreduce.arrays import (
     STORES,
+    apart,
     exact_sums,
     replicas,
     seconds_in_turn,
@@ -137,7 +138,7 @@ def _sync(case, arrays, machine=None):
 def tell(t, s):
     for row in t:
         row.busbw = bus_bandwidth(row.bytes, row.seconds.median, row.devices) / 1e9
-        row.error = (row.predicted_ms / 1e3).apart(row.seconds) if row.get("predicted_ms") else None
+        row.error = apart(row.predicted_ms / 1e3, row.seconds) if row.get("predicted_ms") else None
         store = t.one(bytes=row.bytes, devices=row.devices, algorithm="mxnet-device")
         row.of_device_store = row.seconds / store.seconds
     t.column("seconds", "ms", scale=1e3, about="to sum one array on each device in place; each call is waited for")

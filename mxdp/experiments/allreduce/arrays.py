@@ -107,6 +107,19 @@ def _timed(sync: Sync, calls: int) -> float:
     return (time.perf_counter() - started) / calls
 
 
+def apart(number: Number, other: Number) -> Optional[float]:
+    """How far ``number`` is off ``other``: 0 where their intervals overlap, else the ratio of the nearest ends, less 1.
+    None without intervals.
+
+    >>> time = Number([2, 3] * 3)
+    >>> apart(Number([3, 4] * 3), time), apart(Number([6, 9] * 3), time), apart(Number([1] * 6), time)
+    (0.0, 1.0, -0.5)
+    """
+    if number.low is None or number.high is None or other.low is None or other.high is None:
+        return None
+    return max(0.0, number.low / other.high - 1) + min(0.0, number.high / other.low - 1)
+
+
 def tell_over_others(auto: Row, chosen: Sequence[Any], does: Mapping[Row, Sequence[Any]]) -> List[Number]:
     """The time of what ``auto`` has chosen in each process over that of everything else that was measured.
 

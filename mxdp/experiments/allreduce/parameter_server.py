@@ -17,6 +17,7 @@ import numpy as onp
 from mxdp.backend import mx
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.errors import MxdpError, size
+from mxdp.experiments.allreduce.arrays import apart
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.links import calibrated
@@ -142,7 +143,7 @@ def tell(t, s):
         schedule = schedule_of(row, row.bytes // 4)
         row.book_ms = allreduce_seconds(schedule, row.bytes, BOOK_LINK) * 1e3
         row.sent_bytes_busiest = 4 * max(schedule.sent(row.bytes // 4))
-        row.prediction_error = (row.predicted_ms / 1e3).apart(row.seconds)
+        row.prediction_error = apart(row.predicted_ms / 1e3, row.seconds)
     t.column("seconds", "ms", ".2f", 1e3, about="to sum one vector a device")
     t.column("predicted_ms", "simulated", ".2f", about="the plan's time at this machine's measured speeds")
     t.column("prediction_error", "off", "+.0%", about="its distance from the time; 0 % if their intervals overlap")

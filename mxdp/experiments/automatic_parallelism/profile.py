@@ -9,7 +9,6 @@ from mxdp.errors import TraceError, UsageError
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Settings, Work
 from mxdp.experiments.lab.module import find
-from mxdp.experiments.lab.settings import COMMON
 from mxdp.experiments.timelines import recorded
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 4"
@@ -30,7 +29,7 @@ def other(s):
     question = find(s.of)
     if question.module.__name__ == __name__:
         raise UsageError("profile can't record itself: set 'of' to another experiment")
-    known = {**COMMON["quick"], **question.preset("quick")}
+    known = question.preset("quick")
     return question, Settings({**known, **{name: value for name, value in s.items() if name in known}})
 
 

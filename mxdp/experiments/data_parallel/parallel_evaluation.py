@@ -9,7 +9,7 @@ from mxdp.datasets import Split, load, minibatches
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel.training import expect_speedups, pictures
 from mxdp.experiments.devices import devices_of, timed
-from mxdp.experiments.lab import Case, Work, largest
+from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet
 from mxdp.training import BoundNet, TrainStep
 
@@ -62,7 +62,7 @@ def tell(t, s):
     for row in t:
         if one:
             row.of_one, row.speedup = row.seconds / one.seconds, one.seconds / row.seconds
-            row.differs = largest([row.right - one.right, one.right - row.right])
+            row.differs = by_process(max, row.right - one.right, one.right - row.right)
     several = [row for row in t if row.devices > 1 and one]
     for row in several:
         same = "As many answers are right as on one device: 0 differ."

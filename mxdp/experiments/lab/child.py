@@ -3,16 +3,14 @@
 ``ORDER`` is a JSON file: the module, its settings, the cases that share this process, and what to do with them. The
 process answers by lines of JSON in a file beside it, each with the index of its case, as it goes::
 
-    {"case": 0, "doing": "warming up"}          what follows took too long, or crashed, if nothing comes after it
-    {"case": 0, "oracle": [80, 0]}              numbers compared with the serial run, numbers wrong
-    {"case": 0, "ready": {...}}                 set up: devices, facts, modules
-    {"case": 0, "round": {"seconds": 1.2}}      of each round: all cases take turns
-    {"case": 0, "timeline": {...}}              one more round, recorded
-    {"case": 0, "failed": [1.5, "..."]}         when, and why; or "skipped": this case alone; the others go on
+    {"case": 0, "doing": "measuring round 1"}    what took too long, or crashed, if nothing comes after it
+    {"case": 0, "oracle": {"checked": 80, "wrong": 0}}
+    {"case": 0, "ready": {...}}                  set up: devices, facts, modules
+    {"case": 0, "round": {"seconds": 1.2}}       of each round: all cases take turns
+    {"case": 0, "timeline": {...}}               one more round, recorded
+    {"case": 0, "failed": [1.5, "..."]}          when, and why; or "skipped": this case alone; the others go on
 
-Where several processes work on one case, one that fails ends, so that all are ended: others may wait for it.
-
-MXNet is loaded under the environment the process was started with. Whatever it prints goes into its log.
+If several processes work on one case, one that fails ends, so that all are ended. All prints go into the log.
 """
 
 from __future__ import annotations
@@ -25,9 +23,10 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict
 
 from mxdp import process
+from mxdp.backend import npx
 from mxdp.errors import MxdpError, described
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import ranks
@@ -42,14 +41,18 @@ class Child:
     """What one process does, and where it answers."""
 
     def __init__(self, order: Dict[str, Any], path: Path) -> None:
-        self.order, self.path = order, path
+        self.order = order
         self.question = importlib.import_module(order["module"])
         self.settings = Settings(order["settings"])
         self.shared: Dict[str, Any] = dict(order["shared"])
         self.works: Dict[int, Work] = {}
-        self.size = order["cases"][0]["processes"]
-        self.rank = ranks.rank(order["cases"][0]["engine"]) if self.size > 1 else 0
-        self.cases = list(map(self._case, range(len(order["cases"])), order["cases"]))
+        self.cases = [Case(**record) for record in order["cases"]]
+        self.size, self.rank = self.cases[0].processes, ranks.rank(self.cases[0].engine)
+        for index, case in enumerate(self.cases):
+            case.process, case.number, case.folder = self.rank, order["number"], order["folders"][index]
+            os.makedirs(case.folder, exist_ok=True)
+            if self.size > 1:
+                case.share = ranks.sharing(path.with_name(f"shared-{index}"), self.rank, self.size)
         self._answers = path.with_name(f"answer-{self.rank}").open("a", encoding="utf-8")
 
     def measure(self) -> None:
@@ -64,13 +67,6 @@ class Child:
             if self.order["compare"] and self.works[index].record:
                 self._do(index, "recording one more run", self._record)
             self.works.pop(index, None)  # the next recording may need the memory
-
-    def _case(self, index: int, record: Dict[str, Any]) -> Case:
-        settings, folder = record.pop("settings"), record.pop("folder")
-        case = Case(**record, **settings)
-        case.share = ranks.sharing(self.path.with_name(f"shared-{index}"), self.rank, self.size)
-        case.process, case.number, case.folder = self.rank, self.order["number"], folder
-        return case
 
     def _do(self, index: int, doing: str, action: Callable[[int, Case], Any]) -> bool:
         """Do it for the case, and answer; False if that failed."""
@@ -103,7 +99,7 @@ class Child:
 
     def _compare(self, index: int, case: Case) -> None:
         checked, wrong = count(self.question.oracle(case, self.settings))
-        self._answer(case=index, oracle=[checked, wrong])
+        self._answer(case=index, oracle={"checked": checked, "wrong": wrong})
         if wrong:
             raise MxdpError(f"{wrong:,} of {checked:,} numbers differ from the serial run, so it was not timed")
         if not checked:
@@ -115,14 +111,9 @@ class Child:
             work.devices = devices_of(case, self.settings)
         self.shared.update(work.shared)
         modules = {f"{__package__}.child", self.question.__name__}
-        ready = {
-            "devices": list(map(str, work.devices)),
-            "facts": work.facts,
-            "shared": work.shared,
-            "variables": process.describe(),
-            "modules": sorted(modules | {name for name in sys.modules if name.startswith("mxdp.")}),
-        }
-        self._answer(case=index, ready=ready)
+        modules.update(name for name in sys.modules if name.startswith("mxdp."))
+        ready = dict(devices=[*map(str, work.devices)], facts=work.facts, shared=work.shared, modules=sorted(modules))
+        self._answer(case=index, ready={**ready, "variables": process.describe()})
 
     def _round(self, index: int, case: Case) -> None:
         wait()
@@ -139,27 +130,18 @@ class Child:
 
     def _record(self, index: int, case: Case) -> None:
         work = self.works[index]
-        assert work.record
-        assert work.devices is not None
         work.prepare()
-        self._answer(case=index, timeline=recorded(work.record, work.devices))
+        self._answer(case=index, timeline=recorded(work.record, work.devices or []))
 
 
 def wait() -> None:
     """Wait for all devices, if MXNet is loaded."""
     if "mxnet" in sys.modules:
-        from mxdp.backend import npx
-
         npx.waitall()
 
 
-def main(path: Optional[str] = None) -> None:
-    """Do what the order says; all prints go to the log, C libraries' too."""
-    die_with_parent()
-    os.dup2(2, 1)
-    order = Path(path or sys.argv[1])
-    Child(json.loads(order.read_text(encoding="utf-8")), order).measure()
-
-
 if __name__ == "__main__":
-    main()
+    die_with_parent()
+    os.dup2(2, 1)  # all prints go to the log, C libraries' too
+    order = Path(sys.argv[1])
+    Child(json.loads(order.read_text(encoding="utf-8")), order).measure()

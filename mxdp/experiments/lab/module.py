@@ -4,40 +4,35 @@ A question is one module. It lies in a room of ``mxdp/experiments/``, or is name
 list to edit. Its name is the module's, with ``-`` for ``_``. The first line of its docstring is the question, and the
 rest says what is known about the answer. ``CONTRIBUTING.md`` has one in 45 lines. Its functions:
 
-====================  ==========================================================================================
-``cases(s)``          yields what to compare: a :class:`Case` for each row, in their order
-``expect(s, cores)``  what the cost model says for this number of cores, before anything is measured
-``oracle(case, s)``   computes as the case does, and serially. It yields ``(actual, expected, tolerance)``, the
-                      arguments of :func:`~mxdp.experiments.oracle.count_wrong`
-``set_up(case, s)``   makes everything ready, warms up, and returns a :class:`Work`, whose rounds are measured
-``tell(t, s)``        is called whenever a result is shown, never when it is measured: columns, claims, the answer
-                      and pictures (:class:`~mxdp.experiments.lab.told.Told`)
-====================  ==========================================================================================
+- ``cases(s)`` yields what to compare: a :class:`Case` for each row, in their order.
+- ``expect(s, cores)`` returns what the cost model says for this number of cores, before anything is measured.
+- ``oracle(case, s)`` computes as the case does, and serially. It yields ``(actual, expected, tolerance)``, arguments of
+  :func:`~mxdp.experiments.oracle.count_wrong`.
+- ``set_up(case, s)`` makes everything ready, warms up, and returns a :class:`Work`, whose rounds are measured.
+- ``tell(t, s)`` gives columns, claims, the answer and pictures (:class:`~mxdp.experiments.lab.told.Told`). It is called
+  whenever a result is shown, never when it is measured.
 
 ``oracle`` and ``set_up`` run in a process of their own, started for the case, with its environment; the others run in
 the parent, where MXNet is never loaded: the names of :mod:`mxdp.backend` load it at their first use.
 
-Constants, all optional but ``PRESETS``:
+Its constants, all optional but ``PRESETS``:
 
-====================  ==========================================================================================
-``PRESETS``           ``quick``, and ``full`` if it differs: settings, whose values declare their types. Each number
-                      must be above 0. Besides there are those of :data:`mxdp.experiments.lab.settings.COMMON`
-``LITTLE``            settings, in place of quick's, with which the tests run it in a few seconds
-``CHECKS``            for settings that must meet more: by name, a test of the value, and what is allowed, in words
-``SOURCE``            who answered the question before
-``COMPARED``          what the oracle compares with the serial run, in words
-``TOUR``              True: it is part of the tour
-``TOGETHER``          True: all cases of one environment share a process, in which they take turns. A process costs
-                      half a second. If a case raises, the others go on; if it crashes or hangs, they are lost, too
-``NEEDS``             modules that mxdp does not need, each with the command that installs it
-====================  ==========================================================================================
+- ``PRESETS``: ``quick``, and ``full`` if it differs: settings, whose values declare their types. Each number must be
+  above 0. Every question has those of :data:`COMMON`, too.
+- ``LITTLE``: settings, in place of quick's, with which the tests run it in a few seconds.
+- ``CHECKS``: for settings that must meet more: by name, a test of the value, and what is allowed, in words.
+- ``SOURCE``: who answered the question before.
+- ``COMPARED``: what the oracle compares with the serial run, in words.
+- ``TOUR``: True if it is part of the tour.
+- ``TOGETHER``: True if all cases of one environment share a process, in which they take turns. A process costs half a
+  second. If a case raises, the others go on; if it crashes or hangs, they are lost, too.
+- ``NEEDS``: modules that mxdp does not need, each with the command that installs it.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,15 +41,17 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from mxdp.errors import UsageError, did_you_mean
 
-NO_ROOMS = ("lab", "show", "predict")
-"""Folders of ``mxdp/experiments/`` that hold no questions."""
 EXTRA_MODULES = "MXDP_EXPERIMENTS"
 """Environment variable: names of further modules (comma-separated) that are questions, for a teacher's own."""
+COMMON: Mapping[str, Mapping[str, Any]] = {
+    "quick": dict(processes=12, rounds=1, timeout=300.0, seed=0, kind="auto"),
+    "full": dict(processes=15, rounds=1, timeout=900.0, seed=0, kind="auto"),
+}
+"""The presets, and the settings that every question has: how many processes, one after the other; the rounds of each;
+seconds that one case may work in one process; the seed of parameters, data and their order; the kind of devices."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-PARTS = ("cases", "expect", "oracle", "set_up", "tell")
-DEFAULTS: Mapping[str, Any] = dict(
-    LITTLE={}, CHECKS={}, SOURCE="ours", COMPARED="", TOUR=False, TOGETHER=False, NEEDS={}
-)
+NEEDED = ("PRESETS", "cases", "expect", "oracle", "set_up", "tell")
+DEFAULTS = dict(LITTLE={}, CHECKS={}, SOURCE="ours", COMPARED="", TOUR=False, TOGETHER=False, NEEDS={})
 
 
 class Skipped(Exception):
@@ -78,24 +75,19 @@ class Case:
         devices: how many it uses, in each of its processes.
         processes: how many work on it at the same time; each calls ``oracle``, ``set_up`` and the rounds, which begin
             together, and the slowest decides a round's time.
-        engine: what starts them, so that they can exchange something (:mod:`.ranks`); without one they exchange
-            nothing.
+        engine: what starts them, so that they can exchange something (:mod:`.ranks`).
         environment: changes the user's environment; ``None`` removes a variable.
         reference: True for a yardstick, such as a ceiling, that is listed apart from the rows.
-        needs: modules that mxdp does not need, each with the command that installs it; without one of them the case is
-            skipped, and the result says so.
+        needs: as ``NEEDS``, of this case: without one of these modules it is skipped, and the result says so.
         settings: what distinguishes this case, as attributes; JSON must be able to hold them.
 
-    ``share(value)``, called by all its processes as often as by each other, waits until all have called it, and returns
-    the value of each (anything that can be pickled), in their order.
+    Its processes also know ``process``, which of them this is; ``number``, how many times the case was started before;
+    ``folder``, where they may leave something for those that are started later (empty at first, gone at the end); and
+    ``share(value)``, which waits until each has called it as often, and returns the value of each (anything that can be
+    pickled), in their order.
     """
 
-    process = 0
-    """Which of ``processes`` this is."""
-    number = 0
-    """How many times the case was started before."""
-    folder = ""
-    """Where its processes may leave something for those that are started later; empty at first, gone at the end."""
+    process, number, folder = 0, 0, ""
 
     def __init__(
         self,
@@ -130,7 +122,7 @@ class Work:
         round: does one round. If it returns None, its time is taken between two waits for all devices. Else it returns
             the seconds, or the seconds and a dict of what else was measured. Numbers become numbers of the row, one for
             each process; of dicts of numbers each entry does. Of anything else the row has the last.
-        devices: those it uses; by default those of :func:`.tools.devices_of`.
+        devices: those it uses; by default those of :func:`mxdp.experiments.devices.devices_of`.
         record: True to run a round once more under MXNet's profiler, or a function that is run in its place; the row
             gets its timeline.
         prepare: makes ready what ``record`` needs, after the rounds: in ``set_up`` it would take memory from them.
@@ -149,31 +141,28 @@ class Work:
         **facts: Any,
     ) -> None:
         self.round, self.devices, self.prepare = round, devices, prepare
-        self.record = (round if record is True else record) or None
+        self.record: Any = (round if record is True else record) or None
         self.shared, self.facts = dict(shared or {}), facts
 
 
 class Question:
-    """A module, its name, its question, and its constants as attributes."""
+    """A module, its name, its question, and what it has as attributes."""
 
     def __init__(self, module: ModuleType) -> None:
-        missing = [part for part in ("PRESETS", *PARTS) if not hasattr(module, part)]
+        missing = [name for name in NEEDED if not hasattr(module, name)]
         if missing:
             raise ValueError(f"{module.__name__} is no question: it has no {', '.join(missing)}")
-        self.module = module
-        self.name = module.__name__.rpartition(".")[2].replace("_", "-")
-        self.question, _, self.about = (module.__doc__ or "").strip().partition("\n")
+        self.module, self.name = module, module.__name__.rpartition(".")[2].replace("_", "-")
+        self.question = (module.__doc__ or "").strip().partition("\n")[0]
         if not NAME.fullmatch(self.name) or self.name == "all":
             raise ValueError(f"no question can be called {self.name!r}: its files are named after it")
 
     def __getattr__(self, name: str) -> Any:
-        if name in DEFAULTS:
-            return getattr(self.module, name, DEFAULTS[name])
-        return getattr(self.module, name)
+        return getattr(self.module, name, DEFAULTS[name]) if name in DEFAULTS else getattr(self.module, name)
 
-    def preset(self, name: str) -> Mapping[str, Any]:
+    def preset(self, name: str) -> Dict[str, Any]:
         """The settings of that preset."""
-        return dict(self.PRESETS.get(name) or self.PRESETS["quick"])
+        return {**COMMON[name], **(self.PRESETS.get(name) or self.PRESETS["quick"])}
 
 
 def lacking(needs: Mapping[str, str]) -> str:
@@ -184,21 +173,16 @@ def lacking(needs: Mapping[str, str]) -> str:
 
 def discover() -> Dict[str, Question]:
     """All questions by name, sorted: those in a room, and those in ``MXDP_EXPERIMENTS``."""
-    from mxdp import experiments
-
-    questions: List[Question] = []
-    for room in pkgutil.iter_modules(experiments.__path__, "mxdp.experiments."):
-        if room.ispkg and room.name.rpartition(".")[2] not in NO_ROOMS:
-            for path in sorted(Path(importlib.import_module(room.name).__path__[0]).glob("*.py")):
-                if "\ndef tell(" in path.read_text(encoding="utf-8"):  # the others help, and may import anything
-                    questions.append(Question(importlib.import_module(f"{room.name}.{path.stem}")))
-    for name in filter(None, (part.strip() for part in os.environ.get(EXTRA_MODULES, "").split(","))):
+    questions = []
+    for path in sorted(Path(__file__).parents[1].glob("*/*.py")):
+        if "\ndef tell(" in path.read_text(encoding="utf-8"):  # the others help, and may import anything
+            questions.append(Question(importlib.import_module(f"mxdp.experiments.{path.parent.name}.{path.stem}")))
+    for name in filter(None, map(str.strip, os.environ.get(EXTRA_MODULES, "").split(","))):
         try:
             questions.append(Question(importlib.import_module(name)))
         except Exception as error:  # whatever is wrong in a teacher's file, name the file
-            raise UsageError(
-                f"{EXTRA_MODULES} names {name!r}, which can't be used: {type(error).__name__}: {error}"
-            ) from error
+            why = f"which can't be used: {type(error).__name__}: {error}"
+            raise UsageError(f"{EXTRA_MODULES} names {name!r}, {why}") from error
     known: Dict[str, Question] = {}
     for question in sorted(questions, key=lambda question: question.name):
         if question.name in known:
@@ -209,11 +193,7 @@ def discover() -> Dict[str, Question]:
 
 
 def find(name: str) -> Question:
-    """The question of that name.
-
-    Raises:
-        UsageError: there is none; the message suggests the nearest name.
-    """
+    """The question of that name. Raises a UsageError that suggests the nearest name if there is none."""
     known = discover()
     if name in known:
         return known[name]

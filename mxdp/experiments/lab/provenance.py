@@ -1,5 +1,4 @@
-"""Where a result comes from: machine, versions, commit, and the code that was measured. Asks the system and pip, not
-MXNet.
+"""Where a result comes from: machine, versions, commit, and the code that was measured. Imports no MXNet.
 
 A result is *older* than the code where a module that its processes had imported is another today (:func:`changes`).
 A module counts by its :func:`fingerprint`, so that an edited comment costs no hours of measurement; nor does what a
@@ -9,8 +8,9 @@ question tells or expects, since that is said anew wherever a result is shown. O
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
-import io
+import math
 import os
 import platform
 import re
@@ -21,83 +21,63 @@ import tokenize
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import psutil
 
 from mxdp import process
 
-PACKAGES = (
-    *("mxdp", "mxnet", "mxnet-cu112", "numpy", "d2l", "matplotlib", "scikit-learn"),
-    *("mpi4py", "mpich", "horovod", "torch"),
-)
 MEASURED = ("mxnet", "mxnet-cu112", "numpy")
-"""Of these the packages without which no result would be what it is."""
+"""The packages without which no result would be what it is."""
+PACKAGES = (*MEASURED, "mxdp", "d2l", "matplotlib", "scikit-learn", "mpi4py", "mpich", "horovod", "torch")
 ROOT = Path(__file__).resolve().parents[3]
-UNCOUNTED = tuple(
-    f"mxdp.{name}"
-    for name in (
-        *("errors", "plans.show", "experiments.show"),
-        *(f"experiments.lab.{name}" for name in ("module", "provenance", "result", "rows", "settings", "told")),
-    )
+UNCOUNTED = re.compile(
+    r"mxdp\.(errors|launch\.guarded|plans\.show|experiments\.(show|lab\.(module|provenance|result|rows|settings|told)))\b"
 )
 """Modules that are imported where something is measured, and only word, judge or draw."""
+AFTERWARDS = re.compile(r"def _?(tell|expect|draw)(_\w*)?\(|(LITTLE|SOURCE|COMPARED|TOUR|CHECKS)\b")
+"""How the functions and constants of a question begin that don't decide what is measured."""
 BUSY = 0.1
 """A larger share of the processors' time that goes elsewhere disturbs a measurement."""
-AFTERWARDS = re.compile(r"_?(tell|expect|draw)(_.*)?|LITTLE|SOURCE|COMPARED|TOUR|CHECKS")
-"""Functions and constants of a question that don't decide what is measured, by name."""
 
 
 def cpu_model() -> str:
     """The processor's name, as the system gives it."""
-    try:
-        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-    except OSError:
-        named = None
-    return named.group(1).strip() if named else platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        for name in re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
+            return str(name).strip()
+    return platform.processor() or platform.machine()
 
 
 def versions() -> Dict[str, str]:
     """Version of each installed package that the results depend on."""
     installed = {}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             installed[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return installed
 
 
 def commit() -> Optional[str]:
-    """The commit of the checkout that mxdp runs from, with ``+`` if it has changes; None outside a checkout.
-
-    New results among those that are committed are no change of the code.
-    """
+    """The commit of the checkout that mxdp runs from, with ``+`` if it has changes (new results among those that are
+    committed are none); None outside a checkout."""
 
     def git(*words: str) -> str:
-        answer = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True)
-        return answer.stdout.strip()
+        return subprocess.check_output(["git", *words], cwd=ROOT, stderr=subprocess.DEVNULL, text=True, timeout=10)
 
-    try:
-        if not git("ls-files", "--", str(Path(__file__).resolve())):
-            return None
-        changed = git("status", "--porcelain", "-uno", "--", ":/", ":(top,exclude)experiments/reference")
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        if git("ls-files", "--", str(Path(__file__).resolve())):
+            changed = git("status", "--porcelain", "-uno", "--", ":/", ":(top,exclude)experiments/reference")
+            return git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else "")
+    return None
 
 
 def environment(variables: Mapping[str, str], devices: Iterable[str]) -> Dict[str, Any]:
     """The ``environment`` of a result, with the variables and the devices' names that a process has reported."""
     threads = variables.get("OMP_NUM_THREADS", "")
     return {
-        "cpu_model": cpu_model(),
-        "cores": process.cores(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "versions": versions(),
-        "commit": commit(),
+        **dict(cpu_model=cpu_model(), cores=process.cores(), memory_bytes=psutil.virtual_memory().total),
+        **dict(platform=platform.platform(), python=platform.python_version(), versions=versions(), commit=commit()),
         "threads": int(threads) if threads.isdigit() else None,
         "gpus": sorted({name for name in devices if name.startswith(("gpu", "cuda"))}),
         "variables": dict(variables),
@@ -105,15 +85,9 @@ def environment(variables: Mapping[str, str], devices: Iterable[str]) -> Dict[st
 
 
 def sources(modules: Iterable[str], since: float) -> Dict[str, str]:
-    """These modules, each with its :func:`fingerprint`.
-
-    A file written after ``since`` (seconds, as ``time.time``) has an empty one, which never equals today's: processes
-    may have run what it held before.
-    """
-    files = {name: _file(name) for name in sorted(set(modules)) if not name.startswith(UNCOUNTED)}
-    return {
-        name: _today(name) if path.is_file() and path.stat().st_mtime <= since else "" for name, path in files.items()
-    }
+    """These modules, each with its :func:`fingerprint`. It is empty, and never equals today's, if the file was written
+    after ``since`` (seconds, as ``time.time``): processes may have run what it held before."""
+    return {name: _today(name, since) for name in sorted(set(modules)) if not UNCOUNTED.match(name)}
 
 
 def changes(result: Mapping[str, Any], installed: Optional[Mapping[str, str]] = None) -> List[str]:
@@ -125,70 +99,51 @@ def changes(result: Mapping[str, Any], installed: Optional[Mapping[str, str]] = 
     return changed if result["sources"] else ["the code (it was not recorded)"]
 
 
-def _today(module: str) -> str:
-    path = _file(module)
-    return fingerprint(path.read_text(encoding="utf-8")) if path.is_file() else ""
-
-
-def _file(module: str) -> Path:
-    """Where its text is, without importing it. A teacher's own is imported already."""
+def _today(module: str, since: float = math.inf) -> str:
+    """The fingerprint of its text, without importing it. A teacher's own is imported already."""
+    path = ROOT.joinpath(*module.split("."), "__init__.py")
+    path = path if path.exists() else path.parent.with_suffix(".py")
     if not module.startswith("mxdp."):
-        return Path(getattr(sys.modules.get(module), "__file__", None) or "")
-    path = ROOT.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    return fingerprint(path.read_text(encoding="utf-8")) if path.is_file() and path.stat().st_mtime <= since else ""
 
 
 @lru_cache(maxsize=None)
 def fingerprint(text: str) -> str:
-    """A hash of a module's code, equal on all releases of Python. Comments, docstrings and empty lines don't
-    count, nor does what a question has :data:`AFTERWARDS`.
+    """A hash of a module's code, equal on all releases of Python. Comments, docstrings and empty lines don't count, nor
+    what a question has :data:`AFTERWARDS`.
 
     >>> fingerprint("def f():\\n    'It adds.'\\n\\n    return 1  # one") == fingerprint("def f():\\n    return 1")
     True
     """
-    lines = io.StringIO(text).readlines()
-    tree = ast.parse(text)
-    if any(isinstance(node, ast.FunctionDef) and node.name == "tell" for node in tree.body):
-        for node in tree.body:
-            targets = getattr(node, "targets", [getattr(node, "target", node)])
-            names = [getattr(one, "id", getattr(one, "name", "")) for one in targets]
-            if all(map(AFTERWARDS.fullmatch, names)):
-                lines[node.lineno - 1 : node.end_lineno] = ["\n"] * ((node.end_lineno or 0) - node.lineno + 1)
-    tokens = [token for token in tokenize.generate_tokens(iter(lines).__next__) if token.type != tokenize.NL]
-    left_out = [token for token in tokens if token.type == tokenize.COMMENT]
-    code = [token for token in tokens if token.type != tokenize.COMMENT]
-    # A docstring is a statement of its own. (The last token stands for what is before the first.)
-    starts = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-    for before, token, after in zip([code[-1], *code], code, code[1:]):
-        if token.type == tokenize.STRING and before.type in starts and after.type == tokenize.NEWLINE:
-            left_out.append(token)
-    for token in sorted(left_out, key=lambda token: token.start, reverse=True):
-        (first, left), (last, right) = token.start, token.end
-        lines[first - 1 : last] = [lines[first - 1][:left] + lines[last - 1][right:]]
+    lines, tree = text.split("\n"), ast.parse(text)
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    left_out: List[Any] = [node for node in texts if not lines[node.lineno - 1][: node.col_offset].strip()]
+    if "\ndef tell(" in text:
+        left_out += [node for node in tree.body if AFTERWARDS.match(lines[node.lineno - 1])]
+    for node in left_out:
+        lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    for token in tokenize.generate_tokens(iter([f"{line}\n" for line in lines]).__next__):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]
     kept = "\n".join(line.rstrip() for line in lines if line.strip())
     return hashlib.sha256(kept.encode("utf-8")).hexdigest()[:12]
 
 
-class Counters:
-    """The machine's counters at a moment, to see what else than mxdp it does until another."""
+def since_now() -> Callable[[], Optional[float]]:
+    """A function that returns the share of the processors' time that has gone elsewhere since now; None where a part of
+    the machine is ours only, of which the counters say nothing."""
 
-    def __init__(self) -> None:
-        times, ours = psutil.cpu_times(), os.times()
-        self.clock, self.idle = time.monotonic(), times.idle + getattr(times, "iowait", 0.0)
-        self.ours = sum(ours[:4])  # with children that have ended
+    def counters() -> Tuple[float, float]:
+        times = psutil.cpu_times()  # the seconds that are idle, of this process, or of its children that have ended
+        return time.monotonic(), times.idle + getattr(times, "iowait", 0.0) + sum(os.times()[:4])
 
-    def elsewhere(self) -> Optional[float]:
-        """The share of the processors' time that went elsewhere since; None where a part of the machine is ours only,
-        of which the counters say nothing."""
-        now, processors = Counters(), psutil.cpu_count() or 1
-        most = processors * (now.clock - self.clock)
-        if most <= 0 or process.cores() < processors:
+    (began, before), processors = counters(), psutil.cpu_count() or 1
+
+    def elsewhere() -> Optional[float]:
+        ended, after = counters()
+        if ended <= began or process.cores() < processors:
             return None
-        return round(min(1.0, max(0.0, 1 - (now.idle - self.idle + now.ours - self.ours) / most)), 4)
+        return round(min(1.0, max(0.0, 1 - (after - before) / (processors * (ended - began)))), 4)
 
-
-def busy_now(seconds: float = 0.5) -> str:
-    """How busy the machine is without us, in a sentence; takes ``seconds``."""
-    share = psutil.cpu_percent(seconds) / 100
-    text = f"This machine's {psutil.cpu_count()} processors are {share:.0%} busy with other work"
-    return f"{text}: times will be disturbed." if share > BUSY else f"{text}."
+    return elsewhere

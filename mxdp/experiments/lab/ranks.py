@@ -1,4 +1,4 @@
-"""Starts the processes of one case, and tells each its rank. Imports no MXNet.
+"""Starts the processes of one case, tells each its rank, waits for them, and says how one has died. Imports no MXNet.
 
 Each process runs the same command. An engine that exchanges something has its own way to start it::
 
@@ -14,13 +14,20 @@ the engine, so that no engine is measured with another one's barrier.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import re
+import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+from mxdp.launch.guard import die_with_parent
+from mxdp.launch.guarded import ending
 
 ALONE, MPI, SYNC, ASYNC, HOROVOD, DDP = "", "mpi", "dist_sync", "dist_async", "horovod", "torch-ddp"
 WORDS = {
@@ -31,49 +38,97 @@ WORDS = {
     HOROVOD: "Horovod, by Gloo",
     DDP: "PyTorch's DDP, by Gloo",
 }
-_BUILT = (
-    "`HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 "
-    "HOROVOD_WITHOUT_TENSORFLOW=1 pip install --no-build-isolation horovod==0.28.1`"
-)
 NEEDS: Mapping[str, Mapping[str, str]] = {
     MPI: {"mpi4py": "`pip install mpi4py mpich`"},
-    HOROVOD: {"horovod": _BUILT},
+    HOROVOD: {
+        "horovod": "`HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 "
+        "HOROVOD_WITHOUT_TENSORFLOW=1 pip install --no-build-isolation horovod==0.28.1`"
+    },
     DDP: {"torch": "`pip install torch`"},
 }
 """By engine: the module that it needs, and how to install it."""
 RANKS = {MPI: "PMI_RANK", HOROVOD: "HOROVOD_RANK"}
-OTHERS = "RANK"
+"""Variables that tell a process its rank; of the other engines it is ``RANK``."""
+GRACE = 5.0
+"""Seconds that a process has to end what it has started elsewhere, as launchers do, before it is killed."""
 Command = Tuple[List[str], Dict[str, str]]
+Commands = Tuple[List[Command], List[Command]]
+Failure = Tuple[str, str]
+"""A result's status, and the reason in words."""
 
 
-def commands(
-    engine: str, size: int, command: Sequence[str], environ: Mapping[str, str]
-) -> Tuple[List[Command], List[Command]]:
+def commands(engine: str, size: int, command: Sequence[str], environ: Mapping[str, Optional[str]]) -> Commands:
     """What to start, each with its environment: the processes that end by themselves, and those that serve them."""
-    plain = dict(environ)
-    if not engine and size == 1:
-        return [([*command], plain)], []
+    plain = {name: value for name, value in environ.items() if value is not None}
     if engine == MPI:
         return [([sys.executable, "-m", "mxdp.launch", "-n", str(size), "--", *command], plain)], []
     if engine == HOROVOD:
         horovodrun = str(Path(sys.executable).with_name("horovodrun"))
         return [([horovodrun, "--gloo", "-np", str(size), *command], plain)], []
-    shared: Dict[str, str] = {"WORLD_SIZE": str(size)}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = map(str, server.getsockname())  # a port that nobody has
+    shared, servers = {"WORLD_SIZE": str(size)}, []
     if engine == DDP:
-        shared.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
-    servers: List[Command] = []
+        shared.update(MASTER_ADDR=host, MASTER_PORT=port)
     if engine in (SYNC, ASYNC):
-        shared.update(DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=str(free_port()))
+        shared.update(DMLC_PS_ROOT_URI=host, DMLC_PS_ROOT_PORT=port)
         shared.update(DMLC_NUM_SERVER="1", DMLC_NUM_WORKER=str(size), DMLC_ROLE="worker")
         # `import mxnet` does their work, and never returns.
-        server = [sys.executable, "-c", "from mxdp.backend import mx; mx.nd"]
-        servers = [(server, {**plain, **shared, "DMLC_ROLE": role}) for role in ("scheduler", "server")]
-    return [([*command], {**plain, **shared, OTHERS: str(rank)}) for rank in range(size)], servers
+        serve = [sys.executable, "-c", "from mxdp.backend import mx; mx.nd"]
+        servers = [(serve, {**plain, **shared, "DMLC_ROLE": role}) for role in ("scheduler", "server")]
+    return [([*command], {**plain, **shared, "RANK": str(rank)}) for rank in range(size)], servers
+
+
+def wait_for(
+    to_start: Commands, limit: float, log: Path, root: Optional[Path], tick: Callable[[], Any]
+) -> Optional[Failure]:
+    """Start these in the folder ``root``, and wait until those that end by themselves have ended: None if all did well
+    within ``limit`` seconds. In the end nothing that they have started runs. All that they print goes to ``log``.
+    ``tick`` is called a few times a second."""
+    commands, servers = to_start
+    with open(log, "wb") as out, running([*commands, *servers], out, root) as started:
+        until = time.monotonic() + limit
+        while left := [one for one in started[: len(commands)] if one.poll() is None]:
+            if time.monotonic() > until:
+                return "timeout", f"no answer within the time limit of {limit:g} s"
+            if any(one.poll() for one in started):
+                break  # the others may wait for it for ever
+            tick()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                left[0].wait(0.2)
+        code = next((code for code in (one.poll() for one in started) if code), 0)
+    last = [f": {line.decode(errors='replace')}" for line in re.findall(rb"\S[^\n]*", log.read_bytes()[-4000:])]
+    memory = ", as the system does when memory runs out," if code == -signal.SIGKILL else ""
+    return ("failed", f"the process {ending(code)}{memory}{last[-1] if last and code > 0 else ''}") if code else None
+
+
+@contextlib.contextmanager
+def running(
+    commands: Sequence[Command], out: Union[int, IO[bytes]], root: Optional[Path] = None
+) -> Iterator[List[subprocess.Popen[bytes]]]:
+    """Start these, each in a process group of its own; they print into the file ``out``. In the end, end each with all
+    that it has started; if this process is killed, they are, too (Linux)."""
+    started: List[subprocess.Popen[bytes]] = []
+    how: Dict[str, Any] = dict(stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=root, start_new_session=True)
+    try:
+        for command, environ in commands:
+            started.append(subprocess.Popen(command, env=environ, preexec_fn=die_with_parent, **how))
+        yield started
+    finally:
+        for one in started:
+            one.terminate()
+        until = time.monotonic() + GRACE
+        for one in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                one.wait(max(0.0, until - time.monotonic()))
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(one.pid, signal.SIGKILL)
+            one.wait()
 
 
 def rank(engine: str) -> int:
     """Which of the processes this is."""
-    return int(os.environ.get(RANKS.get(engine, OTHERS), "0"))
+    return int(os.environ.get(RANKS.get(engine, "RANK"), "0"))
 
 
 def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
@@ -82,8 +137,6 @@ def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
 
     def share(value: Any = None) -> List[Any]:
         nonlocal meetings
-        if size == 1:
-            return [value]
         meetings += 1
         here = folder / str(meetings)
         here.mkdir(parents=True, exist_ok=True)
@@ -95,9 +148,3 @@ def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
         return [pickle.loads((here / str(other)).read_bytes()) for other in range(size)]
 
     return share
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody has."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

@@ -12,43 +12,39 @@ the next hour may be faster: where there are six runs or more, a value is the me
 from __future__ import annotations
 
 import math
+import operator
 import statistics
-from functools import lru_cache
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-CONFIDENCE = 0.95
 RUNS = 6
 """An interval is one of runs where there are at least this many. Fewer values than this give no interval."""
 Value = Optional[float]
 
 
-def interval(values: Sequence[float]) -> Optional[Tuple[float, float]]:
+def interval(values: Sequence[float]) -> Tuple[Value, Value]:
     """The narrowest pair of order statistics that encloses the true median in at least 95 %; None if there are too few.
 
     >>> interval([5, 1, 4, 2, 6, 3]), interval([5, 1, 4, 2, 3])
-    ((1, 6), None)
+    ((1, 6), (None, None))
     """
-    rank, ordered = _rank(len(values)), sorted(values)
-    return (ordered[rank - 1], ordered[-rank]) if rank else None
-
-
-@lru_cache(maxsize=None)
-def _rank(n: int) -> int:
-    """Which smallest and largest of ``n`` values are the ends; 0 for none."""
-    beyond, rank = 0, 0
-    while rank < n // 2:
-        beyond += math.comb(n, rank)
-        if 2 * beyond > (1 - CONFIDENCE) * 2**n:
-            break
+    ordered, n, beyond, rank = sorted(values), len(values), 1, 0
+    while 2 * beyond <= 0.05 * 2**n:  # `beyond` counts tosses of n coins with at most `rank` heads
         rank += 1
-    return rank
+        beyond += math.comb(n, rank)
+    return (ordered[rank - 1], ordered[-rank]) if rank else (None, None)
+
+
+def _each(function: Callable[[Any, Any], Any]) -> Callable[[Number, Any], Number]:
+    return lambda number, other: by_process(function, number, other)
 
 
 class Number:
-    """One value a process; None where it has none. ``runs`` has the run of each process, and ``label`` is the row's.
-    ``truth``: all are true or false.
+    """One value a process, or None. ``runs`` has the run of each process; ``label`` is that of the row which has the
+    number. Computed from the values: ``units``, of which the interval is (the median of each run if there are six or
+    more, else the processes), their ``median`` (NaN without any), ``low`` and ``high``, the interval's ends (None if
+    there are too few), ``last``, the last process's value, and ``truth``, whether all are true or false.
 
-    Numbers are added, subtracted, multiplied and divided process by process. A number that a row gets has its label.
+    Numbers are added, subtracted, multiplied and divided process by process.
 
     >>> ratio = Number([1.0, 3.0, 2.0]) / Number([1.0, 2.0, 0.0])
     >>> ratio.values, f"{ratio:.2f}", f"{Number([1, 2, 3, 4, 5, 6]) / 2:.1f}"
@@ -58,41 +54,18 @@ class Number:
     def __init__(self, values: Iterable[Any], runs: Optional[Sequence[int]] = None, label: str = "") -> None:
         every = list(values)
         self.truth = bool(every) and all(isinstance(value, bool) for value in every)
-        self.values: List[Value] = [_finite(value) for value in every]
-        self.runs = list(runs) if runs is not None else [0] * len(self.values)
-        self.label = label
-
-    @property
-    def units(self) -> List[float]:
-        """What the interval is of: the median of each run if there are six or more, else the processes."""
+        self.values = [float(value) if value is not None and math.isfinite(value) else None for value in every]
+        self.runs, self.label = [0] * len(every) if runs is None else list(runs), label
         by_run: Dict[int, List[float]] = {}
         for run, value in zip(self.runs, self.values):
             if value is not None:
                 by_run.setdefault(run, []).append(value)
-        medians = [statistics.median(values) for values in by_run.values()]
-        return medians if len(medians) >= RUNS else [value for values in by_run.values() for value in values]
-
-    @property
-    def median(self) -> float:
-        """NaN without any value."""
-        return float(statistics.median(self.units)) if self.units else math.nan
-
-    @property
-    def low(self) -> Value:
-        """The lower end of its interval; None where there are too few values for one."""
-        ends = interval(self.units)
-        return ends[0] if ends else None
-
-    @property
-    def high(self) -> Value:
-        """The upper end."""
-        ends = interval(self.units)
-        return ends[1] if ends else None
-
-    @property
-    def last(self) -> Value:
-        """The value of the last process."""
-        return self.values[-1] if self.values else None
+        self.units = [value for values in by_run.values() for value in values]
+        if len(by_run) >= RUNS:
+            self.units = [statistics.median(values) for values in by_run.values()]
+        self.median = float(statistics.median(self.units)) if self.units else math.nan
+        self.low, self.high = interval(self.units)
+        self.last = self.values[-1] if every else None
 
     def at_most(self, bound: float) -> Optional[bool]:
         """True or False if its whole interval is on that side of ``bound``; None: undecided.
@@ -100,30 +73,13 @@ class Number:
         >>> [Number([7, 7, 8, 8, 9, 9]).at_most(bound) for bound in (9, 6, 8)]
         [True, False, None]
         """
-        low, high = self.low, self.high
-        if low is None or high is None:
+        if self.low is None or self.high is None:
             return None
-        return True if high <= bound else False if low > bound else None
+        return True if self.high <= bound else False if self.low > bound else None
 
     def at_least(self, bound: float) -> Optional[bool]:
         """As :meth:`at_most`, the other way round."""
-        low, high = self.low, self.high
-        if low is None or high is None:
-            return None
-        return True if low >= bound else False if high < bound else None
-
-    def apart(self, other: Number) -> Optional[float]:
-        """How far it is off ``other``: 0 where their intervals overlap, else the ratio of the nearest ends, less 1.
-        None without intervals.
-
-        >>> time = Number([2, 3] * 3)
-        >>> Number([3, 4] * 3).apart(time), Number([6, 9] * 3).apart(time), Number([1] * 6).apart(time)
-        (0.0, 1.0, -0.5)
-        """
-        low, high, least, most = self.low, self.high, other.low, other.high
-        if low is None or high is None or least is None or most is None:
-            return None
-        return max(0.0, low / most - 1) + min(0.0, high / least - 1)
+        return (self * -1).at_most(-bound)
 
     def one_way(self) -> Number:
         """It, or its inverse if that is at least 1: how far two things are apart, whichever is the larger. (If each
@@ -131,34 +87,16 @@ class Number:
         return self if not self.median < 1 else 1 / self
 
     def __format__(self, form: str) -> str:
-        if self.low is None:
-            return format(self.median, form)
-        if self.low == self.high:  # a count
-            return format(self.median, form)
-        return f"{self.median:{form}} ({self.low:{form}} to {self.high:{form}})"
+        ends = "" if self.low in (None, self.high) else f" ({self.low:{form}} to {self.high:{form}})"  # of a count none
+        return f"{self.median:{form}}{ends}"
 
     def __repr__(self) -> str:
         return f"Number({self.values})"
 
-    def __add__(self, other: Any) -> Number:
-        return by_process(lambda a, b: a + b, self, other)
-
-    def __sub__(self, other: Any) -> Number:
-        return by_process(lambda a, b: a - b, self, other)
-
-    def __rsub__(self, other: Any) -> Number:
-        return by_process(lambda a, b: b - a, self, other)
-
-    def __mul__(self, other: Any) -> Number:
-        return by_process(lambda a, b: a * b, self, other)
-
-    def __truediv__(self, other: Any) -> Number:
-        return by_process(lambda a, b: a / b, self, other)
-
-    def __rtruediv__(self, other: Any) -> Number:
-        return by_process(lambda a, b: b / a, self, other)
-
-    __radd__, __rmul__ = __add__, __mul__
+    __add__ = __radd__ = _each(operator.add)
+    __mul__ = __rmul__ = _each(operator.mul)
+    __sub__, __rsub__ = _each(operator.sub), _each(lambda a, b: b - a)
+    __truediv__, __rtruediv__ = _each(operator.truediv), _each(lambda a, b: b / a)
 
 
 def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> Number:
@@ -184,40 +122,34 @@ def mean(numbers: Iterable[Number]) -> Number:
     return by_process(lambda *values: statistics.fmean(values), *numbers)
 
 
-def largest(numbers: Iterable[Number]) -> Number:
-    """The largest of several, process by process."""
-    return by_process(lambda *values: max(values), *numbers)
+def by_name(records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], Any]) -> Dict[str, Any]:
+    """What these have under each name: of numbers ``number`` of them all (None where one has none), of dicts of numbers
+    this of each entry, and of anything else the last.
 
-
-def smallest(numbers: Iterable[Number]) -> Number:
-    """The smallest of several, process by process."""
-    return by_process(lambda *values: min(values), *numbers)
-
-
-def combined(values: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
-    """What a process says, which has measured these rounds: of numbers the median, of truths whether all were true, of
-    dicts of numbers this of each entry, of anything else the last.
-
-    >>> combined([{"x": 3, "y": True, "z": {"a": 1.0}}, {"x": 1, "y": False, "z": {"a": 2.0}}])
-    {'x': 2.0, 'y': False, 'z': {'a': 1.5}}
+    >>> by_name([{"x": 3, "z": {"a": 1.0}}, {"x": 1, "y": "so"}], middle)
+    {'x': 2.0, 'z': {'a': 1.0}, 'y': 'so'}
     """
     whole: Dict[str, Any] = {}
-    for name in dict.fromkeys(name for one in values for name in one):
-        known = [one[name] for one in values if one.get(name) is not None]
-        if known and all(isinstance(value, bool) for value in known):
-            whole[name] = all(known)
-        elif known and all(isinstance(value, (int, float)) for value in known):
-            whole[name] = statistics.median(known) if len(known) > 1 else known[0]
-        elif known and all(map(is_numeric, known)):
-            whole[name] = combined(known)
+    for name in dict.fromkeys(name for record in records for name in record):
+        values = [record.get(name) for record in records]
+        known = [value for value in values if value is not None]
+        if known and all(isinstance(value, (int, float)) for value in known):
+            whole[name] = number(values)
+        elif known and all(
+            isinstance(value, Mapping) and value and {*map(type, value.values())} <= {int, float} for value in known
+        ):
+            whole[name] = by_name([value or {} for value in values], number)
         else:
             whole[name] = known[-1] if known else None
     return whole
 
 
-def is_numeric(value: Any) -> bool:
-    """True for a dict of numbers."""
-    return bool(value) and isinstance(value, Mapping) and all(type(x) in (int, float) for x in value.values())
+def middle(values: Sequence[Any]) -> Any:
+    """The median of a process's rounds; of true and false, whether all are true."""
+    known = [value for value in values if value is not None]
+    if all(isinstance(value, bool) for value in known):
+        return all(known)
+    return statistics.median(known) if known[1:] else known[0]
 
 
 class Row:
@@ -256,7 +188,3 @@ def contenders(rows: Sequence[Row], name: str = "seconds") -> List[Row]:
     best = fastest(rows, name)
     over = [row.get(name) / best.get(name) for row in rows]
     return [row for row, ratio in zip(rows, over) if row is best or ratio.low is None or ratio.low <= 1]
-
-
-def _finite(value: Any) -> Value:
-    return float(value) if value is not None and math.isfinite(value) else None

@@ -7,32 +7,20 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
-from mxdp.experiments.lab.module import Question, Settings
+from mxdp.experiments.lab.module import COMMON, Question, Settings
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-Check = Tuple[Callable[[Any], Any], str]
-COMMON: Mapping[str, Mapping[str, Any]] = {
-    "quick": dict(processes=12, rounds=1, timeout=300.0, seed=0, kind="auto"),
-    "full": dict(processes=15, rounds=1, timeout=900.0, seed=0, kind="auto"),
-}
-"""The presets, and the settings that every question has: how many processes, one after the other; the rounds of each;
-seconds that one case may work in one process; the seed of parameters, data and their order; the kind of devices."""
-TOUR = dict(processes=6)
-
 ABOVE_0 = (lambda value: value > 0, "more than 0")
-CHECKS: Mapping[Any, Check] = {
+CHECKS: Mapping[Any, Tuple[Callable[[Any], Any], str]] = {
     int: ABOVE_0,
     float: ABOVE_0,
-    list: (
-        lambda given: given and all(type(n) in (int, float) and n > 0 for n in given),
-        "one or more numbers above 0",
-    ),
+    list: (lambda ns: ns and all(type(n) in (int, float) and n > 0 for n in ns), "one or more numbers above 0"),
     "devices": (
-        lambda given: given and all(type(n) is int and n > 0 for n in given) and len(set(given)) == len(given),
+        lambda ns: ns and all(type(n) is int and n > 0 for n in ns) and len({*ns}) == len(ns),
         "different numbers of at least 1, as in 1,2",
     ),
     "kind": (lambda kind: kind in ("auto", "cpu", "gpu"), "auto, cpu or gpu"),
@@ -42,37 +30,29 @@ CHECKS: Mapping[Any, Check] = {
 
 
 def resolve(questions: Sequence[Question], preset: str, options: Mapping[str, Any]) -> Tuple[str, Dict[str, Settings]]:
-    """Settings of each question, by name, and the preset's name.
-
-    ``options``: from the command line; each must apply to at least one of the questions.
-
-    Raises:
-        UsageError: an unknown preset, question or setting, a value of another type, or an option without effect.
-    """
+    """The preset's name, and settings of each question, by name. ``options``: from the command line; each must apply to
+    at least one of the questions. Raises a UsageError about an unknown preset, question or setting, a value of another
+    type, or an option without effect."""
     known = [question.name for question in questions]
-    base = preset if preset in COMMON else "full"
-    tables = {} if preset in COMMON else _read(Path(preset), known)
+    base, tables = (preset, {}) if preset in COMMON else ("full", _read(Path(preset), known))
     resolved = {}
     for question in questions:
-        settings = Settings({**COMMON[base], **question.preset(base)})
+        settings = Settings(question.preset(base))
         chosen = {key: value for key, value in options.items() if key in settings}
         for given in (tables.get(question.name, {}), chosen):
             settings.update({key: _checked(question, key, value) for key, value in given.items()})
         resolved[question.name] = settings
-    for key in options:
-        if not any(key in settings for settings in resolved.values()):
-            raise UsageError(
-                f"--{key.replace('_', '-')} has no effect on {', '.join(known)}: leave it out, or name an experiment "
-                "that uses it"
-            )
+    idle = [key for key in options if not any(key in settings for settings in resolved.values())]
+    if idle:
+        option = f"--{idle[0].replace('_', '-')} has no effect on {', '.join(known)}"
+        raise UsageError(f"{option}: leave it out, or name an experiment that uses it")
     return Path(preset).stem, resolved
 
 
 def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    near = did_you_mean(path, [*COMMON, "a TOML file"])
     if not path.is_file():
-        raise UsageError(
-            f"--preset {path}: there is no such preset or file; {did_you_mean(path, [*COMMON, 'a TOML file'])}"
-        )
+        raise UsageError(f"--preset {path}: there is no such preset or file; {near}")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -81,18 +61,16 @@ def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
     if stray:
         raise UsageError(f"--preset {path}: {stray[0]!r} stands outside a table; write it under [experiment-name]")
     if not set(tables) & set(known):
-        raise UsageError(
-            f"--preset {path} has no table for {', '.join(known)}, only for {', '.join(tables) or 'nothing'}"
-        )
+        others = ", ".join(tables) or "nothing"
+        raise UsageError(f"--preset {path} has no table for {', '.join(known)}, only for {others}")
     return tables
 
 
 def _checked(question: Question, key: str, value: Any) -> Any:
-    usual = {**COMMON["full"], **question.preset("full")}
-    if key not in usual:
-        raise UsageError(f"{question.name} has no setting {key!r}; it has: {', '.join(usual)}")
-    examples = [preset[key] for preset in (usual, question.preset("quick")) if preset.get(key) is not None]
-    wanted: Any = type(examples[0]) if examples else str
+    full, quick = question.preset("full"), question.preset("quick")
+    if key not in full:
+        raise UsageError(f"{question.name} has no setting {key!r}; it has: {', '.join(full)}")
+    wanted: Any = next((type(preset[key]) for preset in (full, quick) if preset.get(key) is not None), str)
     if wanted is float and type(value) is int:
         value = float(value)
     of_type = (lambda value: type(value) is wanted, f"of type {wanted.__name__}")

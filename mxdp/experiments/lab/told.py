@@ -1,13 +1,13 @@
-"""What a question tells of its numbers: columns, claims, the answer and pictures. Made anew whenever a result is shown;
-never stored."""
+"""What a question tells of its numbers, anew whenever a result is shown: columns, claims, the answer and pictures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxdp.experiments.lab.module import Settings
-from mxdp.experiments.lab.rows import Number, Row, is_numeric
+from mxdp.experiments.lab.rows import Number, Row, by_name
 
 NO_ANSWER = "No answer: not every case was measured."
 Bars = Tuple[str, str, float, str, str, Optional[Sequence[Row]]]
@@ -16,13 +16,10 @@ Panel = Tuple[Callable[[Any], Any], float]
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table.
-
-    ``name``: of a number, a fact or a setting; of several, the first that the row has. A row without it shows a dash.
-    ``form``: a format, by default three significant digits. ``scale``: what the number is multiplied by. ``unit``: is
-    written after it. ``about``: what it means, in words. ``spread``: with its interval. ``more``: in a second table,
-    where one would be too wide.
-    """
+    """One column of a table. ``name``: of a number, a fact or a setting; of several, the first that the row has (a dash
+    without any). ``form``: a format, by default three significant digits. ``scale``: what the number is multiplied by.
+    ``unit``: is written after it. ``about``: what it means, in words. ``spread``: with its interval. ``more``: in a
+    second table, where one would be too wide."""
 
     name: Any
     heading: str
@@ -63,10 +60,8 @@ class Claim:
 
 
 class Told:
-    """The rows of a result (``rows``, and ``references``, the yardsticks), and what ``tell`` says of them.
-
-    Iterating gives all rows, then all references.
-    """
+    """The rows of a result (``rows``, and ``references``, the yardsticks), and what ``tell`` says of them. Iterating
+    gives all rows, then all references."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         every = list(rows)
@@ -87,11 +82,7 @@ class Told:
         return [row for row in self.rows if row.has(**values)]
 
     def one(self, **values: Any) -> Row:
-        """The first row with these values, or else the first reference.
-
-        Raises:
-            LookupError: there is none, as after a failure.
-        """
+        """The first row with these values, or else the first reference. Raises a LookupError if there is neither."""
         row = self.maybe(**values)
         if row is None:
             raise LookupError(f"no row has {values}")
@@ -118,8 +109,7 @@ class Told:
         exact: bool = False,
         source: str = "ours",
     ) -> None:
-        """Judge ``number`` by a bound. Calls with the same sentence are one claim, about several numbers. None is no
-        number."""
+        """Judge ``number``, unless it is None, by a bound. Calls with one sentence are one claim of several numbers."""
         bound = at_most if at_least is None else at_least
         if bound is None or (at_most is not None and at_least is not None):
             raise ValueError(f"the claim {sentence!r} needs one bound: at_most or at_least")
@@ -159,66 +149,43 @@ class Told:
 
 
 def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
-    """The rows of these runs of one question, oldest first: a number has the values of all runs one after the other.
-
-    A case that a run lacks has no values there; facts are the last run's. ``cores`` are those of its machine.
-    """
-    counts = [max((len(row["processes"]) for row in result["rows"]), default=0) for result in results]
+    """The rows of these runs of one question, oldest first. A number has the values of all runs one after the other,
+    None where a run lacks the case. Facts are the last run's, ``cores`` those of its machine."""
+    by_run = [{row["label"]: row for row in result["rows"]} for result in results]
+    counts = [max((len(row["processes"]) for row in known.values()), default=0) for known in by_run]
     runs = [number for number, count in enumerate(counts) for _ in range(count)]
-    by_label: Dict[str, List[Mapping[str, Any]]] = {}
-    for result in results:
-        for row in result["rows"]:
-            by_label.setdefault(row["label"], []).append(row)
     rows = []
-    for label, records in by_label.items():
+    for label in dict.fromkeys(label for known in by_run for label in known):
         processes: List[Mapping[str, Any]] = []
-        for result, count in zip(results, counts):
-            measured = [one for row in result["rows"] if row["label"] == label for one in row["processes"]]
+        for known, count in zip(by_run, counts):
+            measured = known[label]["processes"] if label in known else []
             processes += [*measured, *[{}] * (count - len(measured))]
-        latest = records[-1]
-        known = {"cores": results[-1]["environment"]["cores"], "oracle": latest["oracle"], **latest["case"]}
-        known.update({**latest["facts"], "device_names": latest["devices"]}, **_numbers(processes, runs, label))
-        rows.append(Row(label, latest["reference"], known))
+        row = next(known[label] for known in reversed(by_run) if label in known)
+        about = {"cores": results[-1]["environment"]["cores"], "oracle": row["oracle"], **row["case"], **row["facts"]}
+        numbers = by_name(processes, partial(Number, runs=runs, label=label))
+        rows.append(Row(label, row["reference"], {**about, "device_names": row["devices"], **numbers}))
     return rows
-
-
-def _numbers(processes: Sequence[Mapping[str, Any]], runs: Sequence[int], label: str) -> Dict[str, Any]:
-    """By name, a number of its values; of dicts of numbers a dict of numbers; else the last process's value."""
-    numbers: Dict[str, Any] = {}
-    for name in dict.fromkeys(name for process in processes for name in process):
-        values = [process.get(name) for process in processes]
-        known = [value for value in values if value is not None]
-        if known and all(isinstance(value, (int, float)) for value in known):
-            numbers[name] = Number(values, runs, label)
-        elif known and all(map(is_numeric, known)):
-            numbers[name] = _numbers([value or {} for value in values], runs, label)
-        else:
-            numbers[name] = known[-1] if known else None
-    return numbers
 
 
 def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
     """What ``question`` (or None, if it is not installed) tells today of these runs of it. If a case is missing or the
     question can't tell, it has no answer, and columns of all plain numbers."""
-    latest = results[-1]
+    latest, trouble = results[-1], ""
     complete = all(result["status"] in ("ok", "skipped") and result["rows"] for result in results)
     about = Told(rows_of(results))
-    trouble = ""
     if question is not None and list(about):
         try:
             question.tell(about, Settings({**question.preset("full"), **latest["settings"]}))
         except Exception as error:
-            if complete:
-                trouble = f" ({type(error).__name__}: {error})"
-            about = Told(rows_of(results))
+            about, trouble = Told(rows_of(results)), f" ({type(error).__name__}: {error})" if complete else ""
     if not about.columns:
-        names = dict.fromkeys(name for row in about for name, value in vars(row).items() if isinstance(value, Number))
-        for name in names:
+        names = [name for row in about for name, value in vars(row).items() if isinstance(value, Number)]
+        for name in dict.fromkeys(names):
             about.column(name, "s" if name == "seconds" else "", form=",.6g")
     if not complete or not about.sentence:
         about.answer(NO_ANSWER + trouble if list(about) else "")
         about.claims, about.explanation = {}, ""
     for claim in about.claims.values():
-        was = latest.get("bounds", {}).get(claim.sentence)
-        claim.was = was if was is not None and was != claim.bound else None
+        was = latest["bounds"].get(claim.sentence, claim.bound)
+        claim.was = None if was == claim.bound else was
     return about

@@ -27,8 +27,7 @@ import psutil
 
 from mxdp.errors import MxdpError, plural
 from mxdp.experiments.lab import Case, Settings, Work, ranks
-from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC, WORDS
-from mxdp.experiments.lab.start import running
+from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC, WORDS, running
 from mxdp.experiments.many_processes import victim
 from mxdp.experiments.many_processes.hosts import two_hosts
 from mxdp.experiments.many_processes.victim import CUT_OFF, KILLED, STOPPED

@@ -8,7 +8,7 @@ parameters, and the activations of a g-th of the batch.
 """
 
 from mxdp.experiments.devices import SEVERAL, several
-from mxdp.experiments.lab import Case, smallest
+from mxdp.experiments.lab import Case, by_process
 from mxdp.experiments.other_splits import split, strategies
 from mxdp.experiments.other_splits.split import COMBINED, GROUPS, NETS, SERIAL, numbers_of
 from mxdp.experiments.other_splits.steps import tell_steps
@@ -73,7 +73,7 @@ def tell(t, s):
         if row.strategy in COMBINED:
             alike = dict(net=row.net, batch=row.batch, devices=row.devices)
             data, other = (t.one(strategy=name, **alike) for name in row.strategy.split(" x "))
-            row.moved_of_less = row.bytes_moved / smallest([data.bytes_moved, other.bytes_moved])
+            row.moved_of_less = row.bytes_moved / by_process(min, data.bytes_moved, other.bytes_moved)
             row.memory_of_data = row.peak_bytes / data.peak_bytes if row.get("peak_bytes") else None
             if (row.net, row.batch) == _batches(s)[-1]:
                 t.claim(

@@ -24,16 +24,15 @@ from mxdp.experiments.lab.provenance import ROOT
 from mxdp.experiments.lab.rows import Number
 from mxdp.experiments.lab.run import Run, measure
 from mxdp.experiments.lab.told import rows_of
-from mxdp.experiments.session import View, find_data
 from mxdp.experiments.show import style
-from mxdp.experiments.show.terminal import NOTHING, Cells, for_terminal
+from mxdp.experiments.show.terminal import NOTHING, Cells, View, for_terminal
 
 FASTER, SLOWER, OPEN = "faster", "slower", "undecided"
 Compared = Dict[str, Any]
 
 
 def measured(
-    a: str, b: str, questions: Sequence[Question], preset: str, settings: Mapping[str, Settings]
+    a: str, b: str, questions: Sequence[Question], preset: str, settings: Mapping[str, Settings], view: View
 ) -> List[Compared]:
     """Measure these questions in both checkouts, in turns, and judge each ratio of B's time over A's.
 
@@ -43,13 +42,12 @@ def measured(
         UsageError: one of them is neither.
     """
     compared = []
-    with checkout(a) as first, checkout(b) as second, View() as view:
+    with checkout(a) as first, checkout(b) as second:
         for question in questions:
-            s = settings[question.name]
-            find_data(s, view)
-            runs = [Run(question, preset, s, Path("runs") / "compare", root) for root in (first, second)]
+            folder = Path("runs") / "compare"
+            runs = [Run(question, preset, settings[question.name], folder, root) for root in (first, second)]
             view.begin(question.name)
-            measure(runs, lambda doing, done, total, _: view.progress(doing, done, total))
+            measure(runs, view.progress)
             results = [run.result() for run in runs]
             errors = {name: record["error"] for name, record in zip("AB", results) if record["error"]}
             compared.append(_compared(question.name, question.question, [results[0]], [results[1]], True, errors))

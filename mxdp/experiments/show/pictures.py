@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
 from urllib.parse import quote
 
 from mxdp.errors import MxdpError, UsageError, did_you_mean
@@ -159,16 +161,28 @@ def timelines(s: Shown, folder: Optional[Path]) -> List[Dict[str, object]]:
     Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``, unless ``folder`` is None, for
     slides. A timeline that can't be read or drawn is named in its place.
     """
-    slugs = result.slugs(row.label for row in s.told)
-    return [
-        _timeline(s.latest["experiment"], slugs[row.label], row, folder) for row in s.told if row.get(result.TIMELINE)
-    ]
+    names = slugs(row.label for row in s.told)
+    return [_timeline(s.latest["experiment"], names[row.label], row, folder) for row in s.told if row.get("timeline")]
+
+
+def slugs(labels: Iterable[str]) -> Dict[str, str]:
+    """A name for each label that files and HTML identifiers can hold: small letters, digits and ``-``, each name once.
+
+    >>> slugs(["2 devices", "2 Devices!", "+"])
+    {'2 devices': '2-devices', '2 Devices!': '2-devices-2', '+': 'case'}
+    """
+    names: Dict[str, str] = {}
+    for label in labels:
+        short = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "case"
+        numbered = (f"{short}-{number}" for number in count(2))
+        names[label] = next(name for name in chain([short], numbered) if name not in names.values())
+    return names
 
 
 def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[str, object]:
     alt = f"Timeline of {row.label}: one lane for each device, copies and sums apart from compute."
     try:
-        recorded = Timeline.from_json(row.get(result.TIMELINE))
+        recorded = Timeline.from_json(row.get("timeline"))
         drawn = saved(lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", slide=not folder)
         page: Optional[Picture] = _picture(drawn, alt)
         data = json.dumps(boxes(recorded), separators=(",", ":")).replace("</", "<\\/")

@@ -1,15 +1,19 @@
-"""A result in a terminal: its tables, and what stands around them. The report shows the same tables."""
+"""A result in a terminal: its tables, and what stands around them, also while it is measured. The report shows the same
+tables."""
 
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import Any, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.padding import Padding
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -20,6 +24,7 @@ from mxdp.experiments.show import style
 from mxdp.experiments.show.words import (
     Shown,
     claim_lines,
+    duration,
     explanation,
     how_to_read,
     mark,
@@ -153,6 +158,44 @@ def live(result: Mapping[str, Any], width: int) -> RenderableType:
     if s.told.sentence not in ("", NO_ANSWER):
         parts.append(_facts([("so far", Text(s.told.sentence, style="bold"))]))
     return Group(*parts)
+
+
+class View:
+    """What a terminal shows while something is measured: the table so far, and a bar. It is gone when it ends."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        columns = TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn(), TimeElapsedColumn()
+        self._bar = Progress(*columns)
+        self._task = self._bar.add_task("", total=None)
+        self._live = Live(self._bar, console=self.console, transient=True)
+        self._begun = 0.0
+
+    def __enter__(self) -> View:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        """Print a line above it."""
+        self.console.print(text, markup=False, highlight=False)
+
+    def begin(self, what: str) -> None:
+        """Something else is measured now."""
+        self._begun = time.monotonic()
+        self._bar.reset(self._task, description=what, total=None)
+        self._live.update(self._bar)
+
+    def progress(
+        self, where: str, done: int, total: int, doing: str = "", result: Optional[Mapping[str, Any]] = None
+    ) -> None:
+        """Where the work is, how much of how much is done, what it does, and what was measured so far."""
+        if result and done < total:
+            doing = f"about {duration((time.monotonic() - self._begun) / done * (total - done))} more"
+            self._live.update(Group(live(result, self.console.width), self._bar))
+        self._bar.update(self._task, description=", ".join(filter(None, [where, doing])), completed=done, total=total)
 
 
 def print_result(runs: Sequence[Mapping[str, Any]], console: Console, why: bool = False, guess: str = "") -> None:

@@ -6,7 +6,7 @@ other. Two things are missing. A copy to pageable memory makes the driver wait; 
 GPU. And a stream does its work in order, so copies need a stream of their own.
 """
 
-from mxdp.experiments.lab import Case, Work, largest
+from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.twins import common
 from mxdp.experiments.twins.common import tell_where
 
@@ -84,7 +84,10 @@ def _ready(case, s, size):
 def tell(t, s):
     for row in t:
         both = row.seconds * 1e3
-        row.over_longer, row.over_sum = both / largest([row.run_ms, row.copy_ms]), both / (row.run_ms + row.copy_ms)
+        row.over_longer, row.over_sum = (
+            both / by_process(max, row.run_ms, row.copy_ms),
+            both / (row.run_ms + row.copy_ms),
+        )
     slides, best = t.one(memory=PAGEABLE, stream=DEFAULT), t.one(memory=PINNED, stream=SIDE)
     t.column("run_ms", "run", ".1f", about="ms of the products alone")
     t.column("copy_ms", "copy", ".1f", about="ms of the copies of their results to the host alone")
