@@ -118,7 +118,7 @@ def bugs(known: All, _: str, path: Path) -> List[str]:
     for bug in BUGS:
         lines += [f"### {bug.name}", f"{bug.title[0].upper()}{bug.title[1:]}. Source: {bug.source}.", ""]
         for row in one.shown.told.find(bug=bug.name) if one else ():
-            seen = f"shown after {row.shown_after} steps" if row.shown_after else "never surely shown"
+            seen = f"seen from step {row.shown_after} on" if row.shown_after else "not seen"
             lines += [f"- {row.optimizer}: {row.behind:.3f} behind, {seen}; {row.wrong.median:,.0f} numbers wrong"]
         lines += [*([""] if lines[-1] else []), "```diff", bug_diff(bug), "```", ""]
     return lines

@@ -161,7 +161,7 @@ def tell(t, s):
         expected = "as the cost model expects"
     t.answer(
         f"For {size(best.bytes)} on {plural(best.devices, 'device')}, mxdp's fastest all-reduce is {either(names)}, "
-        f"{expected}, and takes {best.of_device_store:.2f} of the time of MXNet's device store."
+        f"{expected}, and {1 / best.of_device_store:.2f} times as fast as MXNet's device store."
     )
     t.explain(
         "Large arrays cost bytes, so plans that send little win; small arrays cost calls, so plans with few operations "

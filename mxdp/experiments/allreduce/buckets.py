@@ -148,8 +148,8 @@ def tell(t, s):
     t.first([row for row in t if row in best.values() or row.algorithm in ("mxnet-device", "one by one")])
     lenet, resnet = (best[net, few].of_device_store for net in NETS)
     t.answer(
-        "Compared with MXNet's device store, which sums gradients one by one, buckets on "
-        f"{plural(few, 'device')} take {lenet:.2f} of the time for LeNet and {resnet:.2f} for ResNet-18."
+        f"On {plural(few, 'device')}, sums in buckets are {1 / lenet:.2f} times as fast for LeNet, and "
+        f"{1 / resnet:.2f} times for ResNet-18, as those of MXNet's device store, which sums gradients one by one."
     )
     t.explain("One by one, each array costs its calls and a wait; in a bucket it costs little more than its bytes.")
     for net, (title, _) in NETS.items():

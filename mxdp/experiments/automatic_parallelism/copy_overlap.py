@@ -181,13 +181,13 @@ def tell(t, s):
     sentence = "In that chain there is something to hide: the shorter of the two takes at least 0.75 of the longer."
     t.claim(sentence, 1 / (two.run_seconds / two.copy_seconds).one_way(), at_least=0.75)
     t.answer(
-        f"With two workers on a device, a chain of products and its copies take {two.over_sum:.2f} of the sum of their "
-        f"times; with one worker, {one.over_sum:.2f}."
+        f"With two workers on a device, a chain of products with its copies is {1 / two.over_sum:.2f} times as fast as "
+        f"one after the other; with one worker, {1 / one.over_sum:.2f} times."
     )
     square = t.one(work=SQUARE, under="1 worker")
     t.explain(
         "Independent products fill both workers before the first copy can start: they and their copies take "
-        f"{t.one(work=INDEPENDENT, under='2 workers').over_sum:.2f} of the sum. In the slides' own work, "
+        f"{t.one(work=INDEPENDENT, under='2 workers').over_sum:.2f} of the sum of their times. In the slides' work, "
         f"{square.products} products of {s.size} x {s.size} ({SLIDES}), copies are "
         f"{(square.copy_seconds / square.in_turn).median:.1%} of the sum. "
         "On a GPU, the slides measured 0.12 s for the products, 2.16 s for the copies and 3.13 s for both: 1.37 of "

@@ -32,11 +32,11 @@ def cases(s):
 
 
 def expect(s, cores):
-    one, two = (jobs_ratio(s.products, min(count, cores)) / s.products for count in WORKERS)
+    one, two = (s.products / jobs_ratio(s.products, min(count, cores)) for count in WORKERS)
     return (
-        f"On {plural(cores, 'core')}, {plural(s.products, 'product')} take {one:.2f} of {s.products} times one on a "
-        f"device with 1 worker, and {two:.2f} with 2. Small products take the time of their calls, whatever the number "
-        "of workers."
+        f"On {plural(cores, 'core')}, {plural(s.products, 'product')} are {one:.2f} times as fast as one after the "
+        f"other on a device with 1 worker, and {two:.2f} times with 2. Small products take the time of their calls, "
+        "whatever the number of workers."
     )
 
 
@@ -85,8 +85,9 @@ def tell(t, s):
         source="the book, exercise 1",
     )
     t.answer(
-        f"On a device with two workers, {s.products} independent products of {most} x {most} take "
-        f"{two.over_k_times_one:.2f} of their time one after the other; with one worker, {one.over_k_times_one:.2f}."
+        f"On a device with two workers, {s.products} independent products of {most} x {most} are "
+        f"{1 / two.over_k_times_one:.2f} times as fast as one after the other; with one worker, "
+        f"{1 / one.over_k_times_one:.2f} times."
     )
     t.explain("A device runs as many operators at once as it has workers; MXNet gives a CPU device one.")
     if t.one(workers=2, side=least).over_one_worker.at_most(1.0) is False:

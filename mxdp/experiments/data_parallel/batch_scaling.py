@@ -125,7 +125,7 @@ def tell(t, s):
             source="the cost model: fewer all-reduces and fewer calls; read as 5 %")  # fmt: skip
     t.answer(
         f"On {plural(n, 'device')}, {n} times the batch and the learning rate change the accuracy by "
-        f"{linear.gain:+.3f} and take {linear.of_base:.2f} of the time."
+        f"{linear.gain:+.3f} and make training {1 / linear.of_base:.2f} times as fast."
     )
     t.explain(
         f"The accuracy changes by {kept.gain:+.3f} with {kept.label} and {root.gain:+.3f} with {root.label}. Other "

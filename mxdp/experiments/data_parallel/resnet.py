@@ -118,11 +118,14 @@ def tell(t, s):
         t.answer("One device has nothing to compare with: run it with --devices 1,2.")
     else:
         t.answer(
-            f"On {plural(row.devices, 'device')} an epoch of ResNet-18 by mxdp.Trainer takes {row.of_one:.2f} of one "
-            f"device's time, and {row.of_mxnet:.2f} of MXNet's store's time."
+            f"On {plural(row.devices, 'device')} an epoch of ResNet-18 by mxdp.Trainer is {1 / row.of_one:.2f} times as "
+            f"fast as on one, and {1 / row.of_mxnet:.2f} times as fast as by MXNet's store."
         )
     t.explain("The batch grows with the devices, so all-reduces are fewer for the same samples.")
     book = t.maybe(devices=2, trainer="device", hybrid=False)
     if book and book.get("of_one") is not None:
-        t.explain(f"The book's own way, not hybridised, takes {book.of_one:.2f} here and took 0.55 on two GPUs.")
+        t.explain(
+            f"The book's own way, not hybridised, is {1 / book.of_one:.2f} times as fast as one device here, and was "
+            "1.81 times as fast on two GPUs."
+        )
     t.bars(unit="ms", scale=1e3, colour="hybrid")

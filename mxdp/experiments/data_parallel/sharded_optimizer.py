@@ -125,7 +125,7 @@ def tell(t, s):
     for row in t.find(sharded=True):
         plain = t.one(sharded=False, net=row.net, optimizer=row.optimizer, devices=row.devices)
         row.of_time, row.of_plain = row.seconds / plain.seconds, row.state_bytes / plain.state_bytes
-        share = "Each of k devices holds at most 1.05 / k of the state (the number is k times the share)."
+        share = "Each of k devices holds at most 1.05 / k of the state."
         source = "ZeRO: the state divided by the devices"
         t.claim(share, row.of_plain * row.devices, at_most=1.05, exact=True, source=source)
         no_more, source = "No more bytes are moved than without shards.", "ZeRO: stage 1 communicates no more"
@@ -140,8 +140,8 @@ def tell(t, s):
     last = t.maybe(net="resnet", optimizer="adam", sharded=True, devices=2)
     if last:
         t.answer(
-            f"In shards each of 2 devices holds {last.of_plain:.2f} of Adam's state for ResNet-18, and a step takes "
-            f"{last.of_time:.2f} of the plain step's time."
+            f"In shards each of 2 devices holds {last.of_plain:.2f} of Adam's state for ResNet-18, and a step is "
+            f"{1 / last.of_time:.2f} times as fast as the plain one."
         )
     else:
         t.answer("Nothing to compare: run it with --devices 2.")

@@ -88,11 +88,10 @@ def tell(t, s):
         "The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices "
         "where there are four cores or more; there it gets OMP_NUM_THREADS=1."
     )
-    said = [
-        f"{row.of_book:.2f} of the time that the book's loop takes on {plural(row.devices, 'device')}"
-        for row in t.find(loop="mxdp")[:-3:-1]
+    times = [
+        f"{1 / row.of_book:.2f} times as fast on {plural(row.devices, 'device')}" for row in t.find(loop="mxdp")[:-3:-1]
     ]
-    t.answer(f"mxdp trains an epoch in {' and in '.join(said)}.")
+    t.answer(f"Compared with the book's loop, mxdp trains an epoch {' and '.join(times)}.")
     t.explain(
         "mxdp's devices share no temporary space, so they work at the same time, and no loader hands over each sample."
     )

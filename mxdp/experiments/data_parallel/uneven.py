@@ -50,7 +50,7 @@ def cases(s):
 
 
 def expect(s, cores):
-    return "If a device is half as fast: 2/3 of the time of equal shards on two devices."
+    return "If a device is half as fast: on two devices 1.5 times as fast as equal shards."
 
 
 def oracle(case, s):
@@ -135,10 +135,10 @@ def tell(t, s):
     model = "They take at most 1.25 times what the cost model says."
     t.claim(model, by_speed.of_equal / by_speed.predicted, at_most=1.25, source="the cost model")
     t.answer(
-        f"If one device takes {by_speed.slower:.2f} times as long for a sample, shards by speed take "
-        f"{by_speed.of_equal:.2f} of the time of equal ones."
+        f"If one device takes {by_speed.slower:.2f} times as long for a sample, shards by speed are "
+        f"{1 / by_speed.of_equal:.2f} times as fast as equal ones."
     )
     t.explain(
-        f"The cost model says {by_speed.predicted.median:.2f}. Gradients are sums over the whole batch, divided once: "
+        f"The cost model says {1 / by_speed.predicted.median:.2f} times. Gradients are sums over the whole batch, divided once: "
         "uneven shards change them by rounding alone. (A mean of the shards' means would differ.)"
     )

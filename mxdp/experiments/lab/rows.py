@@ -61,6 +61,8 @@ class Number:
         self.values: List[Value] = [_finite(value) for value in every]
         self.runs = list(runs) if runs is not None else [0] * len(self.values)
         self.label = label
+        self.made: Optional[Tuple[Number, str, Any]] = None
+        """If it is another number times or over a plain one: these, to be shown beside it."""
 
     @property
     def units(self) -> List[float]:
@@ -150,15 +152,20 @@ class Number:
         return by_process(lambda a, b: b - a, self, other)
 
     def __mul__(self, other: Any) -> Number:
-        return by_process(lambda a, b: a * b, self, other)
+        return self._making("x", other, by_process(lambda a, b: a * b, self, other))
 
     def __truediv__(self, other: Any) -> Number:
-        return by_process(lambda a, b: a / b, self, other)
+        return self._making("/", other, by_process(lambda a, b: a / b, self, other))
 
     def __rtruediv__(self, other: Any) -> Number:
         return by_process(lambda a, b: b / a, self, other)
 
     __radd__, __rmul__ = __add__, __mul__
+
+    def _making(self, sign: str, other: Any, made: Number) -> Number:
+        if not isinstance(other, Number):
+            made.made = self, sign, other
+        return made
 
 
 def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> Number:

@@ -192,6 +192,6 @@ def tell(t, s):
         return
     even, slow = (row.of_sync for row in t.find(engine=ASYNC, processes=max(s.devices)))
     t.answer(
-        f"Asynchronous training reaches the accuracy {s.accuracy:g} in {slow:.2f} of the synchronous time beside a "
-        f"worker of half the speed, and in {even:.2f} of it with equal workers."
+        f"Asynchronous training takes {slow:.2f} times as long as synchronous to the accuracy {s.accuracy:g} beside a "
+        f"worker of half the speed, and {even:.2f} times with equal workers."
     )

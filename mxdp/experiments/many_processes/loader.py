@@ -159,10 +159,10 @@ def tell(t, s):
             t.claim(words, judged, at_least=0.9)
     cheap, dear = (t.find(engine=MPI, scale=end(s.scales))[-1] for end in (min, max))
     parts = t.find(engine="", scale=dear.scale)[-1]
-    more = "" if cheap is dear else f", and with the cheapest decoding {cheap.of_one:.2f}"
+    more = "" if cheap is dear else f"; with the cheapest decoding, {1 / cheap.of_one:.2f} times"
     t.answer(
         f"Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing, a "
-        f"loader for each process takes {dear.of_one:.2f} of one loader's time{more}."
+        f"loader for each process is {1 / dear.of_one:.2f} times as fast as one loader{more}."
     )
     t.bars("step_ms", "ms/step", colour="engine")
 

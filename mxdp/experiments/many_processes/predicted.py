@@ -172,12 +172,12 @@ def tell(t, s):
         "machine with a cable of a limited rate, on which a frame may take some ms."
     )
     for row in t.rows:
-        sentence, bound = "Between two hosts with a slow link it is within 20 %.", 1.2
+        sentence, bound = "Between two hosts with a slow link it is within a factor of 1.2.", 1.2
         if not row.rate and row.ranks <= row.cores:
-            sentence = "The predicted time of a step in as many processes as there are cores is within 15 % of the "
-            sentence, bound = sentence + "measured one.", 1.15
+            sentence = "The predicted time of a step in as many processes as there are cores is within a factor of "
+            sentence, bound = sentence + "1.15 of the measured one.", 1.15
         elif not row.rate:
-            sentence, bound = "With twice as many processes as cores it is within 15 %, too.", 1.15
+            sentence, bound = "With twice as many processes as cores it is within a factor of 1.15, too.", 1.15
         t.claim(sentence, row.off, at_most=bound, source="ours: what a reader wants to know of a model")
     worst = max(t.rows, key=lambda row: row.off.median)
     usual = statistics.median(row.off.median for row in t.rows)

@@ -44,15 +44,15 @@ def cases(s):
 
 
 def expect(s, cores):
-    shares = []
+    speedups = []
     for n in several(s):
         for m in s.micro_batches:
             equal = [1 / (n * m)] * n
-            share = pipeline_seconds(pipeline("gpipe", n, m), equal, equal, cores=cores) / 2
-            shares.append(f"{share:.2f} of one device's time on {n} devices with m = {m}")
+            speedup = 2 / pipeline_seconds(pipeline("gpipe", n, m), equal, equal, cores=cores)
+            speedups.append(f"{speedup:.2f} times on {n} devices with m = {m}")
     return (
-        f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches takes {', '.join(shares)}. Both "
-        "schedules take the same time."
+        f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches is as fast as one device's "
+        f"{', '.join(speedups)}. Both schedules take the same time."
     )
 
 
@@ -126,8 +126,8 @@ def tell(t, s):
                 t.claim(f"{what} takes at most as long as with the fewest.", over, at_most=1.0, source=model)
     row = t.one(schedule="gpipe", micro_batches=most, stages=stages)
     t.answer(
-        f"On {stages} devices, GPipe with {plural(most, 'micro-batch')} takes {row.of_one_device:.2f} of one device's "
-        f"time, and the plan predicts {row.predicted_over_measured:.2f} times what was measured."
+        f"On {stages} devices, GPipe with {plural(most, 'micro-batch')} is {1 / row.of_one_device:.2f} times as fast as "
+        f"one device, and the plan predicts {row.predicted_over_measured:.2f} times the measured time."
     )
     gpipe, one_forward = (row.get("peak_bytes") for row in t.find(stages=stages, micro_batches=counts[-1]))
     if gpipe and one_forward:
