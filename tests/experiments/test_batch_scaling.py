@@ -37,7 +37,12 @@ def test_its_oracle_finds_what_is_not_scaled(name, monkeypatch):
 
 def test_each_round_has_a_seed_of_its_own(monkeypatch):
     seeds, right = [], batch_scaling.training
-    monkeypatch.setattr(batch_scaling, "training", lambda *given: seeds.append(given[3]) or right(*given))
+
+    def training(*given):
+        replicas, begin = right(*given)
+        return replicas, lambda seed: seeds.append(seed) or begin(seed)
+
+    monkeypatch.setattr(batch_scaling, "training", training)
     s = little(QUESTION, kind="cpu", seed=3)
     case = next(iter(batch_scaling.cases(s)))
     for case.number in (0, 1):

@@ -33,8 +33,8 @@ ON_GPUS = ("torch-two-jobs", "torch-copy-overlap")
 """Whose one claim is judged on GPUs alone."""
 UNTIMED = ("lost-worker", "predicted", "silent-bugs", "uneven")
 """Whose rounds start processes, or a training that takes long and is not judged by its time."""
-RECORDED = ("epochs", "stock-loop", "where-the-time-went")
-"""Whose seconds are a recording's, or (stock-loop) of a first epoch that prepares the others' step."""
+RECORDED = ("where-the-time-went",)
+"""Whose seconds are a recording's."""
 IDLE = ("memory-guard", "run-ahead")
 """Some rounds of these push nothing: what they ask is refused, or Python goes on at once."""
 PUSHING = {

@@ -15,7 +15,7 @@ import numpy as onp
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments import book_loop
-from mxdp.experiments.data_parallel.training import check_step, expect_speedups, pictures, synced_step
+from mxdp.experiments.data_parallel.training import check_step, expect_speedups, pictures, set_params, synced_step
 from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.environments import defaults
 from mxdp.experiments.lab import Case, Work
@@ -54,18 +54,21 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is an epoch of ``samples`` samples, data path included. A few batches warm up."""
+    """A round is an epoch of ``samples`` samples, data path included. A few batches warm up, with the same replicas, and
+    the short last one of an epoch."""
     devices, book = devices_of(case, s), case.loop == "book"
     data, few = (
         book_loop.splittable(pictures(s).take(samples), math.prod(s.devices))
-        for samples in (s.samples, WARM_UP * s.batch_size)
+        for samples in (s.samples, WARM_UP * s.batch_size + s.samples % s.batch_size)
     )
     params = book_loop.book_layout(init_lenet(s.seed)) if book else init_lenet(s.seed)
+    replicas = [get_params(params, device) for device in devices]
+    step = None if book else TrainStep(replicas, devices, s.lr)
 
     def epoch(pictures):
-        replicas = [get_params(params, device) for device in devices]
+        set_params(replicas, params)
         if not book:
-            stream, step = Stream(pictures.train, s.batch_size, s.seed), TrainStep(replicas, devices, s.lr)
+            stream = Stream(pictures.train, s.batch_size, s.seed)
             return timed(lambda: train_steps(stream.take(len(pictures.train)), step))
         batches = book_loop.data_loader(pictures.train, pictures.test, s.batch_size)
         return timed(lambda: book_loop.train_epoch(batches, replicas, devices, s.lr))

@@ -27,6 +27,8 @@ from mxdp.plans.partition import pieces
 from mxdp.scratch import get_params, sgd
 
 LINK_BYTES = 1 << 23
+WARM_UP = 8
+"""Steps before the round."""
 
 
 def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work:
@@ -42,7 +44,7 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
             made.step(X, y)
             made.update(LR, samples)
 
-    run(2)
+    run(WARM_UP)
     npx.waitall()
     lasting, work = made.lasting_bytes(samples), map(max, made.peak_bytes(samples), made.param_bytes())
     numbers = {
