@@ -22,8 +22,8 @@ from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.ranks import ASYNC, MPI, SYNC
 from mxdp.experiments.many_processes import async_sgd, loader, lost_worker, machines, peers, victim
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
-from mxdp.experiments.many_processes.training import TrainingRank, compared, placed, sixty
-from mxdp.experiments.oracle import count
+from mxdp.experiments.many_processes.training import CHECKED, TrainingRank, compared, placed
+from mxdp.experiments.oracle import count, random_batch
 from mxdp.scratch import init_lenet
 from mxdp.training import RUN_AHEAD
 
@@ -58,7 +58,7 @@ def test_machines_judges_and_answers_where_each_process_has_a_core(sizes, judged
 @pytest.fixture(scope="module")
 def trained():
     """The parameters after each of the oracle's steps, by one process of one device."""
-    return TrainingRank(ONE, S).check(*sixty(S), init_lenet(0, scale=0.1))
+    return TrainingRank(ONE, S).check(*random_batch(CHECKED, S.seed), init_lenet(0, scale=0.1))
 
 
 def averaged(params):
@@ -93,7 +93,7 @@ def test_processes_that_exchange_nothing_must_not_equal_the_serial_run(trained):
 @pytest.mark.parametrize(("size", "right"), [(3, True), (1, False)])
 def test_a_loaders_part_of_a_batch_counts_for_what_it_is(size, right):
     """Of 20 samples rank 0 of 3 has 7: its step, by itself, is 7 / 20 of the mean's over its own samples."""
-    X, y = (part[:20] for part in sixty(S))
+    X, y = (part[:20] for part in random_batch(CHECKED, S.seed))
     one, other = loader.LoadingRank(ONE, S), TrainingRank(ONE, S)
     one.ranks, other.ranks = placed(0, size), placed(0, 3)
     found, expected = (rank.check(X, y, init_lenet(0, scale=0.1))[-1][0] for rank in (one, other))

@@ -24,8 +24,7 @@ from mxdp.experiments.allreduce.arrays import (
     tell_over_others,
 )
 from mxdp.experiments.devices import SEVERAL, devices_of, several
-from mxdp.experiments.lab import Case, Work, contenders, fastest
-from mxdp.experiments.lab.rows import by_process
+from mxdp.experiments.lab import Case, Work, by_process, contenders, fastest
 from mxdp.experiments.links import calibrated
 from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, plan

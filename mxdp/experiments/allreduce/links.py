@@ -13,8 +13,7 @@ import statistics
 
 from mxdp.errors import size
 from mxdp.experiments.devices import SEVERAL, devices_of, several
-from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.lab.rows import by_process
+from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.links import Copies
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.machine import CPU

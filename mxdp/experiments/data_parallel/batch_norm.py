@@ -18,7 +18,7 @@ from mxdp.experiments.data_parallel.normed_lenet import APART, OWN, SYNCED, WAYS
 from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import WARM_UP, devices_of
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.networks import random_batch
+from mxdp.experiments.oracle import random_batch
 
 SOURCE = "Dive into Deep Learning, 'Batch Normalization' and 'Training on Multiple GPUs'"
 COMPARED = "summed gradients and running statistics of every replica, in an uneven batch"

@@ -10,18 +10,15 @@ import os
 import statistics
 from random import Random
 
-import numpy as onp
-
 from mxdp import backend, process
 from mxdp.backend import npx, upload
 from mxdp.collectives.tuning import choose
 from mxdp.errors import plural
 from mxdp.experiments.devices import devices_of
-from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.lab.rows import by_process
+from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.links import calibrated
-from mxdp.experiments.networks import LR, begin_anywhere, network, random_batch, seconds_a_step, serial_gradients
-from mxdp.experiments.oracle import TOLERANCE, largest
+from mxdp.experiments.networks import LR, begin_anywhere, network, seconds_a_step, serial_gradients
+from mxdp.experiments.oracle import changed, random_batch, same_bits
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.break_even import break_even, step_seconds
 from mxdp.plans.cost.link import fit_link
@@ -83,13 +80,10 @@ def oracle(case, s):
     npx.waitall()
     first, *others = [[(param.grad.asnumpy(), param.asnumpy()) for param in replica] for replica in many.replicas]
     for (grad, param), expected, before in zip(first, gradients, start):
-        yield grad, expected, TOLERANCE
-        change = -LR / len(X) * expected
-        # The change is small beside the parameter, which is rounded.
-        yield param, before + change, 1.0, TOLERANCE * largest(change) + 2**-22 * largest(before)
+        yield grad, expected
+        yield changed(param, before, -LR / len(X) * expected)
     for replica in others:
-        for array, same in zip(itertools.chain(*replica), itertools.chain(*first)):
-            yield array.view("u4") != same.view("u4"), onp.zeros(array.shape), 0.0
+        yield from map(same_bits, itertools.chain(*replica), itertools.chain(*first))
 
 
 def set_up(case, s):

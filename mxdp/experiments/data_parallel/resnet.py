@@ -15,7 +15,8 @@ from mxdp.errors import plural
 from mxdp.experiments.data_parallel.training import expect_speedups
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.networks import Gluon, begin_anywhere, random_batch, resnet18, serial_gradients
+from mxdp.experiments.networks import Gluon, begin_anywhere, resnet18, serial_gradients
+from mxdp.experiments.oracle import random_batch
 
 SOURCE = "Dive into Deep Learning, 'Concise Implementation for Multiple GPUs', and its exercise 1"
 COMPARED = "summed gradients and updated parameters of every replica with those of the shards, one by one"
@@ -118,8 +119,8 @@ def tell(t, s):
         t.answer("One device has nothing to compare with: run it with --devices 1,2.")
     else:
         t.answer(
-            f"On {plural(row.devices, 'device')} an epoch of ResNet-18 by mxdp.Trainer is {1 / row.of_one:.2f} times as "
-            f"fast as on one, and {1 / row.of_mxnet:.2f} times as fast as by MXNet's store."
+            f"On {plural(row.devices, 'device')} an epoch of ResNet-18 by mxdp.Trainer is {1 / row.of_one:.2f} times "
+            f"as fast as on one, and {1 / row.of_mxnet:.2f} times as fast as by MXNet's store."
         )
     t.explain("The batch grows with the devices, so all-reduces are fewer for the same samples.")
     book = t.maybe(devices=2, trainer="device", hybrid=False)

@@ -15,7 +15,8 @@ from mxdp.backend import gluon, mx, np, npx, upload
 from mxdp.errors import plural
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.networks import Gluon, begin_anywhere, gluon_mlp, random_batch, resnet18, serial_gradients
+from mxdp.experiments.networks import Gluon, begin_anywhere, gluon_mlp, resnet18, serial_gradients
+from mxdp.experiments.oracle import random_batch
 from mxdp.plans.collective.algorithms import plan
 
 SOURCE = "Rajbhandari et al., 'ZeRO', SC 2020, stage 1"

@@ -20,10 +20,9 @@ from mxdp.errors import MxdpError
 from mxdp.experiments.data_parallel.bugs import ADAM, BUGS, SGD, of, source
 from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import devices_of
-from mxdp.experiments.lab import Case, Settings, Work
+from mxdp.experiments.lab import Case, Settings, Work, by_process
 from mxdp.experiments.lab.ranks import MPI
 from mxdp.experiments.lab.ranks import NEEDS as ENGINES
-from mxdp.experiments.lab.rows import by_process
 from mxdp.experiments.oracle import count_wrong
 from mxdp.scratch import in_sync
 

@@ -19,7 +19,7 @@ from mxdp.backend import npx
 from mxdp.experiments.data_parallel.training import check_step, synced_step
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Skipped, Work
-from mxdp.experiments.networks import random_batch
+from mxdp.experiments.oracle import random_batch
 from mxdp.plans.partition import cuts
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import TrainStep
@@ -139,6 +139,6 @@ def tell(t, s):
         f"{1 / by_speed.of_equal:.2f} times as fast as equal ones."
     )
     t.explain(
-        f"The cost model says {1 / by_speed.predicted.median:.2f} times. Gradients are sums over the whole batch, divided once: "
-        "uneven shards change them by rounding alone. (A mean of the shards' means would differ.)"
+        f"The cost model says {1 / by_speed.predicted.median:.2f} times. Gradients are sums over the whole batch, "
+        "divided once: uneven shards change them by rounding alone. (A mean of the shards' means would differ.)"
     )

@@ -16,10 +16,11 @@ from mxdp.backend import devices
 from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.environments import defaults
-from mxdp.experiments.lab import Case, Settings, Work, ranks
+from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import ALONE
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
-from mxdp.experiments.many_processes.training import TrainingRank, sixty
+from mxdp.experiments.many_processes.training import CHECKED, TrainingRank
+from mxdp.experiments.oracle import random_batch
 from mxdp.scratch import get_params, init_lenet, train_batch
 
 COMPARED = "the losses of five steps on one batch, against mxdp on one device"
@@ -104,7 +105,7 @@ def oracle(case, s):
         params = initial(s.seed, 0.1)
     else:
         params = init_lenet(s.seed, scale=0.1)
-    losses = onp.sum(case.share(rank_of(case, s).losses(*sixty(s), params, LR, STEPS)), axis=0)
+    losses = onp.sum(case.share(rank_of(case, s).losses(*random_batch(CHECKED, s.seed), params, LR, STEPS)), axis=0)
     serial = f"from {__name__} import *; print(serial_losses({s.seed}, {s.kind!r}))"
     done = subprocess.run([sys.executable, "-c", serial], stdout=subprocess.PIPE, check=True)
     steps = 1 if case.peer == CEILING else STEPS
@@ -113,7 +114,7 @@ def oracle(case, s):
 
 def serial_losses(seed, kind):
     """The sum of the losses before each step, by the plain loop on one device."""
-    X, y = sixty(Settings(seed=seed))
+    X, y = random_batch(CHECKED, seed)
     (device,) = devices(1, kind)
     replicas = [get_params(init_lenet(seed, scale=0.1), device)]
     return [float(train_batch(X, y, replicas, [device], LR)[0].sum()) for _ in range(STEPS)]

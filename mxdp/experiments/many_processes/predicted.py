@@ -11,18 +11,15 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
-from functools import lru_cache
 from pathlib import Path
 
-import numpy as onp
-
-from mxdp.backend import autograd, upload
 from mxdp.errors import MxdpError, plural
 from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.many_processes import predicted_ranks
 from mxdp.experiments.many_processes.hosts import slow_cable, two_hosts
-from mxdp.experiments.networks import LR, random_batch
-from mxdp.experiments.oracle import TOLERANCE, largest
+from mxdp.experiments.many_processes.predicted_ranks import PredictedRank
+from mxdp.experiments.networks import LR, serial_gradients
+from mxdp.experiments.oracle import changed, random_batch, same_bits
 from mxdp.experiments.show import style
 from mxdp.plans.cost.break_even import step_seconds
 from mxdp.plans.cost.link import fit_link
@@ -111,46 +108,32 @@ def launched(case, s, before=None):
         return [pickle.loads((folder / f"rank.{rank}").read_bytes()) for rank in range(case.ranks)]
 
 
-@lru_cache(maxsize=None)
-def alone(net, seed, kind):
-    """One device in this process."""
-    return predicted_ranks.PredictedRank(net, seed, kind)
-
-
 def oracle(case, s):
     """A step from parameters that differ from zero everywhere, against one device that computes the shards one by one,
     in float64; and the processes bit for bit with each other."""
-    one, (X, y) = alone(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
-    before = [param.asnumpy() for param in one.params]
-    total = [onp.zeros(param.shape) for param in before]
-    for shard in zip(*(onp.array_split(part, case.ranks) for part in (X, y))):
-        with autograd.record():
-            loss = one.model.loss(*(upload(part, one.device) for part in shard))
-        loss.backward()
-        total = [sum_ + param.grad.asnumpy() for sum_, param in zip(total, one.params)]
+    one, (X, y) = PredictedRank(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
+    before, gradients = [param.asnumpy() for param in one.params], serial_gradients(one.model, X, y, case.ranks)
     first, *others = launched(case, s, before)
-    for found, start, gradient in zip(first, before, total):
-        change = -LR / len(X) * gradient
-        yield found, start + change, 1.0, TOLERANCE * largest(change) + 2**-22 * largest(start)
-    for other in others:
-        for found, expected in zip(other, first):
-            yield found.view("u4") != expected.view("u4"), onp.zeros(found.shape), 0.0
+    for param, start, gradient in zip(first, before, gradients):
+        yield changed(param, start, -LR / len(X) * gradient)
+    for params in others:
+        yield from map(same_bits, params, first)
 
 
 def set_up(case, s):
     """A round is sums of other sizes and some steps of all processes, then steps of one device on its part."""
-    one, batch = alone(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
+    one, batch = PredictedRank(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
     part = [array[: case.batch // case.ranks] for array in batch]
     one.steps(*part, 1)
 
     def measure():
-        found, *_ = launched(case, s)
-        link, steps = fit_link(found["sums"]), found["steps"]
+        measured, *_ = launched(case, s)
+        link, steps = fit_link(measured["sums"]), measured["steps"]
         shard_seconds, python_seconds = one.steps(*part, steps, -(-steps // 4))
         sizes = [4 * param.size for param in one.params]
         buckets = fill_buckets(sizes, ["float32"] * len(sizes), BUCKET)
         sums = sum(link.seconds(sum(sizes[number] for number in bucket)) for bucket in buckets)
-        return found["seconds"], dict(shard_seconds=shard_seconds, python_seconds=python_seconds, sum_seconds=sums)
+        return measured["seconds"], dict(shard_seconds=shard_seconds, python_seconds=python_seconds, sum_seconds=sums)
 
     return Work(measure, [f"cpu(0) of process {rank}" for rank in range(case.ranks)])
 
