@@ -181,8 +181,8 @@ def tell(t, s):
     sentence = "In that chain there is something to hide: the shorter of the two takes at least 0.75 of the longer."
     t.claim(sentence, 1 / (two.run_seconds / two.copy_seconds).one_way(), at_least=0.75)
     t.answer(
-        f"With two workers on a device, a chain of products with its copies is {1 / two.over_sum:.2f} times as fast as "
-        f"one after the other; with one worker, {1 / one.over_sum:.2f} times."
+        f"With two workers, a chain of products and copies is {1 / two.over_sum:.2f} times as fast as one after the "
+        f"other; with one worker, {1 / one.over_sum:.2f} times."
     )
     square = t.one(work=SQUARE, under="1 worker")
     t.explain(

@@ -7,12 +7,11 @@ GPU. And a stream does its work in order, so copies need a stream of their own.
 """
 
 from mxdp.experiments.lab import Case, Work, largest
-from mxdp.experiments.twins import common
-from mxdp.experiments.twins.common import tell_where
+from mxdp.experiments.twins import places
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', in its PyTorch version, and its slides"
 COMPARED = "the copies on the host, against NumPy's products, exactly"
-NEEDS, PRESETS, LITTLE = common.NEEDS, common.PRESETS, common.LITTLE
+NEEDS, PRESETS, LITTLE = places.NEEDS, places.PRESETS, places.LITTLE
 PAGEABLE, PINNED = "pageable", "pinned"
 DEFAULT, SIDE = "default stream", "side stream"
 
@@ -28,8 +27,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    from mxdp.experiments.twins import places
-
     _, x, w, host, push = _ready(case, s, min(s.size, 500))
     places.seconds(push)
     expected = x.cpu().numpy() @ w.cpu().numpy()
@@ -39,24 +36,20 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round does both, and then each alone."""
-    from mxdp.experiments.twins.places import processor, seconds
-
     place, *_, push = _ready(case, s, s.size)
 
     def one_round():
-        both, run = seconds(push), seconds(lambda: push(copies=False))
-        return both, {"run_ms": run * 1e3, "copy_ms": seconds(lambda: push(products=False)) * 1e3}
+        both, run = places.seconds(push), places.seconds(lambda: push(copies=False))
+        return both, {"run_ms": run * 1e3, "copy_ms": places.seconds(lambda: push(products=False)) * 1e3}
 
     one_round()
-    return Work(one_round, [place.device], processor=processor(place))
+    return Work(one_round, [place.device], processor=places.processor(place))
 
 
 def _ready(case, s, size):
     """Where it computes, the two factors, where the results of ``s.products`` products are copied to on the host, and
     a function that pushes the work."""
     import torch
-
-    from mxdp.experiments.twins import places
 
     device = places.places(s)[0].device
     gpu = device.type == "cuda"
@@ -75,7 +68,7 @@ def _ready(case, s, size):
             if products and copies and side.stream is not place.stream:
                 side.stream.wait_stream(place.stream)
             if copies:
-                with side.here():
+                with torch.cuda.stream(side.stream):
                     copied.copy_(result, non_blocking=True)
 
     return place, x, w, host, push
@@ -100,7 +93,7 @@ def tell(t, s):
         source="the slides say 'Overlapping shaves real time'; the bound is ours",
     )
     t.answer(
-        f"On {tell_where(best)}, products and copies take {best.over_longer:.2f} times the longer one's time with "
+        f"On {places.tell_where(best)}, products and copies take {best.over_longer:.2f} times the longer one's time with "
         f"pinned memory and a side stream; as the slides do it, {slides.over_longer:.2f} times."
     )
     t.bars(unit="ms", scale=1e3)

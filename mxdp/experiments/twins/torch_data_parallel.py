@@ -8,12 +8,12 @@ runs. On GPUs DDP uses NCCL. Without any, two processes use Gloo on the CPU, so 
 from mxdp.experiments.lab import Case, Skipped, Work
 from mxdp.experiments.lab.ranks import DDP
 from mxdp.experiments.oracle import random_batch, same_bits
-from mxdp.experiments.twins.common import NEEDS as NEEDS
-from mxdp.experiments.twins.common import RUN, tell_where
+from mxdp.experiments.twins import places
 from mxdp.plans.cost.link import speedup
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', in its PyTorch version; slides 'Multi-GPU'"
 COMPARED = "parameters of every process after three steps, against one process; bit for bit between processes"
+NEEDS = places.NEEDS
 _COMMON = dict(data="auto", data_dir=None, batch_size=256, lr=0.2)
 PRESETS = {"quick": dict(_COMMON, steps=10, timeout=300.0), "full": dict(_COMMON, steps=20, timeout=600.0)}
 LITTLE = dict(data="synthetic", batch_size=24, steps=2)
@@ -70,13 +70,12 @@ def tell(t, s):
     one, ddp, parallel = t.one(processes=1, gpus=0), t.one(engine=DDP), t.maybe(gpus=2)
     for row in t:
         row.step_ms, row.speedup = row.seconds / s.steps * 1e3, one.seconds / row.seconds
-        row.speedup.label = row.label
     t.column("step_ms", "ms/step", ".1f", about="the time of a step of LeNet")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one process's time over the row's")
     t.column("device_names", "devices")
     t.note(
         "DDP sums gradients while backward still computes others. It runs on GPUs by NCCL if there is one for each "
-        f"process, else on the CPU by Gloo, with one thread a process; so does the one process. {RUN}"
+        f"process, else on the CPU by Gloo, with one thread a process; so does the one process. {places.RUN}"
     )
     t.claim(
         "Two processes by DDP are at least 1.3 times as fast as one.",
@@ -86,7 +85,7 @@ def tell(t, s):
     )
     more = f", DataParallel {parallel.speedup:.2f} times" if parallel else ""
     t.answer(
-        f"On {tell_where(ddp)}, DDP in two processes makes a step {ddp.speedup:.2f} times as fast as one process does"
+        f"On {places.tell_where(ddp)}, DDP in two processes makes a step {ddp.speedup:.2f} times as fast as one process does"
         f"{more}."
     )
     t.bars("step_ms", "ms/step")
