@@ -24,7 +24,7 @@ from mxdp.experiments.data_parallel.bugs import BUGS
 from mxdp.experiments.data_parallel.bugs import diff as bug_diff
 from mxdp.experiments.lab import provenance, result
 from mxdp.experiments.lab.module import Question, discover
-from mxdp.experiments.predict.published import HEADINGS, figures, summary
+from mxdp.experiments.predict.published import HEADINGS, figures, how_far_off
 from mxdp.experiments.show import terminal, words
 from mxdp.plans.show.files import write_beside
 
@@ -130,7 +130,7 @@ def published(known: All, _: str, path: Path) -> List[str]:
     return [
         *_markdown([*HEADINGS, "source"], [[*each.cells(), each.source] for each in figures()], right),
         "",
-        summary(),
+        how_far_off(),
     ]
 
 

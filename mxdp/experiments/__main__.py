@@ -182,11 +182,11 @@ def _compare(options: argparse.Namespace) -> int:
     from mxdp.experiments.show import compare
 
     if not options.names:
-        compare.show(compare.side_by_side(Path(options.a), Path(options.b)), options.json)
+        compare.print_compared(compare.side_by_side(Path(options.a), Path(options.b)), options.json)
         return OK
     questions = _questions(options.names)
     preset, settings = resolve(questions, options.preset, _given(options))
-    compare.show(compare.measured(options.a, options.b, questions, preset, settings), options.json)
+    compare.print_compared(compare.measured(options.a, options.b, questions, preset, settings), options.json)
     return OK
 
 

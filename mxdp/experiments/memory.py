@@ -55,23 +55,23 @@ def grown(action: Callable[[], object], clear: Path = CLEAR) -> int:
 
 def _sampled(action: Callable[[], object]) -> int:
     here, over = psutil.Process(), threading.Event()
-    seen = [here.memory_info().rss]
+    sizes = [here.memory_info().rss]
 
     def look() -> None:
         while not over.wait(SAMPLE_SECONDS):
-            seen.append(here.memory_info().rss)
+            sizes.append(here.memory_info().rss)
 
     sampler = threading.Thread(target=look, daemon=True)
     sampler.start()
     try:
         kept = action()
         npx.waitall()
-        seen.append(here.memory_info().rss)
+        sizes.append(here.memory_info().rss)
         del kept
     finally:
         over.set()
         sampler.join()
-    return int(max(seen) - seen[0])
+    return int(max(sizes) - sizes[0])
 
 
 def _status(name: str) -> int:
@@ -145,4 +145,4 @@ def read_peaks(text: str) -> Dict[str, int]:
         if record.get("ph") == "C" and name.startswith(_COUNTER):
             (value,) = record["args"].values()
             counts.setdefault(name[len(_COUNTER) :], []).append((record["ts"], value))
-    return {device: max(value for _, value in seen) - min(seen)[1] for device, seen in counts.items()}
+    return {device: max(value for _, value in points) - min(points)[1] for device, points in counts.items()}

@@ -34,20 +34,20 @@ def count_wrong(
     """(numbers compared, numbers wrong): the comparison of every oracle.
 
     A number is wrong if it differs from the expected one by more than ``tolerance`` times ``scale``, or if either of
-    the two is infinite or NaN. ``scale`` is the :func:`largest` expected number unless given. Another shape makes every
-    number wrong.
+    the two is infinite or NaN. ``scale`` is the :func:`magnitude` of the expected numbers unless given. Another shape
+    makes every number wrong.
     """
     actual, expected = onp.asarray(actual), onp.asarray(expected)
     if actual.shape != expected.shape:
         return expected.size, expected.size
     # The limit is finite, so that a difference that is infinite or NaN is never within it.
-    limit = tolerance * (largest(expected) if scale is None else scale)
+    limit = tolerance * (magnitude(expected) if scale is None else scale)
     with onp.errstate(invalid="ignore"):
         right = onp.abs(onp.subtract(actual, expected, dtype="float64")) <= limit
     return expected.size, int(expected.size - right.sum())
 
 
-def largest(expected: onp.ndarray[Any, Any]) -> float:
+def magnitude(expected: onp.ndarray[Any, Any]) -> float:
     """The largest absolute value among the finite numbers, or 0 without any."""
     return float(onp.abs(expected).max(initial=0.0, where=onp.isfinite(expected)))
 
@@ -59,7 +59,7 @@ def same_bits(actual: Any, expected: Any) -> Tuple[Any, Any, float]:
 
 def changed(actual: Any, before: Any, change: Any) -> Tuple[Any, Any, float, float]:
     """For an oracle: a parameter, and what it is after a ``change`` that may be small beside it: it is rounded."""
-    return actual, before + change, 1.0, TOLERANCE * largest(change) + 2**-22 * largest(before)
+    return actual, before + change, 1.0, TOLERANCE * magnitude(change) + 2**-22 * magnitude(before)
 
 
 def random_batch(samples: int, seed: int) -> Tuple[onp.ndarray[Any, Any], onp.ndarray[Any, Any]]:

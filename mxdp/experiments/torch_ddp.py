@@ -45,14 +45,10 @@ class TorchTraining:
             dist.init_process_group("nccl" if on_gpu else "gloo")
         self.number, self.size, self._gpus = dist.get_rank() if size > 1 else 0, size, gpus
         self.device = torch.device("cuda", self.number) if on_gpu else torch.device("cpu")
-        dataset = load(data, data_dir, seed=seed)
-        self.data, self.batch_size = dataset.name, batch_size
-        self._stream = Stream(dataset.train, batch_size, seed)
+        self.devices = [f"cuda:{number}" for number in range(gpus)] or [str(self.device)]
+        self.dataset, self.batch_size = load(data, data_dir, seed=seed), batch_size
+        self._stream = Stream(self.dataset.train, batch_size, seed)
         self._net, self._sgd = self._trained(params, lr)
-
-    def facts(self) -> Tuple[str, List[str]]:
-        """What it trains on: the data, and its devices."""
-        return self.data, [f"cuda:{number}" for number in range(self._gpus)] or [str(self.device)]
 
     def train(self, steps: int) -> None:
         """``steps`` steps of training, to their end."""
@@ -70,10 +66,10 @@ class TorchTraining:
 
     def of_first(self, arrays: Sequence[Any]) -> List[Any]:
         """The first process's ``arrays``. Each process calls this, with arrays of the same shapes."""
-        found = [torch.from_numpy(array.copy()).to(self.device) for array in arrays]
-        for array in found if self.size > 1 else ():
-            dist.broadcast(array, 0)
-        return [array.cpu().numpy() for array in found]
+        tensors = [torch.from_numpy(array.copy()).to(self.device) for array in arrays]
+        for tensor in tensors if self.size > 1 else ():
+            dist.broadcast(tensor, 0)
+        return [tensor.cpu().numpy() for tensor in tensors]
 
     def losses(self, X: Any, y: Any, params: Sequence[Any], lr: float, steps: int) -> List[float]:
         """The summed loss of this process's samples before each step on one batch."""
@@ -81,7 +77,7 @@ class TorchTraining:
         return [float(self._step(X, y, net, sgd)) * len(X) / self.size for _ in range(steps)]
 
     def _trained(self, params: Sequence[Any], lr: float) -> Tuple[nn.Module, torch.optim.Optimizer]:
-        net = lenet(params).to(self.device)
+        net = torch_lenet(params).to(self.device)
         sgd = torch.optim.SGD(net.parameters(), lr)
         if self._gpus:
             return nn.DataParallel(net, list(range(self._gpus))), sgd
@@ -105,7 +101,7 @@ def step(
     return loss.detach()
 
 
-def lenet(params: Sequence[Any]) -> nn.Module:
+def torch_lenet(params: Sequence[Any]) -> nn.Module:
     """:func:`mxdp.scratch.lenet`, with these parameters: NumPy arrays in the same order and layout."""
     net = nn.Sequential(
         nn.Conv2d(1, 20, 3), nn.ReLU(), nn.AvgPool2d(2),
@@ -113,14 +109,14 @@ def lenet(params: Sequence[Any]) -> nn.Module:
         nn.Flatten(), nn.Linear(800, 128), nn.ReLU(), nn.Linear(128, 10),
     )  # fmt: skip
     with torch.no_grad():
-        for own, param in zip(net.parameters(), params):
-            own.copy_(torch.from_numpy(param))
+        for param, value in zip(net.parameters(), params):
+            param.copy_(torch.from_numpy(value))
     return net
 
 
 def initial(seed: int, scale: float) -> List[Any]:
     """As :func:`mxdp.scratch.init_lenet`: weights from N(0, ``scale``), biases zero."""
     random = np.random.RandomState(seed)
-    shapes = [tuple(param.shape) for param in lenet([]).parameters()]
+    shapes = [tuple(param.shape) for param in torch_lenet([]).parameters()]
     drawn = [random.normal(scale=scale, size=shape) if len(shape) > 1 else np.zeros(shape) for shape in shapes]
-    return [each.astype("float32") for each in drawn]
+    return [values.astype("float32") for values in drawn]

@@ -74,12 +74,6 @@ def test_a_link_is_measured_in_its_direction_with_messages_of_several_sizes(monk
     assert made == [(pairs, nbytes, 3) for nbytes in (4, 1 << 16, 1 << 18, 1 << 20, 1 << 22)]
 
 
-@pytest.mark.parametrize("nbytes", [-4, 0, 2, 6])
-def test_a_size_is_of_whole_float32_numbers(nbytes):
-    with pytest.raises(ValueError, match=f"a size is 4, 8, 12 ... bytes, not {nbytes}"):
-        Copies([(mx.cpu(0), mx.cpu(1))], nbytes, seed=0)
-
-
 def told(times):
     """Of two devices, of which 1 is twice as slow as 0, a copy in these seconds by its bytes; at once 5 times that."""
     rows = []

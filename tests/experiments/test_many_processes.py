@@ -22,7 +22,7 @@ from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.ranks import ASYNC, MPI, SYNC
 from mxdp.experiments.many_processes import async_sgd, loader, lost_worker, machines, peers, victim
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
-from mxdp.experiments.many_processes.training import CHECKED, TrainingRank, compared, placed
+from mxdp.experiments.many_processes.training import CHECKED, TrainingRank, compare_ranks, placed
 from mxdp.experiments.oracle import count, random_batch
 from mxdp.scratch import init_lenet
 from mxdp.training import RUN_AHEAD
@@ -80,14 +80,14 @@ def test_each_process_is_compared_with_the_serial_run_and_with_the_first(trained
     change(other[at][0])
     mine, first = (other, trained) if own else (trained, other)
     rank = SimpleNamespace(check=lambda *_: mine)
-    checked, wrong = count(compared(beside(MPI, first), S, rank))
+    checked, wrong = count(compare_ranks(beside(MPI, first), S, rank))
     assert checked == 2 * sum(param.size for params in trained for param in params[0])
     assert (wrong == 0) == right
 
 
 def test_processes_that_exchange_nothing_must_not_equal_the_serial_run(trained):
     rank = SimpleNamespace(check=lambda *_: trained, ranks=placed(1, 2))
-    assert count(compared(beside(""), S, rank))[1] > 0
+    assert count(compare_ranks(beside(""), S, rank))[1] > 0
 
 
 @pytest.mark.parametrize(("size", "right"), [(3, True), (1, False)])

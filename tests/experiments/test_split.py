@@ -24,7 +24,7 @@ from mxdp.experiments.other_splits import (
     strategies,
     tiles,
 )
-from mxdp.experiments.other_splits.split import COMBINED, SplitNet, network, numbers_of
+from mxdp.experiments.other_splits.split import COMBINED, SplitNet, net_and_shape, numbers_of
 from mxdp.layers import param_shapes
 from mxdp.parallel import traffic
 from mxdp.parallel.layer_costs import LayerCost
@@ -34,7 +34,7 @@ PIPELINE = {"micro_batches": 1, "cuts": (3,)}
 
 
 def split(name, options=None, n=2, net="lenet"):
-    return SplitNet(name, *network(net, 12), devices(n, "cpu"), 0, options or {})
+    return SplitNet(name, *net_and_shape(net, 12), devices(n, "cpu"), 0, options or {})
 
 
 def parameters(net, shape):
@@ -91,7 +91,7 @@ def test_a_step_is_counted_as_predicted(name, n):
 def test_the_cost_model_counts_what_the_networks_have():
     for net in ("lenet", "wide"):
         params, sums = numbers_of(net, 12)
-        assert params == parameters(*network(net, 12))
+        assert params == parameters(*net_and_shape(net, 12))
         assert split("layerwise", net=net).make().bytes_moved(7) == 2 * 4 * 7 * sums
 
 
@@ -114,7 +114,7 @@ def test_the_cost_model_counts_what_the_networks_have():
 def test_a_prediction_divides_the_work_and_adds_what_is_moved(name, options, n, cores, seconds):
     net = split(name, options, n)
     made, layers = net.make(), [LayerCost(1.0, 2.0)] * 9
-    fast, slow = (steps.predict_step(net, made, 6, layers, 0.5, beta, cores) for beta in (0.0, 1e-6))
+    fast, slow = (steps.predict_split(net, made, 6, layers, 0.5, beta, cores) for beta in (0.0, 1e-6))
     assert fast == pytest.approx(seconds, rel=1e-3)
     assert slow - fast == pytest.approx(made.bytes_moved(6) * 1e-6 / n)
 

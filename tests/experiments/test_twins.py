@@ -53,7 +53,7 @@ def test_jobs_in_turn_are_waited_for_one_by_one(monkeypatch, run):
     done = []
     if find_spec("torch") is None:
         monkeypatch.setitem(sys.modules, "torch", MagicMock())
-    monkeypatch.setattr(places, "wait", lambda: done.append("wait"))
+    monkeypatch.setattr(places, "wait_for_gpus", lambda: done.append("wait"))
     monkeypatch.setattr(places, "push", lambda *job: done.append("push"))
     one_round = torch_two_jobs.set_up(Case("", run=run), little(find("torch-two-jobs"))).round
     done.clear()

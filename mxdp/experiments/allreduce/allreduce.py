@@ -63,11 +63,11 @@ def cases(s):
 
 
 def expect(s, cores):
-    machine, largest, said = CPU.with_cores(cores), max(s.sizes), []
+    machine, largest, fastest_ones = CPU.with_cores(cores), max(s.sizes), []
     for n in several(s):
         best, name = min((predict(plan(name, n, [largest]), largest, machine), name) for name in ALGORITHMS)
-        said.append(f"on {n} devices {name} ({style.number(best * 1e3)} ms)")
-    return f"The fastest for {size(largest)}, at the reference machine's speeds: {', '.join(said)}."
+        fastest_ones.append(f"on {n} devices {name} ({style.number(best * 1e3)} ms)")
+    return f"The fastest for {size(largest)}, at the reference machine's speeds: {', '.join(fastest_ones)}."
 
 
 def oracle(case, s):
@@ -129,7 +129,7 @@ def _sync(case, arrays, machine=None):
     """The sum, and the algorithm, which ``auto`` chooses for ``machine``; none for a store."""
     if case.algorithm in STORES:
         return store_sync(case.algorithm, arrays), None
-    sync = AllReduce([own[0] for own in arrays], case.algorithm, machine=machine)
+    sync = AllReduce([first for first, *_ in arrays], case.algorithm, machine=machine)
     return sync, sync.algorithm
 
 

@@ -90,7 +90,7 @@ def tell(t, s):
     together = [row for row in t.rows if len(row.pairs) > 1]
     for row in together:
         row.over_alone = by_process(
-            lambda mine, *pairs: mine / statistics.median(pairs), row.seconds, *(pair.seconds for pair in alone)
+            lambda seconds, *pairs: seconds / statistics.median(pairs), row.seconds, *(pair.seconds for pair in alone)
         )
     t.column("latency_us", "µs", ".1f", about="the time of the smallest copy")
     t.column("bandwidth_gbs", "GB/s", ".1f", about="the bandwidth of the largest")

@@ -25,7 +25,7 @@ from mxdp import memory
 from mxdp.backend import mx, np
 from mxdp.engine import prepare
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.products import SLIDES, Products, compared, factors, whole_factors
+from mxdp.experiments.automatic_parallelism.products import SLIDES, Products, compare_products, factors, whole_factors
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.environments import workers
 from mxdp.experiments.lab import Case, Work
@@ -88,17 +88,17 @@ class CopiedProducts:
 
 def oracle(case, s):
     """Four products, and three copies of each result."""
-    device, host = places(case, s)
+    device, host = device_and_host(case, s)
     lefts, w = whole_factors(4, device, s.seed)
     job = CopiedProducts(lefts, w, case.work == CHAIN, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
     job.both()
     arrays = [(result, *landed) for result, landed in zip(job.results, job.landed)]
-    return compared(arrays, lefts, w, case.work == CHAIN)
+    return compare_products(arrays, lefts, w, case.work == CHAIN)
 
 
 def set_up(case, s):
     """A round: the products alone, the copies alone, then both with no wait between, whose time counts."""
-    device, host = places(case, s)
+    device, host = device_and_host(case, s)
     height, width, copies = s.size, s.size, 1
     if case.work != SQUARE:
         height, width = max(1, s.nbytes // 4 // s.width), s.width
@@ -133,7 +133,7 @@ def seconds_of_parts(job):
     return timed(job.run), timed(job.copy), timed(job.both)
 
 
-def places(case, s):
+def device_and_host(case, s):
     """The device that computes, and the one to which its results go: the CPU, or another CPU device."""
     (device,) = devices_of(case, s)
     return device, mx.cpu(1 if device == mx.cpu(0) else 0)

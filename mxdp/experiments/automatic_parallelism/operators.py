@@ -6,7 +6,7 @@ repeated into one array: MXNet lets one operator at a time write an array.
 """
 
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.products import Products, compared, factors, whole_factors
+from mxdp.experiments.automatic_parallelism.products import Products, compare_products, factors, whole_factors
 from mxdp.experiments.devices import devices_of, mean_seconds
 from mxdp.experiments.environments import workers
 from mxdp.experiments.lab import Case, Work
@@ -46,7 +46,7 @@ def oracle(case, s):
     products = Products(lefts, w, chain=False)
     for _ in range(3):
         products.push()
-    return compared([[y] for y in products.results], lefts, w, chain=False)
+    return compare_products([[y] for y in products.results], lefts, w, chain=False)
 
 
 def set_up(case, s):

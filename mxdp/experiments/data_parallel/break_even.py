@@ -90,7 +90,7 @@ def set_up(case, s):
     """A round is some steps, on one device. On several, it is these with the all-reduce and without it, and what the
     prediction takes: steps of one device on its shard, and the links' speeds."""
     (devices, model, one), n = _networks(case, s), case.devices
-    every, batch = tuple(backend.devices(max(s.devices), s.kind)), random_batch(case.batch, s.seed)
+    all_devices, batch = tuple(backend.devices(max(s.devices), s.kind)), random_batch(case.batch, s.seed)
     shard = tuple(array[: -(-case.batch // n)] for array in batch)
     one.step(*shard)
     model.step(*batch)
@@ -99,7 +99,7 @@ def set_up(case, s):
 
     def one_round():
         begin_anywhere(devices[0], random)
-        machine = calibrated(every) if n > 1 else None
+        machine = calibrated(all_devices) if n > 1 else None
         seconds, _ = seconds_a_step(model, batch, steps)
         if machine is None:
             return seconds, {}
@@ -109,7 +109,7 @@ def set_up(case, s):
         model.sums = True
         return seconds, {
             "shard_seconds": shard_seconds, "python_seconds": python, "alone_seconds": alone,
-            "allreduce_seconds": allreduce_seconds(sizes, devices, machine),
+            "allreduce_seconds": sums_seconds(sizes, devices, machine),
         }  # fmt: skip
 
     return Work(one_round, cores=process.cores() if devices[0].device_type == "cpu" else None)
@@ -121,7 +121,7 @@ def _networks(case, s):
     return (devices, *(network(case.net, size, some, s.seed) for some in (devices, devices[:1])))
 
 
-def allreduce_seconds(sizes, devices, machine):
+def sums_seconds(sizes, devices, machine):
     """Predicted time of the sums of all gradients (float32, ``sizes`` elements), in the buckets that the step has."""
     total = 0.0
     for numbers in fill_buckets([4 * size for size in sizes], ["float32"] * len(sizes), BUCKET):

@@ -161,7 +161,7 @@ def tell(t, s):
 
 def _tell_account(row, ceiling):
     """What of the ``possible`` speed-up of ``row`` is lost to what. With ``speedup`` it adds up."""
-    of_ceiling, shared, alone = row.of_ceiling.median, training.shares(row), training.shares(ceiling)
+    of_ceiling, shared, alone = row.of_ceiling.median, training.mean_shares(row), training.mean_shares(ceiling)
     if not (shared and alone):
         shared = alone = {"rest": 1.0}
     lost = {"machine": row.possible * of_ceiling - row.speedup.median}

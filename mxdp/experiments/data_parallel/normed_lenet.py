@@ -28,8 +28,8 @@ class NormedLeNet:
         self._batch, self.devices = batch, list(devices)
         self.replicas = [get_params(_params(seed), device) for device in devices]
         self.running = [[array.copyto(device) for array in _pairs(np.zeros, np.ones)] for device in devices]
-        every = range(len(devices))
-        self.groups = [[*every]] if way == SYNCED else [[number] for number in every]
+        ranks = range(len(devices))
+        self.groups = [[*ranks]] if way == SYNCED else [[rank] for rank in ranks]
         """Replicas whose shards are normalised together."""
         self._norms: List[Any] = []
         """Of each layer, one for each group; none where MXNet's operator normalises."""

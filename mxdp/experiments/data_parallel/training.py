@@ -119,7 +119,7 @@ def recorder(
     return lambda steps: where_the_time_went(lambda: step(*next(batches)), steps, devices=devices)
 
 
-def shares(row: Row) -> Dict[str, float]:
+def mean_shares(row: Row) -> Dict[str, float]:
     """The mean share of each part over the processes: they add up to 1, as medians would not. Empty if no step was
     recorded."""
     recorded = {part: row.get(part) for part in PARTS if row.get(part) is not None}

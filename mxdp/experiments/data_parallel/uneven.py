@@ -99,10 +99,10 @@ def set_up(case, s):
 def _cores(count):
     if not hasattr(os, "sched_setaffinity"):
         raise Skipped("this system can't bind a thread to a core: run it on Linux")
-    found = sorted(os.sched_getaffinity(0))
-    if len(found) < count:
-        raise Skipped(f"{count} devices need a core each, and this process has {len(found)}: take fewer --devices")
-    return found[:count]
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < count:
+        raise Skipped(f"{count} devices need a core each, and this process has {len(cores)}: take fewer --devices")
+    return cores[:count]
 
 
 def _thread_of(step):

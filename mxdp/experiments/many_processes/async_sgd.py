@@ -61,8 +61,8 @@ class Worker:
         self.store.set_optimizer(mx.optimizer.SGD(learning_rate=s.lr, rescale_grad=1 / s.batch_size))
         (self.device,) = devices(1, "cpu")
         data = load(s.data, s.data_dir, seed=s.seed)
-        every = slice(case.process, None, case.processes)
-        part = Split(onp.ascontiguousarray(data.train.X[every]), onp.ascontiguousarray(data.train.y[every]))
+        share = slice(case.process, None, case.processes)
+        part = Split(onp.ascontiguousarray(data.train.X[share]), onp.ascontiguousarray(data.train.y[share]))
         self._stream = Stream(part, s.batch_size // case.processes, s.seed)
         self._test = Split(data.test.X[:TEST], data.test.y[:TEST])
         self._wait = SLOW - 1 if case.workers == ONE_SLOW and case.process == case.processes - 1 else 0.0

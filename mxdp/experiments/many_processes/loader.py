@@ -17,7 +17,7 @@ from mxdp.datasets import load
 from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import MPI
-from mxdp.experiments.many_processes.training import TrainingRank, compared
+from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
 from mxdp.training import TrainStep, train_steps
 
 SOURCE = "Slides 'Multi-GPU', DataParallel against DistributedDataParallel"
@@ -109,7 +109,7 @@ def oracle(case, s):
     """Decoded pictures against those that were stored; then the parameters, compared as in ``machines``."""
     split = load(s.data, s.data_dir, seed=s.seed).take(20, 1).train
     yield decoded(stored(split, case.scale), case.scale), onp.rint(split.X * 255) / 255, 1e-6
-    yield from compared(case, s, LoadingRank(case, s))
+    yield from compare_ranks(case, s, LoadingRank(case, s))
 
 
 def set_up(case, s):

@@ -124,11 +124,7 @@ def set_up(case, s):
     """A round is as many steps as ``samples`` make."""
     rank, steps = rank_of(case, s), math.ceil(s.samples / case.batch_size)
     rank.train(min(steps, WARM_UP // 2))
-    if case.peer in (TORCH, DDP):
-        data, names = rank.facts()
-    else:
-        data, names = rank.dataset.name, rank.devices
-    return Work(lambda: rank.train(steps), names, data=data, steps=steps)
+    return Work(lambda: rank.train(steps), rank.devices, data=rank.dataset.name, steps=steps)
 
 
 def tell(t, s):

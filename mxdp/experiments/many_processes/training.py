@@ -126,7 +126,7 @@ class TrainingRank:
         return [get_params(params, device) for device in self.devices]
 
 
-def compared(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any, ...]]:
+def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any, ...]]:
     """For an oracle: all replicas of this rank after each of a few steps, against the same step on one device, and bit
     for bit with rank 0's first. Of processes that exchange nothing: against a device that gets the same part of the
     batch."""

@@ -56,7 +56,7 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
     if split.strategy not in COMBINED:
         layers, update = measured_work(split.net, split.shape, split.devices[0], samples, split.seed)
         beta = _link(tuple(split.devices[:2]), split.seed).beta
-        numbers["predicted_seconds"] = predict_step(split, made, samples, layers, update, beta)
+        numbers["predicted_seconds"] = predict_split(split, made, samples, layers, update, beta)
     return Work(lambda: (timed(lambda: run(steps)) / steps, numbers), split.devices)
 
 
@@ -75,7 +75,7 @@ def _link(devices: Tuple[Device, ...], seed: int) -> Link:
     return measured_link(devices[0], devices[1], LINK_BYTES, seed) if len(devices) > 1 else Link(0.0, 0.0)
 
 
-def predict_step(
+def predict_split(
     split: SplitNet, made: Any, samples: int, layers: Sequence[LayerCost], update: float, beta: float, cores: int = 0
 ) -> float:
     """Predicted seconds of a step. ``made`` is the strategy, which has the plan; ``update``: of the SGD step of all

@@ -12,7 +12,7 @@ from mxdp.errors import either, plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case, contenders, fastest
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import NETS, SERIAL, SplitNet, network, numbers_of
+from mxdp.experiments.other_splits.split import NETS, SERIAL, SplitNet, net_and_shape, numbers_of
 from mxdp.experiments.other_splits.steps import set_up_steps, tell_steps
 from mxdp.experiments.show.style import number
 
@@ -71,7 +71,7 @@ def set_up(case, s):
 def _split(case, s):
     pipeline = {"micro_batches": MICRO_BATCHES, "schedule": "gpipe", "batch_size": case.batch}
     options = pipeline if case.strategy.endswith("pipeline") else {}
-    return SplitNet(case.strategy, *network(case.net, s.units), devices_of(case, s), s.seed, options)
+    return SplitNet(case.strategy, *net_and_shape(case.net, s.units), devices_of(case, s), s.seed, options)
 
 
 def _batch(net, s):

@@ -100,7 +100,7 @@ def _section(s: Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, A
         "no_picture": no_picture,
         "timelines": pictures.timelines(s, folder),
         "preset": s.latest["preset"],
-        "settings": [(key, written(value)) for key, value in s.latest["settings"].items()],
+        "settings": [(key, in_words(value)) for key, value in s.latest["settings"].items()],
         "own_environment": [term for term in _machine(environment) if term not in alike] + variables,
         "samples": [(row.label, ", ".join(style.number(x, 4) for x in row.seconds.units)) for row in s.told],
         "started": ", ".join(_when(run["started"]) for run in s.runs),
@@ -116,10 +116,10 @@ def _machine(environment: Dict[str, Any]) -> List[Term]:
     versions = {"Python": environment["python"], **environment["versions"]}
     return [
         ("Machine", ", ".join(parts)),
-        ("GPUs", written(environment["gpus"])),
+        ("GPUs", in_words(environment["gpus"])),
         ("System", environment["platform"]),
         ("Versions", ", ".join(f"{name} {version or 'unknown'}" for name, version in versions.items())),
-        ("Threads", written(environment["threads"])),
+        ("Threads", in_words(environment["threads"])),
         ("Commit", environment["commit"] or "unknown"),
     ]
 
@@ -140,7 +140,7 @@ def _when(iso: str) -> str:
         return iso
 
 
-def written(value: Any) -> str:
+def in_words(value: Any) -> str:
     """A value of a metric or a setting, for people."""
     if value is None:
         return NOTHING
@@ -149,5 +149,5 @@ def written(value: Any) -> str:
     if isinstance(value, (int, float)):
         return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
     if isinstance(value, list):
-        return ", ".join(map(written, value)) or "none"
+        return ", ".join(map(in_words, value)) or "none"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)

@@ -26,7 +26,7 @@ class Place(NamedTuple):
     stream: Any
 
 
-def places(s: Settings) -> List[Place]:
+def two_places(s: Settings) -> List[Place]:
     """Two of them.
 
     Raises:
@@ -52,7 +52,7 @@ def processor(place: Place) -> str:
     return "the CPU" if place.stream is None else torch.cuda.get_device_name(place.device)
 
 
-def wait() -> None:
+def wait_for_gpus() -> None:
     """For everything on all GPUs."""
     import torch
 
@@ -60,22 +60,22 @@ def wait() -> None:
         torch.cuda.synchronize(number)
 
 
-def seconds(push: Callable[[], Any]) -> float:
+def seconds_of(push: Callable[[], Any]) -> float:
     """The time of ``push`` and of all that it has pushed, between two waits."""
-    wait()
+    wait_for_gpus()
     started = time.perf_counter()
     push()
-    wait()
+    wait_for_gpus()
     return time.perf_counter() - started
 
 
-def factors(size: int, place: Place, seed: int) -> List[Any]:
+def square_factors(size: int, place: Place, seed: int) -> List[Any]:
     """Two square matrices of -1, 0 and 1, whose product is exact in float32, and one for the product."""
     import torch
 
     random = torch.Generator().manual_seed(seed)
     drawn = [torch.randint(-1, 2, (size, size), generator=random).float().to(place.device) for _ in range(2)]
-    wait()
+    wait_for_gpus()
     return [*drawn, torch.empty_like(drawn[0])]
 
 

@@ -28,7 +28,7 @@ def expect(s, cores):
 
 def oracle(case, s):
     _, x, w, host, push = _ready(case, s, min(s.size, 500))
-    places.seconds(push)
+    places.seconds_of(push)
     expected = x.cpu().numpy() @ w.cpu().numpy()
     for copied in host:
         yield copied.numpy(), expected, 0.0
@@ -39,8 +39,8 @@ def set_up(case, s):
     place, *_, push = _ready(case, s, s.size)
 
     def one_round():
-        both, run = places.seconds(push), places.seconds(lambda: push(copies=False))
-        return both, {"run_ms": run * 1e3, "copy_ms": places.seconds(lambda: push(products=False)) * 1e3}
+        both, run = places.seconds_of(push), places.seconds_of(lambda: push(copies=False))
+        return both, {"run_ms": run * 1e3, "copy_ms": places.seconds_of(lambda: push(products=False)) * 1e3}
 
     one_round()
     return Work(one_round, [place.device], processor=places.processor(place))
@@ -51,12 +51,12 @@ def _ready(case, s, size):
     a function that pushes the work."""
     import torch
 
-    device = places.places(s)[0].device
+    device = places.two_places(s)[0].device
     gpu = device.type == "cuda"
     place = side = places.Place(device, torch.cuda.default_stream(device) if gpu else None)
     if gpu and case.stream == SIDE:
         side = places.Place(device, torch.cuda.Stream(device))
-    x, w, y = places.factors(size, place, s.seed)
+    x, w, y = places.square_factors(size, place, s.seed)
     results = [torch.empty_like(y) for _ in range(s.products)]
     host = [torch.empty(size, size, pin_memory=gpu and case.memory == PINNED) for _ in results]
 
@@ -93,7 +93,7 @@ def tell(t, s):
         source="the slides say 'Overlapping shaves real time'; the bound is ours",
     )
     t.answer(
-        f"On {places.tell_where(best)}, products and copies take {best.over_longer:.2f} times the longer one's time with "
-        f"pinned memory and a side stream; as the slides do it, {slides.over_longer:.2f} times."
+        f"On {places.tell_where(best)}, products and copies take {best.over_longer:.2f} times the longer one's time "
+        f"with pinned memory and a side stream; as the slides do it, {slides.over_longer:.2f} times."
     )
     t.bars(unit="ms", scale=1e3)

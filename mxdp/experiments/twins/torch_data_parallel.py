@@ -39,7 +39,7 @@ def oracle(case, s):
     params = torch_ddp.initial(s.seed, 0.1)
     training = _training(case, s)
     trained = training.check(X, y, params)
-    net = torch_ddp.lenet(params)
+    net = torch_ddp.torch_lenet(params)
     sgd = torch.optim.SGD(net.parameters(), 0.1)
     for _ in range(torch_ddp.STEPS):
         torch_ddp.step(net, sgd, X, y, 1 / len(X), torch.device("cpu"))
@@ -52,7 +52,7 @@ def set_up(case, s):
     """A round is some steps of training on batches of the same size, to their end."""
     training = _training(case, s)
     training.train(s.steps)
-    return Work(lambda: training.train(s.steps), training.facts()[1])
+    return Work(lambda: training.train(s.steps), training.devices)
 
 
 def _training(case, s):
@@ -85,7 +85,7 @@ def tell(t, s):
     )
     more = f", DataParallel {parallel.speedup:.2f} times" if parallel else ""
     t.answer(
-        f"On {places.tell_where(ddp)}, DDP in two processes makes a step {ddp.speedup:.2f} times as fast as one process does"
-        f"{more}."
+        f"On {places.tell_where(ddp)}, DDP in two processes makes a step {ddp.speedup:.2f} times as fast as one "
+        f"process does{more}."
     )
     t.bars("step_ms", "ms/step")

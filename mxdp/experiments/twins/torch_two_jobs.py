@@ -27,33 +27,36 @@ def expect(s, cores):
 
 def oracle(case, s):
     """The product of each job, all pushed at once."""
-    jobs = [(place, *places.factors(min(s.size, 1000), place, s.seed + n)) for n, place in enumerate(_places(case, s))]
+    jobs = [
+        (place, *places.square_factors(min(s.size, 1000), place, s.seed + n))
+        for n, place in enumerate(_places(case, s))
+    ]
     for place, x, w, y in jobs:
         places.push(place, x, w, [y] * 2)
-    places.wait()
+    places.wait_for_gpus()
     for _, x, w, y in jobs:
         yield y.cpu().numpy(), x.cpu().numpy() @ w.cpu().numpy(), 0.0
 
 
 def set_up(case, s):
     """A round is every job of the case."""
-    jobs = [(place, *places.factors(s.size, place, s.seed)) for place in _places(case, s)]
+    jobs = [(place, *places.square_factors(s.size, place, s.seed)) for place in _places(case, s)]
 
     def run():
         for place, x, w, y in jobs:
             places.push(place, x, w, [y] * s.products)
             if case.run == TURN:
-                places.wait()
+                places.wait_for_gpus()
 
     place, x, w, y = jobs[0]
-    places.seconds(lambda: places.push(place, x, w, [y]))
-    places.seconds(run)
+    places.seconds_of(lambda: places.push(place, x, w, [y]))
+    places.seconds_of(run)
     devices = [place.device for place, *_ in jobs]
-    return Work(lambda: places.seconds(run), devices, processor=places.processor(place))
+    return Work(lambda: places.seconds_of(run), devices, processor=places.processor(place))
 
 
 def _places(case, s):
-    both = places.places(s)
+    both = places.two_places(s)
     return [both[case.job]] if case.run == ALONE else both
 
 
