@@ -99,17 +99,17 @@ def rank_of(case, s):
 def oracle(case, s):
     """The losses of a few steps on one batch, summed over the processes. (Of processes that exchange nothing: the first
     alone.)"""
-    if case.peer in (TORCH, DDP):
+    if case.peer in (TORCH, DDP):  # the serial run, by MXNet, in a process of its own
         from mxdp.experiments.torch_ddp import initial
 
-        params = initial(s.seed, 0.1)
+        code = f"from {__name__} import *; print(serial_losses({s.seed}, {s.kind!r}))"
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+        params, serial = initial(s.seed, 0.1), json.loads(done.stdout)
     else:
-        params = init_lenet(s.seed, scale=0.1)
+        params, serial = init_lenet(s.seed, scale=0.1), serial_losses(s.seed, s.kind)
     losses = onp.sum(case.share(rank_of(case, s).losses(*random_batch(CHECKED, s.seed), params, LR, STEPS)), axis=0)
-    serial = f"from {__name__} import *; print(serial_losses({s.seed}, {s.kind!r}))"
-    done = subprocess.run([sys.executable, "-c", serial], stdout=subprocess.PIPE, check=True)
     steps = 1 if case.peer == CEILING else STEPS
-    yield losses[:steps], onp.array(json.loads(done.stdout)[:steps]), TOLERANCE
+    yield losses[:steps], onp.array(serial[:steps]), TOLERANCE
 
 
 def serial_losses(seed, kind):
