@@ -77,13 +77,6 @@ def test_weights_move_columns_and_change_signs():
     assert onp.abs(x).max() <= 99
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_round_times_a_pass_and_with_waits_every_task(way):
-    seconds, more = graph.set_up(CASES[way], SETTINGS).round()
-    assert seconds > 0
-    assert set(more.get("tasks", ())) == ({task.name for task in TASKS} if way == "waits" else set())
-
-
 product, net = graph._product, graph.net
 
 

@@ -15,10 +15,9 @@ from littles import little
 from mxdp.backend import NDArray
 from mxdp.datasets import load
 from mxdp.engine import CompletionEvent
-from mxdp.errors import MxdpError, UsageError
+from mxdp.errors import MxdpError
 from mxdp.experiments.environments import defaults
-from mxdp.experiments.lab import Case, Number, Row, Told, ranks, settings
-from mxdp.experiments.lab.module import Question
+from mxdp.experiments.lab import Case, Number, Row, Told, ranks
 from mxdp.experiments.lab.ranks import ASYNC, MPI, SYNC
 from mxdp.experiments.many_processes import async_sgd, loader, lost_worker, machines, peers, victim
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
@@ -279,10 +278,3 @@ def test_a_peer_that_computes_something_else_is_not_timed(monkeypatch, factor, r
     rank.losses = lambda X, y, params, lr, steps: usual(X, y, params, lr * factor, steps)
     monkeypatch.setattr(peers, "rank_of", lambda *_: rank)
     assert (count(peers.oracle(case, S))[1] == 0) == right
-
-
-def test_a_single_worker_can_not_be_lost():
-    question = Question(lost_worker)
-    assert settings.resolve([question], "quick", {"devices": [2, 3]})[1]["lost-worker"].devices == [2, 3]
-    with pytest.raises(UsageError, match="must be 2 or more, since one process is lost"):
-        settings.resolve([question], "quick", {"devices": [1]})

@@ -3,11 +3,9 @@ from __future__ import annotations
 import pytest
 from littles import little
 
-from mxdp.errors import UsageError
 from mxdp.experiments.automatic_parallelism import small_ops
 from mxdp.experiments.automatic_parallelism.small_ops import COUNT, WAYS, group
 from mxdp.experiments.lab.module import Question
-from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.oracle import count
 
 SETTINGS = little(Question(small_ops), kind="cpu", sizes=[4, 4096, 1 << 20])
@@ -69,9 +67,3 @@ def test_ready_calls_do_not_go_through_mxnets_function(monkeypatch):
     ready()
     with pytest.raises(TypeError):
         calls()
-
-
-@pytest.mark.parametrize("nbytes", [-4, 0, 2, 6, 4.0])
-def test_a_size_is_of_whole_float32_numbers(nbytes):
-    with pytest.raises(UsageError, match="small-ops: sizes must be "):
-        resolve([Question(small_ops)], "quick", {"sizes": [4, nbytes]})

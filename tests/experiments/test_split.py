@@ -7,22 +7,15 @@ from littles import little
 
 from mxdp.backend import devices, np
 from mxdp.collectives import GradientSync
-from mxdp.errors import UsageError
-from mxdp.experiments.allreduce import allreduce, links, parameter_server
-from mxdp.experiments.automatic_parallelism import graph, mixed_devices
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
-from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.lab.told import Told
 from mxdp.experiments.oracle import count
 from mxdp.experiments.other_splits import (
     combined,
-    latency_throughput,
     layerwise,
-    pipeline,
     steps,
     strategies,
-    tiles,
 )
 from mxdp.experiments.other_splits.split import COMBINED, SplitNet, net_and_shape, numbers_of
 from mxdp.layers import param_shapes
@@ -196,21 +189,3 @@ def test_two_splits_need_groups_of_several_devices(n):
     s = settings(combined, devices=[n])
     assert not {case.strategy for case in combined.cases(s)} & set(COMBINED)
     assert combined.expect(s, 2) == told(combined, s, lambda case: {})[0].sentence == combined.TOO_FEW
-
-
-@pytest.mark.parametrize(
-    ("module", "setting", "value", "allowed"),
-    [
-        *((module, "devices", [1], "numbers of which one is above 1") for module in (
-            strategies, layerwise, combined, tiles, pipeline, latency_throughput, allreduce, links, parameter_server,
-            graph, mixed_devices,
-        )),
-        (layerwise, "batch_sizes", [1, 1.5], "two or more different whole numbers"),
-        (layerwise, "batch_sizes", [8, 8], "two or more different whole numbers"),
-        (pipeline, "micro_batches", [1, 1.5], "whole numbers"),
-        (latency_throughput, "batches", [1, 1.5], "whole numbers"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_split_is_refused(module, setting, value, allowed):
-    with pytest.raises(UsageError, match=f"{setting} must be {allowed}"):
-        resolve([Question(module)], "quick", {setting: value})
