@@ -36,14 +36,14 @@ RESET_PEAK = "5"
 MOMENT, SAMPLE_SECONDS = 0.02, 0.002
 
 
-def grown(action: Callable[[], object], clear: Path = CLEAR) -> int:
+def grown(action: Callable[[], object]) -> int:
     """The most bytes by which this process grows while ``action`` runs. Waits for all devices at both ends.
 
     The system's own record where it has one that can be reset (Linux), else a thread that looks every 2 ms.
     """
     give_back()
     try:
-        clear.write_text(RESET_PEAK)
+        CLEAR.write_text(RESET_PEAK)
     except OSError:
         return _sampled(action)
     start = _status("VmRSS")

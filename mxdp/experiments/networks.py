@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from functools import lru_cache, partial
 from random import Random
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -18,6 +18,7 @@ import mxdp
 from mxdp import process
 from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, gluon, mx, np, npx, upload
 from mxdp.collectives import GradientSync
+from mxdp.experiments.oracle import changed, same_bits
 from mxdp.processes import World
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, split_batch
 from mxdp.training import TrainStep
@@ -124,6 +125,23 @@ def serial_gradients(model: Any, X: HostArray, y: HostArray, shards: int, coarse
         loss.backward()
         total = [part + coarse(param.grad).asnumpy().astype("float64") for part, param in zip(total, params)]
     return total
+
+
+def compared_step(many: Any, one: Any, X: HostArray, y: HostArray, lr: float, summed: bool = True) -> Iterator[Any]:
+    """For an oracle: the parameters of ``many``'s replicas after a step, and their gradients if the step has ``summed``
+    them, with what ``one`` device gets shard by shard from the same parameters; and all replicas bit for bit. Waits."""
+    start, gradients = [param.asnumpy() for param in one.replicas[0]], serial_gradients(one, X, y, len(many.replicas))
+    many.step(X, y)
+    npx.waitall()  # MXNet's store may still read what is read here: see mxdp.scratch.in_sync
+    params, *others = [[param.asnumpy() for param in replica] for replica in many.replicas]
+    for param, before, gradient in zip(params, start, gradients):
+        yield changed(param, before, -lr / len(X) * gradient)
+    if summed:
+        grads, *other_grads = [[param.grad.asnumpy() for param in replica] for replica in many.replicas]
+        yield from zip(grads, gradients)
+        params, others = params + grads, [params + grads for params, grads in zip(others, other_grads)]
+    for replica in others:
+        yield from map(same_bits, replica, params)
 
 
 def begin_anywhere(device: Device, random: Random) -> None:

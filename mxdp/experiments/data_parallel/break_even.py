@@ -5,20 +5,19 @@ larger batch, and mind the ratio of compute to parameters. :mod:`mxdp.plans.cost
 what one device tells: the time of a step on the batch and on a part of it, Python's part, and the speed of the links.
 """
 
-import itertools
 import os
 import statistics
 from random import Random
 
 from mxdp import backend, process
-from mxdp.backend import npx, upload
 from mxdp.collectives.tuning import choose
 from mxdp.errors import plural
+from mxdp.experiments.data_parallel.training import set_params
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.links import calibrated
-from mxdp.experiments.networks import LR, begin_anywhere, network, seconds_a_step, serial_gradients
-from mxdp.experiments.oracle import changed, random_batch, same_bits
+from mxdp.experiments.networks import LR, begin_anywhere, compared_step, network, seconds_a_step
+from mxdp.experiments.oracle import random_batch
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.break_even import break_even, step_seconds
 from mxdp.plans.cost.link import fit_link
@@ -70,20 +69,10 @@ def expect(s, cores):
 
 def oracle(case, s):
     """One step on the case's batch."""
-    (devices, many, one), (X, y) = _networks(case, s), random_batch(case.batch, s.seed)
-    start = [param.asnumpy() for param in many.replicas[0]]
-    for replica in (*many.replicas, *one.replicas):  # a step without its all-reduce has left them different
-        for param, value in zip(replica, start):
-            param[()] = upload(value, param.ctx)
-    gradients = serial_gradients(one, X, y, len(devices))
-    many.step(X, y)
-    npx.waitall()
-    first, *others = [[(param.grad.asnumpy(), param.asnumpy()) for param in replica] for replica in many.replicas]
-    for (grad, param), expected, before in zip(first, gradients, start):
-        yield grad, expected
-        yield changed(param, before, -LR / len(X) * expected)
-    for replica in others:
-        yield from map(same_bits, itertools.chain(*replica), itertools.chain(*first))
+    _, many, one = _networks(case, s)
+    if many is not one:  # a step without its all-reduce has left the replicas different
+        set_params(many.replicas, one.replicas[0])
+    yield from compared_step(many, one, *random_batch(case.batch, s.seed), LR)
 
 
 def set_up(case, s):

@@ -15,7 +15,7 @@ from mxdp.errors import plural
 from mxdp.experiments.data_parallel.training import expect_speedups
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.networks import Gluon, begin_anywhere, resnet18, serial_gradients
+from mxdp.experiments.networks import Gluon, begin_anywhere, compared_step, resnet18
 from mxdp.experiments.oracle import random_batch
 
 SOURCE = "Dive into Deep Learning, 'Concise Implementation for Multiple GPUs', and its exercise 1"
@@ -49,18 +49,9 @@ def oracle(case, s):
     """A step on shards of two samples, each of which batch normalisation normalises by itself. MXNet's store updates
     the parameters, and leaves each device the gradients of its shard, which are not compared."""
     devices = devices_of(case, s)
-    X, y = random_batch(2 * len(devices), s.seed)
     together, alone = _training(devices, case.trainer, case.hybrid, s), _training(devices[:1], "device", False, s)
-    start = [param.asnumpy() for param in together.replicas[0]]
-    total = serial_gradients(alone, X, y, len(devices))
-    together.step(X, y)
-    npx.waitall()  # the store may still read what is read here: see mxdp.scratch.in_sync
-    if case.trainer != "device":
-        for param, summed in zip(together.replicas[-1], total):
-            yield param.grad.asnumpy(), summed
-    for replica in together.replicas:
-        for param, before, summed in zip(replica, start, total):
-            yield param.asnumpy(), before - LR / len(X) * summed
+    batch = random_batch(2 * len(devices), s.seed)
+    yield from compared_step(together, alone, *batch, LR, summed=case.trainer != "device")
 
 
 def set_up(case, s):

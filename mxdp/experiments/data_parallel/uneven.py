@@ -64,15 +64,19 @@ def set_up(case, s):
     """A round is ``steps`` steps; before it each device alone takes its share of them. The speeds that weigh the shards
     are measured here, with the neighbour."""
     devices, (X, y) = devices_of(case, s), random_batch(s.batch_size, s.seed)
-    cores = _cores(len(devices))
-    params, half = init_lenet(s.seed), len(X) // len(devices)
+    if not hasattr(os, "sched_setaffinity"):
+        raise Skipped("this system can't bind a thread to a core: run it on Linux")
+    cores, count = sorted(os.sched_getaffinity(0)), len(devices)
+    if len(cores) < count:
+        raise Skipped(f"{count} devices need a core each, and this process has {len(cores)}: take fewer --devices")
+    params, half = init_lenet(s.seed), len(X) // count
     alone = [TrainStep([get_params(params, device)], [device], 0.1) for device in devices]
     for step, core in zip(alone, cores):
         os.sched_setaffinity(_thread_of(partial(step, X[:half], y[:half])), {core})
 
     if case.busy:
         neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, str(os.getpid())])
-        os.sched_setaffinity(neighbour.pid, {cores[-1]})
+        os.sched_setaffinity(neighbour.pid, {cores[count - 1]})
 
     def seconds(step, samples):
         step(X[:samples], y[:samples])
@@ -94,15 +98,6 @@ def set_up(case, s):
     one_round()
     borders = [0, *cuts(len(X), len(devices), weights), len(X)]
     return Work(one_round, devices, shards=" + ".join(str(stop - start) for start, stop in zip(borders, borders[1:])))
-
-
-def _cores(count):
-    if not hasattr(os, "sched_setaffinity"):
-        raise Skipped("this system can't bind a thread to a core: run it on Linux")
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < count:
-        raise Skipped(f"{count} devices need a core each, and this process has {len(cores)}: take fewer --devices")
-    return cores[:count]
 
 
 def _thread_of(step):

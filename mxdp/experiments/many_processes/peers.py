@@ -45,6 +45,7 @@ WORDS = {
     CEILING: "nothing exchanged",
 }
 """The peers, in the order of the rows."""
+HYBRIDS = "a hybridised gluon.Trainer"
 ENGINES = {HOROVOD: ranks.HOROVOD, DDP: ranks.DDP, MXDP_MPI: ranks.MPI}
 SEVERAL = (HOROVOD, DDP, MXDP_MPI, CEILING)
 """They have a process for each device; the others have one."""
@@ -149,7 +150,7 @@ def tell(t, s):
     peers = {row.peer: row for row in t.find(devices_in_all=n, batch_size=s.batch_size)}
     times = [
         f"{peers[peer].of_mxdp:.2f} times as long by {words}"
-        for peer, words in ((HYBRID, "a hybridised gluon.Trainer"), (TORCH, "PyTorch"))
+        for peer, words in ((HYBRID, HYBRIDS), (TORCH, "PyTorch"))
         if peer in peers
     ]
     t.answer(f"Compared with mxdp on {plural(n, 'device')}, training takes {' and '.join(times)}.")
@@ -157,24 +158,18 @@ def tell(t, s):
 
 def _tell_claims(t, s):
     # Of a peer: that mxdp takes at most so much of its time, in one process or by MPI.
-    claims = (
-        (BOOK, "of_mxdp", 0.5, "On two devices mxdp takes at most half of the book's time."),
-        (DDP, "of_mpi", 0.9, "Two processes by MPI take at most 0.9 of the time of PyTorch's DDP."),
-        (TORCH, "of_mxdp", 0.95, "On one and on two devices mxdp takes at most 0.95 of PyTorch's time."),
-        (
-            *(HYBRID, "of_mxdp", 1.0),
-            "On two devices mxdp is no slower than a hybridised gluon.Trainer: at most 1.00 of its time.",
-        ),
-        (
-            *(CEILING, "of_mpi", 1.05),
-            "The exchange is cheap: two processes by MPI take at most 1.05 times as long as two that exchange nothing.",
-        ),
-    )
+    cheap = "The exchange is cheap: two processes by MPI take at most 1.05 times as long as two that exchange nothing."
+    claims = {
+        BOOK: ("of_mxdp", 0.5, "On two devices mxdp takes at most half of the book's time."),
+        DDP: ("of_mpi", 0.9, "Two processes by MPI take at most 0.9 of the time of PyTorch's DDP."),
+        TORCH: ("of_mxdp", 0.95, "On one and on two devices mxdp takes at most 0.95 of PyTorch's time."),
+        HYBRID: ("of_mxdp", 1.0, f"On two devices mxdp is no slower than {HYBRIDS}: at most 1.00 of its time."),
+        CEILING: ("of_mpi", 1.05, cheap),
+    }
     for row in t:
-        for peer, name, bound, sentence in claims:
-            several = row.devices_in_all > 1 or peer == TORCH
-            if row.peer == peer and several and row.get(name):
-                t.claim(sentence, 1 / row.get(name), at_most=bound)
+        name, bound, sentence = claims.get(row.peer, ("", 0.0, ""))
+        if (row.devices_in_all > 1 or row.peer == TORCH) and row.get(name):
+            t.claim(sentence, 1 / row.get(name), at_most=bound)
         if row.peer == CEILING:
             half = row.batch_size < s.batch_size
             words, bound = (", with batches of half the size,", 0.95) if half else ("", 0.97)
