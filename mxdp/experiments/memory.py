@@ -31,9 +31,6 @@ MARK = 64
 """Bytes of the first array on each device."""
 _COUNTER = "Memory: "
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-RESET_PEAK = "5"
-"""What ``clear_refs`` takes to forget the peak so far (proc(5), Linux 4.0)."""
-MOMENT, SAMPLE_SECONDS = 0.02, 0.002
 
 
 def grown(action: Callable[[], object]) -> int:
@@ -43,7 +40,7 @@ def grown(action: Callable[[], object]) -> int:
     """
     give_back()
     try:
-        CLEAR.write_text(RESET_PEAK)
+        CLEAR.write_text("5")  # forget the peak so far (proc(5), Linux 4.0)
     except OSError:
         return _sampled(action)
     start = _status("VmRSS")
@@ -58,7 +55,7 @@ def _sampled(action: Callable[[], object]) -> int:
     sizes = [here.memory_info().rss]
 
     def look() -> None:
-        while not over.wait(SAMPLE_SECONDS):
+        while not over.wait(0.002):
             sizes.append(here.memory_info().rss)
 
     sampler = threading.Thread(target=look, daemon=True)
@@ -94,7 +91,7 @@ def give_back() -> None:
     """
     gc.collect()
     npx.waitall()
-    time.sleep(MOMENT)  # MXNet drops an operator's arrays a moment after waitall
+    time.sleep(0.02)  # MXNet drops an operator's arrays a moment after waitall
     npx.waitall()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:

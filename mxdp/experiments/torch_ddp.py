@@ -5,7 +5,7 @@ On GPUs, if there are enough, by NCCL; else on the CPU by Gloo, a thread for eac
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
+from mxdp.experiments.lab import Settings
 
 STEPS = 3
 """That are compared with the serial run."""
@@ -27,28 +28,18 @@ class TorchTraining:
     ``gpus``: how many one process uses by DataParallel."""
 
     def __init__(
-        self,
-        params: Sequence[Any],
-        batch_size: int,
-        lr: float,
-        data: str = "auto",
-        data_dir: Optional[str] = None,
-        seed: int = 0,
-        kind: str = "auto",
-        size: int = 1,
-        threads: int = 1,
-        gpus: int = 0,
+        self, params: Sequence[Any], s: Settings, batch_size: int, size: int = 1, threads: int = 1, gpus: int = 0
     ) -> None:
         torch.set_num_threads(threads)
-        on_gpu = kind != "cpu" and torch.cuda.device_count() >= max(size, gpus)
+        on_gpu = s.kind != "cpu" and torch.cuda.device_count() >= max(size, gpus)
         if size > 1 and not dist.is_initialized():
             dist.init_process_group("nccl" if on_gpu else "gloo")
         self.number, self.size, self._gpus = dist.get_rank() if size > 1 else 0, size, gpus
         self.device = torch.device("cuda", self.number) if on_gpu else torch.device("cpu")
         self.devices = [f"cuda:{number}" for number in range(gpus)] or [str(self.device)]
-        self.dataset, self.batch_size = load(data, data_dir, seed=seed), batch_size
-        self._stream = Stream(self.dataset.train, batch_size, seed)
-        self._net, self._sgd = self._trained(params, lr)
+        self.dataset, self.batch_size = load(s.data, s.data_dir, seed=s.seed), batch_size
+        self._stream = Stream(self.dataset.train, batch_size, s.seed)
+        self._net, self._sgd = self._trained(params, s.lr)
 
     def train(self, steps: int) -> None:
         """``steps`` steps of training, to their end."""

@@ -254,7 +254,7 @@ def test_each_peer_gets_its_own_devices_batch_and_settings(monkeypatch):
         assert case.batch_size == (128 if "batch 128" in case.label else 256)
         if case.peer in (peers.TORCH, peers.DDP):
             peers.rank_of(case, s)
-            given = ((0, 0.01), 256, s.lr, s.data, None, 0, "cpu")
+            given = ((0, 0.01), s, 256)
             assert made[-1] == (given, dict(size=case.processes, threads=case.devices))
         elif case.engine != ranks.HOROVOD and (case.peer != peers.BOOK or sys.modules.get("d2l")):
             rank = peers.rank_of(case, s)

@@ -118,14 +118,11 @@ def set_up(case, s):
 
     seconds_of_parts(job(min(WARM_UP, count)))
     jobs: list = []
-    return Work(
-        measure,
-        [device, host],
-        record=lambda: jobs[0].both(),
-        prepare=lambda: jobs.append(job(count)),
-        products=count,
-        copies=copies,
-    )
+
+    def ready():
+        jobs.append(job(count))
+
+    return Work(measure, [device, host], lambda: jobs[0].both(), prepare=ready, products=count, copies=copies)
 
 
 def seconds_of_parts(job):

@@ -174,12 +174,8 @@ def tell(t, s):
         if row is not one:
             row.model_ms = modelled(row.way, row.cores, with_times(TASKS, waits.tasks)) * 1e3
     side_by_side = by_hand.seconds / one.seconds
-    t.claim(
-        "With the long branch first, the engine's order takes at most 1.1 times as long as one made by hand.",
-        engine.of_by_hand,
-        at_most=1.1,
-        source="the book's exercise; the bound is ours",
-    )
+    sentence = "With the long branch first, the engine's order takes at most 1.1 times as long as one made by hand."
+    t.claim(sentence, engine.of_by_hand, at_most=1.1, source="the book's exercise; the bound is ours")
     sentence = "There is an order to choose: by hand, two devices take at most 0.9 times as long as one."
     t.claim(sentence, side_by_side, at_most=0.9, source="the cost model, which says 0.6")
     if side_by_side.at_most(0.9) is False:

@@ -78,12 +78,8 @@ def tell(t, s):
     t.bars("over_k_times_one", "", title="All products over k times one", colour="workers")
     least, most = min(s.sides), max(s.sides)
     one, two = (t.one(workers=count, side=most) for count in WORKERS)
-    t.claim(
-        "With two workers, k independent products of the largest side take at most 0.65 of k times one.",
-        two.over_k_times_one,
-        at_most=0.65,
-        source="the book, exercise 1",
-    )
+    sentence = "With two workers, k independent products of the largest side take at most 0.65 of k times one."
+    t.claim(sentence, two.over_k_times_one, at_most=0.65, source="the book, exercise 1")
     t.answer(
         f"On a device with two workers, {s.products} independent products of {most} x {most} are "
         f"{1 / two.over_k_times_one:.2f} times as fast as one after the other; with one worker, "

@@ -9,6 +9,7 @@ Both train the same network on the same data, with equal batches, learning rate 
 """
 
 import math
+from typing import Any
 
 import numpy as onp
 
@@ -54,8 +55,8 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is an epoch of ``samples`` samples, data path included. A few batches warm up, with the same replicas, and
-    the short last one of an epoch."""
+    """A round is an epoch of ``samples`` samples, data path included. A few batches warm up, with the same replicas,
+    and the short last one of an epoch."""
     devices, book = devices_of(case, s), case.loop == "book"
     data, few = (
         book_loop.splittable(pictures(s).take(samples), math.prod(s.devices))
@@ -63,7 +64,7 @@ def set_up(case, s):
     )
     params = book_loop.book_layout(init_lenet(s.seed)) if book else init_lenet(s.seed)
     replicas = [get_params(params, device) for device in devices]
-    step = None if book else TrainStep(replicas, devices, s.lr)
+    step: Any = None if book else TrainStep(replicas, devices, s.lr)
 
     def epoch(pictures):
         set_params(replicas, params)

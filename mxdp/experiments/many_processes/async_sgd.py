@@ -171,13 +171,10 @@ def tell(t, s):
     t.column("staleness", "stale", ".1f", about="updates by others between a worker's pull and its update (median)")
     t.column("test_accuracy", "accuracy", ".3f")
     t.note("The slow worker sleeps after it has computed, so it takes twice as long. There is one server.")
+    sentence = "Beside a worker of half the speed, dist_async takes at most 0.8 of dist_sync's time for as many"
+    source = "the rates at which workers deliver: 2 / 3 of the time with two workers; the bound is ours"
     for row in t.rows:
-        t.claim(
-            "Beside a worker of half the speed, dist_async takes at most 0.8 of dist_sync's time for as many updates.",
-            row.get("slow_rate"),
-            at_most=0.8,
-            source="the rates at which workers deliver: 2 / 3 of the time with two workers; the bound is ours",
-        )
+        t.claim(f"{sentence} updates.", row.get("slow_rate"), at_most=0.8, source=source)
     t.bars(colour="engine")
     late = [row.label for row in t.rows if not all(row.reached.values)]
     if late:

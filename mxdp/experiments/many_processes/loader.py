@@ -147,13 +147,9 @@ def tell(t, s):
     for row in t.find(engine=MPI):
         judged = row.of_one if row.devices_in_all > 1 and len(s.scales) > 1 else None
         if row.scale == max(s.scales):
-            t.claim(
-                "If decoding takes far longer than computing, a loader a process takes at most 0.8 of one loader's "
-                "time.",
-                judged,
-                at_most=0.8,
-                source="the slides: one process that loads for all GPUs is the bottleneck; the bound is ours",
-            )
+            words = "If decoding takes far longer than computing, a loader a process takes at most 0.8 of one loader's"
+            source = "the slides: one process that loads for all GPUs is the bottleneck; the bound is ours"
+            t.claim(f"{words} time.", judged, at_most=0.8, source=source)
         if row.scale == min(s.scales):
             words = "If decoding is cheap, a loader a process takes at least 0.9 of one loader's time."
             t.claim(words, judged, at_least=0.9)

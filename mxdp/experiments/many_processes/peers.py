@@ -63,19 +63,11 @@ def cases(s):
         if n == 1:
             peers = [(peer, whole) for peer in (HYBRID, TORCH, MXDP)]  # the others are there to use several
         for peer, batch_size in peers:
-            engine, (devices_each, processes) = ENGINES.get(peer, ALONE), (1, n) if peer in SEVERAL else (n, 1)
-            yield Case(
-                f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}",
-                devices_each,
-                processes,
-                engine,
-                defaults(n) if peer == BOOK else {},
-                reference=peer == CEILING,
-                needs={BOOK: BOOK_NEEDS, TORCH: ranks.NEEDS[ranks.DDP]}.get(peer, ranks.NEEDS.get(engine, {})),
-                peer=peer,
-                devices_in_all=n,
-                batch_size=batch_size,
-            )
+            label = f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}"
+            engine, (each_has, processes) = ENGINES.get(peer, ALONE), (1, n) if peer in SEVERAL else (n, 1)
+            needs = {BOOK: BOOK_NEEDS, TORCH: ranks.NEEDS[ranks.DDP]}.get(peer, ranks.NEEDS.get(engine, {}))
+            environment, settings = defaults(n) if peer == BOOK else {}, dict(devices_in_all=n, batch_size=batch_size)
+            yield Case(label, each_has, processes, engine, environment, peer == CEILING, needs, peer=peer, **settings)
 
 
 def expect(s, cores):
@@ -90,8 +82,7 @@ def rank_of(case, s):
     if case.peer in (TORCH, DDP):  # MXNet is never loaded beside PyTorch
         from mxdp.experiments.torch_ddp import TorchTraining, initial
 
-        settings = (case.batch_size, s.lr, s.data, s.data_dir, s.seed, s.kind)
-        return TorchTraining(initial(s.seed, 0.01), *settings, size=case.processes, threads=case.devices)
+        return TorchTraining(initial(s.seed, 0.01), s, case.batch_size, size=case.processes, threads=case.devices)
     if case.peer in (GLUON, HYBRID):
         return GluonRank(case, s, case.peer == HYBRID)
     return (BookRank if case.peer == BOOK else TrainingRank)(case, s)

@@ -122,14 +122,14 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round is sums of other sizes and some steps of all processes, then steps of one device on its part."""
-    one, batch = PredictedRank(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
-    part = [array[: case.batch // case.ranks] for array in batch]
-    one.steps(*part, 1)
+    one = PredictedRank(case.net, s.seed, s.kind)
+    X, y = (array[: case.batch // case.ranks] for array in random_batch(case.batch, s.seed))
+    one.steps(X, y, 1)
 
     def measure():
         measured, *_ = launched(case, s)
         link, steps = fit_link(measured["sums"]), measured["steps"]
-        shard_seconds, python_seconds = one.steps(*part, steps, -(-steps // 4))
+        shard_seconds, python_seconds = one.steps(X, y, steps, -(-steps // 4))
         sizes = [4 * param.size for param in one.params]
         buckets = fill_buckets(sizes, ["float32"] * len(sizes), BUCKET)
         sums = sum(link.seconds(sum(sizes[number] for number in bucket)) for bucket in buckets)

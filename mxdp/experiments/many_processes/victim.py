@@ -11,6 +11,7 @@ import sys
 import time
 import zlib
 from pathlib import Path
+from typing import Any, Dict
 
 from mxdp import load, train, world
 from mxdp.experiments.lab import Case, Settings, ranks
@@ -52,19 +53,10 @@ def under_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
                 os.kill(os.getpid(), SIGNALS[harm])
 
     here.step_done = step_done
-    history = train(
-        1,
-        s.batch_size,
-        s.lr,
-        EPOCHS,
-        kind="cpu",
-        data=load(s.data, s.data_dir, seed=s.seed).take(s.samples, 10),
-        seed=s.seed,
-        report=lambda line: None,
-        world=here,
-        checkpoint=folder / "checkpoints",
-        checkpoint_every=0.2,
-    )
+    data = load(s.data, s.data_dir, seed=s.seed).take(s.samples, 10)
+    options: Dict[str, Any] = dict(kind="cpu", data=data, seed=s.seed, report=lambda line: None, world=here)
+    kept = dict(checkpoint=folder / "checkpoints", checkpoint_every=0.2)
+    history = train(1, s.batch_size, s.lr, EPOCHS, **options, **kept)
     bits = [zlib.crc32(param.asnumpy()) for param in history.device_params[0]]
     (folder / f"rank.{here.rank}").write_text(json.dumps({"steps": made, "bits": bits}))
 

@@ -62,8 +62,7 @@ def _training(case, s):
 
     if case.gpus > (torch.cuda.device_count() if s.kind != "cpu" else 0):
         raise Skipped(f"DataParallel needs {case.gpus} GPUs, and PyTorch finds {torch.cuda.device_count()}")
-    settings = (s.batch_size, s.lr, s.data, s.data_dir, s.seed, s.kind)
-    return TorchTraining(initial(s.seed, 0.1), *settings, size=case.processes, gpus=case.gpus)
+    return TorchTraining(initial(s.seed, 0.1), s, s.batch_size, size=case.processes, gpus=case.gpus)
 
 
 def tell(t, s):
@@ -77,12 +76,8 @@ def tell(t, s):
         "DDP sums gradients while backward still computes others. It runs on GPUs by NCCL if there is one for each "
         f"process, else on the CPU by Gloo, with one thread a process; so does the one process. {places.RUN}"
     )
-    t.claim(
-        "Two processes by DDP are at least 1.3 times as fast as one.",
-        ddp.speedup,
-        at_least=1.3,
-        source="the slides: DDP scales nearly linearly; the bound is ours, for a network as small as LeNet",
-    )
+    source = "the slides: DDP scales nearly linearly; the bound is ours, for a network as small as LeNet"
+    t.claim("Two processes by DDP are at least 1.3 times as fast as one.", ddp.speedup, at_least=1.3, source=source)
     more = f", DataParallel {parallel.speedup:.2f} times" if parallel else ""
     t.answer(
         f"On {places.tell_where(ddp)}, DDP in two processes makes a step {ddp.speedup:.2f} times as fast as one "
