@@ -93,13 +93,9 @@ def tell(t, s):
         for row in rows:
             row.of_chosen = chosen.seconds / row.seconds
             if row is not chosen:
-                t.claim(
-                    "The cost model finds the fastest way to split each network: its choice takes at most 1.1 times as "
-                    "long as every other way, compared process by process.",
-                    row.of_chosen,
-                    at_most=1.1,
-                    source="the cost model",
-                )
+                sentence = "The cost model finds the fastest way to split each network: its choice takes at most 1.1"
+                sentence += " times as long as every other way, compared process by process."
+                t.claim(sentence, row.of_chosen, at_most=1.1, source="the cost model")
         close = [best, *(row for row in contenders(rows) if row is not best)]
         name, *others = (f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}" for row in close)
         speed = f", at {rows[0].seconds / best.seconds:.2f} times one device's speed" if best is not rows[0] else ""
