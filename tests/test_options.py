@@ -127,7 +127,7 @@ def seen(monkeypatch, tmp_path, capsys):
         Path(f"{name}.py").write_text(text)
         Path(f"{name}.md").write_text(f"```{{.python .input}}\n{text}\n```\n")
     Path("hosts").write_text("127.0.0.1\n")
-    measured = inputs.saved(inputs.network("lenet", 1000.0)[0], "steps")
+    measured = inputs.as_toml(inputs.known_network("lenet", 1000.0)[0], "steps")
     calls = []
 
     def spy(owner, attribute, result=None):

@@ -33,18 +33,7 @@ def torture(monkeypatch):
 @pytest.mark.skipif(not BESIDE.exists(), reason="no mpiexec beside this Python: pip install mpi4py mpich")
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_when_a_training_is_hurt():
-    drawn = [
-        "--seed",
-        "43184",
-        "--faults",
-        str(len(KINDS)),
-        "--kinds",
-        ",".join(KINDS),
-        "--ranks",
-        "2",
-        "--devices",
-        "1",
-    ]
+    drawn = f"--seed 43184 --faults {len(KINDS)} --kinds {','.join(KINDS)} --ranks 2 --devices 1".split()
     done = subprocess.run([sys.executable, TOOL, *drawn], capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"{name} 1" in done.stdout.splitlines()[-2] for name in KINDS)

@@ -22,7 +22,7 @@ from mxdp.experiments.data_parallel.bugs import BUGS
 from mxdp.experiments.data_parallel.bugs import diff as bug_diff
 from mxdp.experiments.lab import provenance, result
 from mxdp.experiments.lab.module import Question, discover
-from mxdp.experiments.predict.published import HEADINGS, figures, summary
+from mxdp.experiments.predict.published import HEADINGS, figures, how_far_off
 from mxdp.experiments.show import terminal, words
 from mxdp.plans.show.files import write_beside
 
@@ -126,7 +126,7 @@ def bugs(known: All, _: str, path: Path) -> List[str]:
     for bug in BUGS:
         lines += [f"### {bug.name}", f"{bug.title[0].upper()}{bug.title[1:]}. Source: {bug.source}.", ""]
         for row in one.shown.told.find(bug=bug.name) if one else ():
-            seen = f"shown after {row.shown_after} steps" if row.shown_after else "never surely shown"
+            seen = f"seen from step {row.shown_after} on" if row.shown_after else "not seen"
             lines += [f"- {row.optimizer}: {row.behind:.3f} behind, {seen}; {row.wrong.median:,.0f} numbers wrong"]
         lines += [*([""] if lines[-1] else []), "```diff", bug_diff(bug), "```", ""]
     return lines
@@ -136,7 +136,7 @@ def published(known: All, _: str, path: Path) -> List[str]:
     """Figures that others measured on many devices, and what `predict` says."""
     right = [False, True, True, True, False]
     lines = [[*figure.cells(), figure.source] for figure in figures()]
-    return [*_markdown([*HEADINGS, "source"], lines, right), "", summary()]
+    return [*_markdown([*HEADINGS, "source"], lines, right), "", how_far_off()]
 
 
 KINDS = {kind.__name__: kind for kind in (answers, experiments, claims, table, bugs, published)}

@@ -143,14 +143,14 @@ def _compare(options: argparse.Namespace) -> int:
     from mxdp.experiments.show import compare, terminal
 
     if not options.names:
-        compare.show(compare.side_by_side(Path(options.a), Path(options.b)), options.json)
+        compare.print_compared(compare.side_by_side(Path(options.a), Path(options.b)), options.json)
         return OK
     questions = _questions(options.names)
     preset, settings = resolve(questions, options.preset, _given(options))
     with terminal.View() as view:
         _find_data(settings, view)
         compared = compare.measured(options.a, options.b, questions, preset, settings, view)
-    compare.show(compared, options.json)
+    compare.print_compared(compared, options.json)
     return OK
 
 

@@ -77,8 +77,8 @@ def train_batch(
     X_shards, y_shards = d2l.split_batch(X, y, devices)
     with autograd.record():
         losses = [loss(lenet(X_shard, W), y_shard) for X_shard, y_shard, W in zip(X_shards, y_shards, device_params)]
-    for each in losses:
-        each.backward()
+    for shard_losses in losses:
+        shard_losses.backward()
     for i in range(len(device_params[0])):
         allreduce([device_params[c][i].grad for c in range(len(devices))])
     for params in device_params:

@@ -31,9 +31,9 @@ def devices_of(case: Case, s: Settings) -> List[Device]:
     which can't be compared. So the largest case decides for all. The processes of one case get different devices.
     """
     alone = 1 if case.engine else case.processes
-    every = devices(max([*s.get("devices", ()), case.devices * alone]), s.kind)
+    of_all_cases = devices(max([*s.get("devices", ()), case.devices * alone]), s.kind)
     first = case.process * case.devices if alone > 1 else 0
-    return every[first : first + case.devices]
+    return of_all_cases[first : first + case.devices]
 
 
 def random_of(s: Settings) -> Any:

@@ -109,8 +109,8 @@ def _probe() -> Tuple[Dict[str, Any], str]:
     except subprocess.TimeoutExpired:
         return {}, f"importing MXNet did not end within {IMPORT_SECONDS} s; install it again in a fresh environment"
     if child.returncode:
-        said = child.stderr.strip() or f"the import ended with status {child.returncode}"
-        return {}, said.splitlines()[-1].split("BackendError: ")[-1]
+        message = child.stderr.strip() or f"the import ended with status {child.returncode}"
+        return {}, message.splitlines()[-1].split("BackendError: ")[-1]
     return json.loads(child.stdout.splitlines()[-1]), ""
 
 
@@ -174,15 +174,15 @@ def _data() -> Check:
 
 def main(as_json: bool) -> int:
     """Print the checks; exit status 1 if there is a problem."""
-    found = checks()
+    checked = checks()
     if as_json:
-        print(json.dumps([check._asdict() for check in found], indent=2))
+        print(json.dumps([check._asdict() for check in checked], indent=2))
     else:
-        _print(found)
-    return int(any(check.state == PROBLEM for check in found))
+        _print(checked)
+    return int(any(check.state == PROBLEM for check in checked))
 
 
-def _print(found: List[Check]) -> None:
+def _print(checked: List[Check]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -191,7 +191,7 @@ def _print(found: List[Check]) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     for _ in range(3):
         table.add_column(overflow="fold")  # a path is folded, not cut
-    for check in found:
+    for check in checked:
         cure = f"\n-> {check.cure}" if check.cure else ""
         table.add_row(check.name, Text(check.state, style=colours[check.state]), Text(check.found + cure))
     Console().print(table)

@@ -1,7 +1,7 @@
 """Environment variables for child processes that need another engine than mxdp's. MXNet reads them when it is loaded.
 
-All but :func:`defaults` have one OpenMP thread, so that a device keeps one core busy and two products at the same time
-can't hang (see :mod:`mxdp.process`).
+With one OpenMP thread a device keeps one core busy, and two products at the same time can't hang
+(see :mod:`mxdp.process`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from mxdp import process
 
 Environment = Dict[str, Optional[str]]
 
-STOCK: Environment = {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0", "OMP_NUM_THREADS": "1"}
-"""MXNet's own settings, except for the threads: its allocator, its temporary space, its single worker."""
-
 
 def defaults(devices: int) -> Environment:
-    """MXNet's default environment, for this number of devices. With four cores or more MXNet takes two OpenMP threads,
-    with which ``np.dot`` hangs on two contexts: there it gets one."""
-    return {**STOCK, "OMP_NUM_THREADS": "1" if devices > 1 and process.cores() >= 4 else None}
+    """MXNet's default environment, for this number of devices: its allocator, its temporary space, its single worker.
+    With four cores or more MXNet takes two OpenMP threads, with which ``np.dot`` hangs on two contexts: there it gets
+    one."""
+    threads = "1" if devices > 1 and process.cores() >= 4 else None
+    return {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0", "OMP_NUM_THREADS": threads}
 
 
 def workers(count: int) -> Environment:

@@ -31,19 +31,16 @@ MARK = 64
 """Bytes of the first array on each device."""
 _COUNTER = "Memory: "
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-RESET_PEAK = "5"
-"""What ``clear_refs`` takes to forget the peak so far (proc(5), Linux 4.0)."""
-MOMENT, SAMPLE_SECONDS = 0.02, 0.002
 
 
-def grown(action: Callable[[], object], clear: Path = CLEAR) -> int:
+def grown(action: Callable[[], object]) -> int:
     """The most bytes by which this process grows while ``action`` runs. Waits for all devices at both ends.
 
     The system's own record where it has one that can be reset (Linux), else a thread that looks every 2 ms.
     """
     give_back()
     try:
-        clear.write_text(RESET_PEAK)
+        CLEAR.write_text("5")  # forget the peak so far (proc(5), Linux 4.0)
     except OSError:
         return _sampled(action)
     start = _status("VmRSS")
@@ -55,23 +52,23 @@ def grown(action: Callable[[], object], clear: Path = CLEAR) -> int:
 
 def _sampled(action: Callable[[], object]) -> int:
     here, over = psutil.Process(), threading.Event()
-    seen = [here.memory_info().rss]
+    sizes = [here.memory_info().rss]
 
     def look() -> None:
-        while not over.wait(SAMPLE_SECONDS):
-            seen.append(here.memory_info().rss)
+        while not over.wait(0.002):
+            sizes.append(here.memory_info().rss)
 
     sampler = threading.Thread(target=look, daemon=True)
     sampler.start()
     try:
         kept = action()
         npx.waitall()
-        seen.append(here.memory_info().rss)
+        sizes.append(here.memory_info().rss)
         del kept
     finally:
         over.set()
         sampler.join()
-    return int(max(seen) - seen[0])
+    return int(max(sizes) - sizes[0])
 
 
 def _status(name: str) -> int:
@@ -94,7 +91,7 @@ def give_back() -> None:
     """
     gc.collect()
     npx.waitall()
-    time.sleep(MOMENT)  # MXNet drops an operator's arrays a moment after waitall
+    time.sleep(0.02)  # MXNet drops an operator's arrays a moment after waitall
     npx.waitall()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
@@ -145,4 +142,4 @@ def read_peaks(text: str) -> Dict[str, int]:
         if record.get("ph") == "C" and name.startswith(_COUNTER):
             (value,) = record["args"].values()
             counts.setdefault(name[len(_COUNTER) :], []).append((record["ts"], value))
-    return {device: max(value for _, value in seen) - min(seen)[1] for device, seen in counts.items()}
+    return {device: max(value for _, value in points) - min(points)[1] for device, points in counts.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from functools import lru_cache, partial
 from random import Random
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -18,6 +18,8 @@ import mxdp
 from mxdp import process
 from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, gluon, mx, np, npx, upload
 from mxdp.collectives import GradientSync
+from mxdp.experiments.oracle import changed, same_bits
+from mxdp.processes import World
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, split_batch
 from mxdp.training import TrainStep
 
@@ -29,11 +31,11 @@ Devices = Tuple[Device, ...]
 class Functional:
     """LeNet or the MLP, trained by :class:`mxdp.training.TrainStep`."""
 
-    def __init__(self, name: str, units: int, devices: Devices, seed: int) -> None:
+    def __init__(self, name: str, units: int, devices: Devices, seed: int, world: Optional[World]) -> None:
         self.net, self.sums = (lenet if name == "lenet" else mlp), True
         params = init_lenet(seed, scale=0.1) if name == "lenet" else _init_mlp(units, seed)
         self.replicas: List[Sequence[NDArray]] = [get_params(params, device) for device in devices]
-        self._all = GradientSync(self.replicas)
+        self._all = GradientSync(self.replicas, world=world)
         self.step = TrainStep(self.replicas, devices, LR, self._sync, self.net)
 
     def _sync(self) -> None:
@@ -78,10 +80,10 @@ class Gluon:
             losses = [self.loss(*shard) for shard in zip(*split_batch(X, y, self.devices))]
         autograd.backward(losses)
 
-    def step(self, X: Batch, y: Batch) -> None:
-        """Doesn't wait."""
+    def step(self, X: Batch, y: Batch, samples: int = 0) -> None:
+        """``samples``: of the batch of all ranks, if there are several. Doesn't wait."""
         self.backward(X, y)
-        (self.trainer.step if self.sums else self.trainer.update)(len(X))
+        (self.trainer.step if self.sums else self.trainer.update)(samples or len(X))
 
     def loss(self, X: NDArray, y: NDArray) -> NDArray:
         """On the replica of the device where ``X`` lies."""
@@ -89,21 +91,15 @@ class Gluon:
 
 
 @lru_cache(maxsize=None)
-def network(name: str, size: int, devices: Devices, seed: int) -> Any:
+def network(name: str, size: int, devices: Devices, seed: int, world: Optional[World] = None) -> Any:
     """``"lenet"``, ``"mlp"`` of two hidden layers of ``size`` units, or ``"resnet"``, ResNet-18 of width ``size``: the
-    same for all cases of a process, which work one after the other."""
+    same for all cases of a process, which work one after the other. Its sums are over all ranks of ``world``."""
     if name != "resnet":
-        return Functional(name, size, devices, seed)
+        return Functional(name, size, devices, seed, world)
     net = resnet18(size)
     net.hybridize()
-    sgd = partial(mxdp.Trainer, optimizer="sgd", optimizer_params={"learning_rate": LR})
+    sgd = partial(mxdp.Trainer, optimizer="sgd", optimizer_params={"learning_rate": LR}, world=world)
     return Gluon(net, devices, seed, sgd, mx.init.Xavier())
-
-
-def random_batch(samples: int, seed: int) -> Tuple[HostArray, HostArray]:
-    """Random pictures and labels, on the host."""
-    random = onp.random.RandomState(seed)
-    return random.uniform(size=(samples, 1, 28, 28)).astype("float32"), random.randint(0, 10, samples).astype("int32")
 
 
 def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[float, float]:
@@ -129,6 +125,23 @@ def serial_gradients(model: Any, X: HostArray, y: HostArray, shards: int, coarse
         loss.backward()
         total = [part + coarse(param.grad).asnumpy().astype("float64") for part, param in zip(total, params)]
     return total
+
+
+def compared_step(many: Any, one: Any, X: HostArray, y: HostArray, lr: float, summed: bool = True) -> Iterator[Any]:
+    """For an oracle: the parameters of ``many``'s replicas after a step, and their gradients if the step has ``summed``
+    them, with what ``one`` device gets shard by shard from the same parameters; and all replicas bit for bit. Waits."""
+    start, gradients = [param.asnumpy() for param in one.replicas[0]], serial_gradients(one, X, y, len(many.replicas))
+    many.step(X, y)
+    npx.waitall()  # MXNet's store may still read what is read here: see mxdp.scratch.in_sync
+    params, *others = [[param.asnumpy() for param in replica] for replica in many.replicas]
+    for param, before, gradient in zip(params, start, gradients):
+        yield changed(param, before, -lr / len(X) * gradient)
+    if summed:
+        grads, *other_grads = [[param.grad.asnumpy() for param in replica] for replica in many.replicas]
+        yield from zip(grads, gradients)
+        params, others = params + grads, [params + grads for params, grads in zip(others, other_grads)]
+    for replica in others:
+        yield from map(same_bits, replica, params)
 
 
 def begin_anywhere(device: Device, random: Random) -> None:

@@ -24,7 +24,7 @@ def tolerances_of(samples: int) -> List[float]:
 
 def count(compared: Iterable[Tuple[Any, ...]]) -> Tuple[int, int]:
     """(numbers compared, numbers wrong) of all that an oracle yields: arguments of :func:`count_wrong`."""
-    counts = [count_wrong(*each) for each in compared]
+    counts = [count_wrong(*arrays) for arrays in compared]
     return sum(checked for checked, _ in counts), sum(wrong for _, wrong in counts)
 
 
@@ -34,22 +34,38 @@ def count_wrong(
     """(numbers compared, numbers wrong): the comparison of every oracle.
 
     A number is wrong if it differs from the expected one by more than ``tolerance`` times ``scale``, or if either of
-    the two is infinite or NaN. ``scale`` is the :func:`largest` expected number unless given. Another shape makes every
-    number wrong.
+    the two is infinite or NaN. ``scale`` is the :func:`magnitude` of the expected numbers unless given. Another shape
+    makes every number wrong.
     """
     actual, expected = onp.asarray(actual), onp.asarray(expected)
     if actual.shape != expected.shape:
         return expected.size, expected.size
     # The limit is finite, so that a difference that is infinite or NaN is never within it.
-    limit = tolerance * (largest(expected) if scale is None else scale)
+    limit = tolerance * (magnitude(expected) if scale is None else scale)
     with onp.errstate(invalid="ignore"):
         right = onp.abs(onp.subtract(actual, expected, dtype="float64")) <= limit
     return expected.size, int(expected.size - right.sum())
 
 
-def largest(expected: onp.ndarray[Any, Any]) -> float:
+def magnitude(expected: onp.ndarray[Any, Any]) -> float:
     """The largest absolute value among the finite numbers, or 0 without any."""
     return float(onp.abs(expected).max(initial=0.0, where=onp.isfinite(expected)))
+
+
+def same_bits(actual: Any, expected: Any) -> Tuple[Any, Any, float]:
+    """For an oracle: two arrays on the host, to be equal bit for bit."""
+    return actual.view(f"u{actual.itemsize}") != expected.view(f"u{expected.itemsize}"), onp.zeros(actual.shape), 0.0
+
+
+def changed(actual: Any, before: Any, change: Any) -> Tuple[Any, Any, float, float]:
+    """For an oracle: a parameter, and what it is after a ``change`` that may be small beside it: it is rounded."""
+    return actual, before + change, 1.0, TOLERANCE * magnitude(change) + 2**-22 * magnitude(before)
+
+
+def random_batch(samples: int, seed: int) -> Tuple[onp.ndarray[Any, Any], onp.ndarray[Any, Any]]:
+    """Random pictures and labels."""
+    random = onp.random.RandomState(seed)
+    return random.uniform(size=(samples, 1, 28, 28)).astype("float32"), random.randint(0, 10, samples).astype("int32")
 
 
 def whole_numbers(rank: int, count: int, seed: int) -> onp.ndarray[Any, Any]:

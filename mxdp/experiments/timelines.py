@@ -28,10 +28,10 @@ def recorded(action: Callable[[], Any], devices: Sequence[Device]) -> Dict[str, 
         timeline = recording.timeline
     except TraceError:  # the recording is empty: the only reason after its block
         return dict(busy={}, together=0.0, beside=0.0, hidden=0.0, critical="none")
-    return described(timeline)
+    return timeline_shares(timeline)
 
 
-def described(timeline: Timeline) -> Dict[str, Any]:
+def timeline_shares(timeline: Timeline) -> Dict[str, Any]:
     """Shares of a timeline's length: each device was ``busy``; two devices worked at the same time (``together``);
     computation ran beside communication (``beside``). And the share of the communication that did (``hidden``)."""
     overlap = timeline.overlap()

@@ -5,7 +5,7 @@ On GPUs, if there are enough, by NCCL; else on the CPU by Gloo, a thread for eac
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
+from mxdp.experiments.lab import Settings
 
 STEPS = 3
 """That are compared with the serial run."""
@@ -27,32 +28,18 @@ class TorchTraining:
     ``gpus``: how many one process uses by DataParallel."""
 
     def __init__(
-        self,
-        params: Sequence[Any],
-        batch_size: int,
-        lr: float,
-        data: str = "auto",
-        data_dir: Optional[str] = None,
-        seed: int = 0,
-        kind: str = "auto",
-        size: int = 1,
-        threads: int = 1,
-        gpus: int = 0,
+        self, params: Sequence[Any], s: Settings, batch_size: int, size: int = 1, threads: int = 1, gpus: int = 0
     ) -> None:
         torch.set_num_threads(threads)
-        on_gpu = kind != "cpu" and torch.cuda.device_count() >= max(size, gpus)
+        on_gpu = s.kind != "cpu" and torch.cuda.device_count() >= max(size, gpus)
         if size > 1 and not dist.is_initialized():
             dist.init_process_group("nccl" if on_gpu else "gloo")
         self.number, self.size, self._gpus = dist.get_rank() if size > 1 else 0, size, gpus
         self.device = torch.device("cuda", self.number) if on_gpu else torch.device("cpu")
-        dataset = load(data, data_dir, seed=seed)
-        self.data, self.batch_size = dataset.name, batch_size
-        self._stream = Stream(dataset.train, batch_size, seed)
-        self._net, self._sgd = self._trained(params, lr)
-
-    def facts(self) -> Tuple[str, List[str]]:
-        """What it trains on: the data, and its devices."""
-        return self.data, [f"cuda:{number}" for number in range(self._gpus)] or [str(self.device)]
+        self.devices = [f"cuda:{number}" for number in range(gpus)] or [str(self.device)]
+        self.dataset, self.batch_size = load(s.data, s.data_dir, seed=s.seed), batch_size
+        self._stream = Stream(self.dataset.train, batch_size, s.seed)
+        self._net, self._sgd = self._trained(params, s.lr)
 
     def train(self, steps: int) -> None:
         """``steps`` steps of training, to their end."""
@@ -70,10 +57,10 @@ class TorchTraining:
 
     def of_first(self, arrays: Sequence[Any]) -> List[Any]:
         """The first process's ``arrays``. Each process calls this, with arrays of the same shapes."""
-        found = [torch.from_numpy(array.copy()).to(self.device) for array in arrays]
-        for array in found if self.size > 1 else ():
-            dist.broadcast(array, 0)
-        return [array.cpu().numpy() for array in found]
+        tensors = [torch.from_numpy(array.copy()).to(self.device) for array in arrays]
+        for tensor in tensors if self.size > 1 else ():
+            dist.broadcast(tensor, 0)
+        return [tensor.cpu().numpy() for tensor in tensors]
 
     def losses(self, X: Any, y: Any, params: Sequence[Any], lr: float, steps: int) -> List[float]:
         """The summed loss of this process's samples before each step on one batch."""
@@ -81,7 +68,7 @@ class TorchTraining:
         return [float(self._step(X, y, net, sgd)) * len(X) / self.size for _ in range(steps)]
 
     def _trained(self, params: Sequence[Any], lr: float) -> Tuple[nn.Module, torch.optim.Optimizer]:
-        net = lenet(params).to(self.device)
+        net = torch_lenet(params).to(self.device)
         sgd = torch.optim.SGD(net.parameters(), lr)
         if self._gpus:
             return nn.DataParallel(net, list(range(self._gpus))), sgd
@@ -105,7 +92,7 @@ def step(
     return loss.detach()
 
 
-def lenet(params: Sequence[Any]) -> nn.Module:
+def torch_lenet(params: Sequence[Any]) -> nn.Module:
     """:func:`mxdp.scratch.lenet`, with these parameters: NumPy arrays in the same order and layout."""
     net = nn.Sequential(
         nn.Conv2d(1, 20, 3), nn.ReLU(), nn.AvgPool2d(2),
@@ -113,14 +100,14 @@ def lenet(params: Sequence[Any]) -> nn.Module:
         nn.Flatten(), nn.Linear(800, 128), nn.ReLU(), nn.Linear(128, 10),
     )  # fmt: skip
     with torch.no_grad():
-        for own, param in zip(net.parameters(), params):
-            own.copy_(torch.from_numpy(param))
+        for param, value in zip(net.parameters(), params):
+            param.copy_(torch.from_numpy(value))
     return net
 
 
 def initial(seed: int, scale: float) -> List[Any]:
     """As :func:`mxdp.scratch.init_lenet`: weights from N(0, ``scale``), biases zero."""
     random = np.random.RandomState(seed)
-    shapes = [tuple(param.shape) for param in lenet([]).parameters()]
+    shapes = [tuple(param.shape) for param in torch_lenet([]).parameters()]
     drawn = [random.normal(scale=scale, size=shape) if len(shape) > 1 else np.zeros(shape) for shape in shapes]
-    return [each.astype("float32") for each in drawn]
+    return [values.astype("float32") for values in drawn]

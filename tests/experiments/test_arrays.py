@@ -40,26 +40,8 @@ def test_wrong_sums_are_counted():
     assert count(exact_sums(arrays, SEED)) == (2718, 1)
     arrays[2][0][0, :2] = float("nan"), float("inf")
     assert count(exact_sums(arrays, SEED)) == (2718, 3)
-
-
-def averaged(arrays):
-    one_by_one(arrays, op="mean")
-
-
-def one_left_out(arrays):
-    one_by_one([own[:-1] for own in arrays])
-
-
-def turned_round(arrays):
-    one_by_one(arrays)
-    arrays[2][0][:] = arrays[2][0][:, ::-1]
-
-
-@pytest.mark.parametrize(("broken", "least"), [(averaged, 2001), (one_left_out, 3), (turned_round, 1)])
-def test_broken_sums_are_caught(broken, least):
-    arrays = filled()
-    broken(arrays)
-    assert count(exact_sums(arrays, SEED))[1] >= least
+    arrays[0][0][:] = arrays[0][0][:, ::-1]
+    assert count(exact_sums(arrays, SEED))[1] > 800  # numbers that changed places
 
 
 @pytest.mark.parametrize(("spell", "repeats"), [(1e6, TURNS * (1 + LEAD) * 500), (0, 0)])

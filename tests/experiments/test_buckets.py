@@ -29,7 +29,7 @@ def test_the_oracle_catches_a_bucket_that_is_not_summed(monkeypatch):
 
 def test_a_round_says_which_buckets_it_has(monkeypatch):
     monkeypatch.setattr(
-        buckets, "seconds_in_turn", lambda makers: {name: make()() or 0.5 for name, make in makers.items()}
+        buckets.arrays, "seconds_in_turn", lambda makers: {name: make()() or 0.5 for name, make in makers.items()}
     )
     assert buckets.set_up(CASES["lenet x 2: ring"], S).round() == (0.5, {"buckets": [(516_272, "ring")]})
     assert len(buckets.set_up(CASES["resnet18 x 2: auto, 25 MiB"], S).round()[1]["buckets"]) == 2

@@ -13,8 +13,9 @@ import numpy as onp
 import pytest
 from littles import little
 
+from mxdp.errors import UsageError
 from mxdp.experiments.lab import child, result, run
-from mxdp.experiments.lab.module import COMMON, Skipped, discover, lacking
+from mxdp.experiments.lab.module import COMMON, Skipped, discover, find, lacking
 from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.oracle import count
 from mxdp.experiments.show import page, terminal
@@ -33,8 +34,8 @@ ON_GPUS = ("torch-two-jobs", "torch-copy-overlap")
 """Whose one claim is judged on GPUs alone."""
 UNTIMED = ("lost-worker", "predicted", "silent-bugs", "uneven")
 """Whose rounds start processes, or a training that takes long and is not judged by its time."""
-RECORDED = ("epochs", "stock-loop", "where-the-time-went")
-"""Whose seconds are a recording's, or (stock-loop) of a first epoch that prepares the others' step."""
+RECORDED = ("where-the-time-went",)
+"""Whose seconds are a recording's."""
 IDLE = ("memory-guard", "run-ahead")
 """Some rounds of these push nothing: what they ask is refused, or Python goes on at once."""
 PUSHING = {
@@ -91,6 +92,33 @@ def test_is_well_described(question):
         assert question.expect(little(question), cores)
     labels = [case.label for case in question.cases(little(question))]
     assert len(set(labels)) == len(labels)
+
+
+SEVERAL = "numbers of which one is above 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "values", "allowed"),
+    [
+        *((name, "devices", [[1]], SEVERAL) for name in (
+            "strategies", "layerwise", "combined", "tiles", "pipeline", "latency-throughput", "allreduce", "links",
+            "parameter-server", "graph", "mixed-devices",
+        )),
+        ("lost-worker", "devices", [[1]], "2 or more, since one process is lost"),
+        ("batch-scaling", "times", [[1, 2]], "whole numbers above 1"),
+        ("batch-scaling", "samples", [100], "a multiple of 8"),
+        ("batch-norm", "shards", [[1, 8], [8, 8], [2.5]], "different whole numbers above 1"),
+        ("small-ops", "sizes", [[4, -4], [4, 0], [4, 6], [4, 4.0]], ""),
+        ("links", "sizes", [[4], [4, 4], [4, 6], [4, 8.0]], "two or more different multiples of 4"),
+        ("layerwise", "batch_sizes", [[1, 1.5], [8, 8]], "two or more different whole numbers"),
+        ("pipeline", "micro_batches", [[1, 1.5]], "whole numbers"),
+        ("latency-throughput", "batches", [[1, 1.5]], "whole numbers"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_cannot_be_measured_is_refused(name, setting, values, allowed):
+    for value in values:
+        with pytest.raises(UsageError, match=f"{name}: {setting} must be {allowed}"):
+            resolve([find(name)], "quick", {setting: value})
 
 
 def cases():

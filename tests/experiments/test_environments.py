@@ -12,7 +12,6 @@ ONE = {"OMP_NUM_THREADS": "1"}
 @pytest.mark.parametrize(
     ("of", "devices", "cores", "expected"),
     [
-        (lambda _: environments.STOCK, 1, 8, {**STOCK, **ONE}),
         # Two large products at the same time hang for ever with two OpenMP threads, which MXNet takes from 4 cores on.
         (environments.defaults, 1, 8, STOCK),
         (environments.defaults, 2, 2, STOCK),

@@ -51,7 +51,7 @@ def test_a_part_is_the_mean_of_its_shares_in_all_processes():
     two, ceiling = told().rows[1], told().references[0]
     for which, own in zip((two, ceiling), steps):
         vars(which).update({part: Number([step.shares()[part] for step in own]) for part in training.PARTS})
-    lost, shared, alone = epochs._tell_account(two, ceiling), training.shares(two), training.shares(ceiling)
+    lost, shared, alone = epochs._tell_account(two, ceiling), training.mean_shares(two), training.mean_shares(ceiling)
     assert sum(shared.values()) == pytest.approx(1)
     for part, words in training.PARTS.items():
         assert lost[words] == pytest.approx(2 * (shared[part] - two.of_ceiling.median * alone[part])), words

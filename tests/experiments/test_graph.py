@@ -9,7 +9,7 @@ from littles import little
 from mxdp.backend import mx
 from mxdp.experiments.automatic_parallelism import graph
 from mxdp.experiments.automatic_parallelism.graph import TASKS, WAYS, modelled
-from mxdp.experiments.automatic_parallelism.task_graph import run
+from mxdp.experiments.automatic_parallelism.task_graph import run_tasks
 from mxdp.experiments.lab import Told
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
@@ -49,8 +49,8 @@ def test_the_model_says_what_the_file_says():
 
 
 def test_serial_is_products_and_sums():
-    x, weights = graph.whole_numbers(SMALL, seed=1, rows=4, k=3)
-    done = graph.serial(SMALL, weights, x)
+    x, weights = graph.exact_weights(SMALL, seed=1, rows=4, k=3)
+    done = graph.serial_results(SMALL, weights, x)
     a = x.astype(int) @ weights["a"].astype(int)
     b = a @ weights["b"].astype(int)
     assert (done["copy for b"] == a).all()
@@ -59,9 +59,9 @@ def test_serial_is_products_and_sums():
 
 @pytest.mark.parametrize("devices", [[mx.cpu(0)], [mx.cpu(1), mx.cpu(2)]])
 def test_the_net_gives_the_same_on_the_devices_of_its_lanes(devices):
-    x, weights = graph.whole_numbers(SMALL, seed=2, rows=5, k=4)
-    done = run([SMALL], graph.net(SMALL, weights, x, devices))
-    for name, expected in graph.serial(SMALL, weights, x).items():
+    x, weights = graph.exact_weights(SMALL, seed=2, rows=5, k=4)
+    done = run_tasks([SMALL], graph.net(SMALL, weights, x, devices))
+    for name, expected in graph.serial_results(SMALL, weights, x).items():
         assert (done[name][0].asnumpy() == expected).all()
     where = {name: results[0].ctx for name, results in done.items()}
     assert where["a"] == where["copy for c"] == where["c"] == devices[0]
@@ -69,19 +69,12 @@ def test_the_net_gives_the_same_on_the_devices_of_its_lanes(devices):
 
 
 def test_weights_move_columns_and_change_signs():
-    x, weights = graph.whole_numbers(SMALL, seed=0)
+    x, weights = graph.exact_weights(SMALL, seed=0)
     for weight in weights.values():
         assert (onp.abs(weight).sum(axis=0) == 1).all()
         assert (onp.abs(weight).sum(axis=1) == 1).all()
     assert not onp.array_equal(weights["a"], weights["b"])
     assert onp.abs(x).max() <= 99
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_round_times_a_pass_and_with_waits_every_task(way):
-    seconds, more = graph.set_up(CASES[way], SETTINGS).round()
-    assert seconds > 0
-    assert set(more.get("tasks", ())) == ({task.name for task in TASKS} if way == "waits" else set())
 
 
 product, net = graph._product, graph.net

@@ -7,12 +7,10 @@ from littles import little
 
 from mxdp.backend import mx
 from mxdp.engine import prepare
-from mxdp.errors import UsageError
 from mxdp.experiments import links as copies
 from mxdp.experiments.allreduce import links
 from mxdp.experiments.lab import Number, Row, Told
 from mxdp.experiments.lab.module import find
-from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.links import Copies, measured_link
 from mxdp.experiments.oracle import count
 from mxdp.plans.cost.link import Link
@@ -74,12 +72,6 @@ def test_a_link_is_measured_in_its_direction_with_messages_of_several_sizes(monk
     assert made == [(pairs, nbytes, 3) for nbytes in (4, 1 << 16, 1 << 18, 1 << 20, 1 << 22)]
 
 
-@pytest.mark.parametrize("nbytes", [-4, 0, 2, 6])
-def test_a_size_is_of_whole_float32_numbers(nbytes):
-    with pytest.raises(ValueError, match=f"a size is 4, 8, 12 ... bytes, not {nbytes}"):
-        Copies([(mx.cpu(0), mx.cpu(1))], nbytes, seed=0)
-
-
 def told(times):
     """Of two devices, of which 1 is twice as slow as 0, a copy in these seconds by its bytes; at once 5 times that."""
     rows = []
@@ -100,13 +92,6 @@ def test_the_numbers_of_a_perfect_link():
     assert (row.latency_us, row.bandwidth_gbs) == pytest.approx((10.0008, 1e6 / 2.1e-4 / 1e9))
     assert found.one(label="all 2 at once").over_alone.median == pytest.approx(5 / 1.5)
     assert "The slowest pair takes 2.00 times as long as the fastest, so one link does not do" in found.explanation
-
-
-@pytest.mark.parametrize("sizes", ["[4]", "[4, 4]", "[4, 6]", "[4, 8.0]"])
-def test_a_line_is_fitted_to_two_sizes_of_whole_numbers(sizes, tmp_path):
-    (tmp_path / "mine.toml").write_text(f"[links]\nsizes = {sizes}\n")
-    with pytest.raises(UsageError, match="links: sizes must be two or more different multiples of 4, the bytes of a"):
-        resolve([find("links")], str(tmp_path / "mine.toml"), {})
 
 
 def test_a_round_times_each_size_on_the_devices_of_the_pairs():

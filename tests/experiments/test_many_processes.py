@@ -15,15 +15,14 @@ from littles import little
 from mxdp.backend import NDArray
 from mxdp.datasets import load
 from mxdp.engine import CompletionEvent
-from mxdp.errors import MxdpError, UsageError
+from mxdp.errors import MxdpError
 from mxdp.experiments.environments import defaults
-from mxdp.experiments.lab import Case, Number, Row, Told, ranks, settings
-from mxdp.experiments.lab.module import Question
+from mxdp.experiments.lab import Case, Number, Row, Told, ranks
 from mxdp.experiments.lab.ranks import ASYNC, MPI, SYNC
 from mxdp.experiments.many_processes import async_sgd, loader, lost_worker, machines, peers, victim
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
-from mxdp.experiments.many_processes.training import TrainingRank, compared, placed, sixty
-from mxdp.experiments.oracle import count
+from mxdp.experiments.many_processes.training import CHECKED, TrainingRank, compare_ranks, placed
+from mxdp.experiments.oracle import count, random_batch
 from mxdp.scratch import init_lenet
 from mxdp.training import RUN_AHEAD
 
@@ -58,7 +57,7 @@ def test_machines_judges_and_answers_where_each_process_has_a_core(sizes, judged
 @pytest.fixture(scope="module")
 def trained():
     """The parameters after each of the oracle's steps, by one process of one device."""
-    return TrainingRank(ONE, S).check(*sixty(S), init_lenet(0, scale=0.1))
+    return TrainingRank(ONE, S).check(*random_batch(CHECKED, S.seed), init_lenet(0, scale=0.1))
 
 
 def averaged(params):
@@ -80,20 +79,20 @@ def test_each_process_is_compared_with_the_serial_run_and_with_the_first(trained
     change(other[at][0])
     mine, first = (other, trained) if own else (trained, other)
     rank = SimpleNamespace(check=lambda *_: mine)
-    checked, wrong = count(compared(beside(MPI, first), S, rank))
+    checked, wrong = count(compare_ranks(beside(MPI, first), S, rank))
     assert checked == 2 * sum(param.size for params in trained for param in params[0])
     assert (wrong == 0) == right
 
 
 def test_processes_that_exchange_nothing_must_not_equal_the_serial_run(trained):
     rank = SimpleNamespace(check=lambda *_: trained, ranks=placed(1, 2))
-    assert count(compared(beside(""), S, rank))[1] > 0
+    assert count(compare_ranks(beside(""), S, rank))[1] > 0
 
 
 @pytest.mark.parametrize(("size", "right"), [(3, True), (1, False)])
 def test_a_loaders_part_of_a_batch_counts_for_what_it_is(size, right):
     """Of 20 samples rank 0 of 3 has 7: its step, by itself, is 7 / 20 of the mean's over its own samples."""
-    X, y = (part[:20] for part in sixty(S))
+    X, y = (part[:20] for part in random_batch(CHECKED, S.seed))
     one, other = loader.LoadingRank(ONE, S), TrainingRank(ONE, S)
     one.ranks, other.ranks = placed(0, size), placed(0, 3)
     found, expected = (rank.check(X, y, init_lenet(0, scale=0.1))[-1][0] for rank in (one, other))
@@ -255,7 +254,7 @@ def test_each_peer_gets_its_own_devices_batch_and_settings(monkeypatch):
         assert case.batch_size == (128 if "batch 128" in case.label else 256)
         if case.peer in (peers.TORCH, peers.DDP):
             peers.rank_of(case, s)
-            given = ((0, 0.01), 256, s.lr, s.data, None, 0, "cpu")
+            given = ((0, 0.01), s, 256)
             assert made[-1] == (given, dict(size=case.processes, threads=case.devices))
         elif case.engine != ranks.HOROVOD and (case.peer != peers.BOOK or sys.modules.get("d2l")):
             rank = peers.rank_of(case, s)
@@ -279,10 +278,3 @@ def test_a_peer_that_computes_something_else_is_not_timed(monkeypatch, factor, r
     rank.losses = lambda X, y, params, lr, steps: usual(X, y, params, lr * factor, steps)
     monkeypatch.setattr(peers, "rank_of", lambda *_: rank)
     assert (count(peers.oracle(case, S))[1] == 0) == right
-
-
-def test_a_single_worker_can_not_be_lost():
-    question = Question(lost_worker)
-    assert settings.resolve([question], "quick", {"devices": [2, 3]})[1]["lost-worker"].devices == [2, 3]
-    with pytest.raises(UsageError, match="must be 2 or more, since one process is lost"):
-        settings.resolve([question], "quick", {"devices": [1]})

@@ -11,7 +11,7 @@ from mxdp import memory
 from mxdp.backend import mx
 from mxdp.errors import MemoryShortage
 from mxdp.experiments.automatic_parallelism import memory_guard
-from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, run, serial, slices_of
+from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, run_job, serial_sums, slices_of
 from mxdp.experiments.lab.module import Settings
 from mxdp.experiments.memory import grown
 from mxdp.experiments.oracle import count
@@ -26,12 +26,12 @@ SMALL = BigResults(size=6, products=5)
 
 
 def leaves_one_out(job, device, seed, pieces):
-    return run(job, device, seed, [*pieces[:-1], (pieces[-1][0] - 1, pieces[-1][1] - 1)])
+    return run_job(job, device, seed, [*pieces[:-1], (pieces[-1][0] - 1, pieces[-1][1] - 1)])
 
 
 @pytest.mark.parametrize("way", ["sliced", "fits"])
 def test_the_oracle_catches_a_slice_that_is_off_by_one(monkeypatch, way):
-    monkeypatch.setattr(memory_guard, "run", leaves_one_out)
+    monkeypatch.setattr(memory_guard, "run_job", leaves_one_out)
     assert count(memory_guard.oracle(CASES[way], SETTINGS))[1] > 0
 
 
@@ -83,7 +83,7 @@ def in_slices_it_takes_that_much_less():
 def the_bytes_are_what_a_job_takes():
     job = BigResults(size=1000, products=20)
     for pieces, at_once in (([(0, 20)], 20), ([(0, 10), (10, 20)], 10)):
-        found = [grown(lambda pieces=pieces: run(job, CPU, 0, pieces)) for _ in range(3)]
+        found = [grown(lambda pieces=pieces: run_job(job, CPU, 0, pieces)) for _ in range(3)]
         assert job.needed(at_once) * 0.9 < min(found) < job.needed(at_once) * 1.1
 
 
@@ -107,8 +107,8 @@ def test_in_a_process_whose_heap_holds_nothing_else(check):
 
 @pytest.mark.parametrize("pieces", [[(0, 5)], [(0, 2), (2, 5)], [(number, number + 1) for number in range(5)]])
 def test_however_it_is_cut_it_gives_the_same(pieces):
-    sums = run(SMALL, CPU, 3, pieces)
-    assert (sums == serial(SMALL, 3)).all()
+    sums = run_job(SMALL, CPU, 3, pieces)
+    assert (sums == serial_sums(SMALL, 3)).all()
     assert len(onp.unique(sums[:, 0])) > 1
 
 

@@ -7,8 +7,13 @@ from littles import little
 from mxdp.backend import mx
 from mxdp.errors import BackendError
 from mxdp.experiments.automatic_parallelism import mixed_devices
-from mxdp.experiments.automatic_parallelism.mixed_devices import RECORDED_STEPS, mlp, plan, whole_numbers_run
-from mxdp.experiments.automatic_parallelism.task_graph import run
+from mxdp.experiments.automatic_parallelism.mixed_devices import (
+    RECORDED_STEPS,
+    step_tasks,
+    task_functions,
+    whole_numbers_run,
+)
+from mxdp.experiments.automatic_parallelism.task_graph import run_tasks
 from mxdp.experiments.lab import Case, Told
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
@@ -29,7 +34,7 @@ def test_with_waits_a_round_times_every_task(run):
         return
     seconds, more = done
     assert seconds == pytest.approx(sum(more["tasks"].values()))
-    assert set(more["tasks"]) == {task.name for task in plan(case.devices - 1, SETTINGS.steps)}
+    assert set(more["tasks"]) == {task.name for task in step_tasks(case.devices - 1, SETTINGS.steps)}
 
 
 def stale_weights(weight, lr, gradient, before=()):
@@ -82,7 +87,7 @@ def told(*rows):
     """Rows of (run, devices, seconds), whose tasks take 0.1 s each."""
     made = []
     for way, devices, seconds in rows:
-        tasks = {task.name: Number([0.1]) for task in plan(devices - 1, SETTINGS.steps)}
+        tasks = {task.name: Number([0.1]) for task in step_tasks(devices - 1, SETTINGS.steps)}
         numbers = dict(seconds=Number([seconds] * 6), tasks=tasks)
         made.append(Row(way, False, dict(run=way, devices=devices, cores=4, **numbers)))
     t = Told(made)
@@ -100,9 +105,9 @@ def test_rows_get_ratios_and_what_the_model_says_of_the_machine_that_measured():
 
 
 def test_the_figures_boxes_and_arrows():
-    tasks = plan(workers=2, steps=2)
-    assert [sum(task.lane == lane for task in plan(2, 1)) for lane in range(3)] == [7, 5, 5]
-    assert {task.lane for task in plan(0, 1)} == {0}
+    tasks = step_tasks(workers=2, steps=2)
+    assert [sum(task.lane == lane for task in step_tasks(2, 1)) for lane in range(3)] == [7, 5, 5]
+    assert {task.lane for task in step_tasks(0, 1)} == {0}
     found = {task.name: set(task.needs) for task in tasks}
     assert found["fc1 forward 0 @1"] == {"batch 0"}
     assert found["fc2 backward 1 @0"] == {"loss 1 @0", "fc1 forward 1 @0", "fc2 copy 0"}
@@ -116,7 +121,7 @@ def test_the_figures_boxes_and_arrows():
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
 def test_tasks_come_after_what_they_need(workers):
     known = set()
-    for task in plan(workers, steps=3):
+    for task in step_tasks(workers, steps=3):
         assert set(task.needs) <= known
         known.add(task.name)
     assert len(known) == 3 * (7 + 5 * max(1, workers))
@@ -143,7 +148,7 @@ def test_one_step_is_the_gradient_of_half_the_squared_error(workers):
     (((X, Y),), (W1, W2)) = mixed_devices.random_floats(settings)
     assert [array.shape for array in (X, Y, W1, W2)] == [(7, 3), (7, 3), (6, 3), (3, 6)]
     found = [mx.cpu(number) for number in range(1 + workers)]
-    done = run([plan(workers, 1)], mlp(found, [(X, Y)], [W1, W2], lr=0.5))
+    done = run_tasks([step_tasks(workers, 1)], task_functions(found, [(X, Y)], [W1, W2], lr=0.5))
     hidden = onp.maximum(X @ W1.T, 0)
     error = hidden @ W2.T - Y
     second, first = error.T @ hidden, ((error @ W2) * (hidden > 0)).T @ X

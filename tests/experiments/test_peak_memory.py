@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as onp
 import pytest
 
@@ -22,9 +20,11 @@ def filled(count):
 
 
 @pytest.fixture(params=["system", "sampled"])
-def measured(request, tmp_path):
+def measured(request, tmp_path, monkeypatch):
     """As on Linux, and as where there is no /proc."""
-    return grown if request.param == "system" else partial(grown, clear=tmp_path / "none" / "clear_refs")
+    if request.param == "sampled":
+        monkeypatch.setattr(peaks, "CLEAR", tmp_path / "none" / "clear_refs")
+    return grown
 
 
 def test_it_is_the_most_at_a_time_and_not_what_is_left(measured):

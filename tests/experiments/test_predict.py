@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mxdp.experiments.__main__ import main
 from mxdp.experiments.predict import command, inputs, published
 from mxdp.experiments.predict.symbols import layers_of_symbol
-from mxdp.experiments.predict.ways import compared, counts, scaling
+from mxdp.experiments.predict.ways import all_ways, counts, scaling
 from mxdp.plans.cost.cluster import NODE_ALLREDUCES, Cluster
 from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.networks import NETWORKS
@@ -213,16 +213,16 @@ def test_the_layers_of_a_symbol_are_counted_and_its_attributes_are_no_code(tmp_p
 
 
 def test_a_measured_network_is_read_as_it_was_written(tmp_path):
-    network = replace(inputs.network("resnet18", 1000.0)[0], fixed=1e-3, update=2e-3, python=3e-4, spread=0.04)
+    network = replace(inputs.known_network("resnet18", 1000.0)[0], fixed=1e-3, update=2e-3, python=3e-4, spread=0.04)
     file = tmp_path / "net.toml"
-    file.write_text(inputs.saved(network, "a step \u2713"))
-    assert inputs.network(str(file)) == (network, True)
+    file.write_text(inputs.as_toml(network, "a step \u2713"))
+    assert inputs.known_network(str(file)) == (network, True)
 
 
 def test_what_is_asked_for_is_measured_with_little_memory_and_said(capsys, monkeypatch, tmp_path):
     asked = []
-    network = replace(inputs.network("lenet", 1000.0)[0], fixed=1e-3)
-    done = SimpleNamespace(returncode=0, stdout=inputs.saved(network, "steps of 2, 4 samples"), stderr="")
+    network = replace(inputs.known_network("lenet", 1000.0)[0], fixed=1e-3)
+    done = SimpleNamespace(returncode=0, stdout=inputs.as_toml(network, "steps of 2, 4 samples"), stderr="")
     monkeypatch.setattr(command.subprocess, "run", lambda words, env, **_: asked.append((words[-4:], env)) or done)
     file = tmp_path / "net.toml"
     assert main(["predict", "--batch", "7", "--kind", "cpu", "--save", str(file), "--json"]) == 0
@@ -243,7 +243,7 @@ def test_a_long_step_is_measured_with_fewer_samples(sample, sizes, monkeypatch):
     seconds = lambda model, batch, steps: (1e-3 + sample * len(batch[0]), 0.0)  # noqa: E731
     monkeypatch.setattr(measured, "seconds_a_step", seconds)
     monkeypatch.setattr(measured, "_update_seconds", lambda params: 2.5e-4)
-    found, words = measured.measure("lenet", 64, "cpu", (1, 28, 28))
+    found, words = measured.measure_network("lenet", 64, "cpu", (1, 28, 28))
     assert words.startswith(f"steps of {', '.join(map(str, sizes))} samples on cpu(0)")
     if len(sizes) > 1:
         assert found.fixed == pytest.approx(7.5e-4)
@@ -253,7 +253,7 @@ def test_a_long_step_is_measured_with_fewer_samples(sample, sizes, monkeypatch):
 def test_every_clock_of_a_measurement_stands_between_two_fences(virtual):
     from mxdp.experiments.predict import measured
 
-    found, _ = measured.measure("lenet", 4, "cpu", (1, 28, 28))
+    found, _ = measured.measure_network("lenet", 4, "cpu", (1, 28, 28))
     assert not virtual.readers
     assert len(found.layers) == 4
 
@@ -268,7 +268,7 @@ def test_a_symbol_is_measured_if_nobody_says_how_fast_it_is(capsys, tmp_path):
     found = json.loads(capsys.readouterr().out)
     assert found["parameters"] == trained
     assert {each["what"]: each["mark"] for each in found["known"]}["net: shares of its layers"] == "assumed"
-    network, own = inputs.network(str(tmp_path / "net.toml"))
+    network, own = inputs.known_network(str(tmp_path / "net.toml"))
     assert own
     assert network.passes(8) + network.update == pytest.approx(found["ways"][0]["alone_seconds"])
     assert all(layer.backward == pytest.approx(2 * layer.forward) for layer in network.layers)
@@ -280,8 +280,8 @@ def test_a_symbol_is_measured_if_nobody_says_how_fast_it_is(capsys, tmp_path):
 
 def test_the_best_sum_is_the_least_of_all():
     link = Link(5e-5, 1e-9)
-    network, cluster = inputs.network("resnet18", 3000.0)[0], Cluster(4, 4, link, link)
-    rows = compared(network, cluster, 32)
+    network, cluster = inputs.known_network("resnet18", 3000.0)[0], Cluster(4, 4, link, link)
+    rows = all_ways(network, cluster, 32)
     assert [row.way.allreduce for row in rows[: len(NODE_ALLREDUCES)]] == list(NODE_ALLREDUCES)
     for row in rows:
         assert row.step == predict_step(network, cluster, 32, row.way)
@@ -312,13 +312,13 @@ def test_every_machine_of_the_package_can_be_predicted(name):
     assert found.source
     assert set(found.samples_per_second) <= set(NETWORKS)
     for network, rate in found.samples_per_second.items():
-        assert compared(inputs.network(network, rate)[0], found.cluster, 64)
+        assert all_ways(inputs.known_network(network, rate)[0], found.cluster, 64)
 
 
 def test_the_list_of_layers_in_the_page_is_read(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "predict.md").read_text(encoding="utf-8")
     (tmp_path / "mine.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
-    network, own = inputs.network(str(tmp_path / "mine.toml"))
+    network, own = inputs.known_network(str(tmp_path / "mine.toml"))
     assert own
     assert (network.name, network.spread, network.layers[0].outputs) == ("mine", 0.05, 200704)
     machines = re.search(r"one of (`big-basin`.*?) \|", page)[1]

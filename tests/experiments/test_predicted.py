@@ -15,7 +15,8 @@ from littles import little
 
 from mxdp.experiments.lab import Skipped
 from mxdp.experiments.many_processes import hosts, predicted, predicted_ranks
-from mxdp.experiments.oracle import count
+from mxdp.experiments.many_processes.predicted_ranks import PredictedRank
+from mxdp.experiments.oracle import count, random_batch
 
 S = little(predicted, rates=[10, 1000], delays=[5], lenet=[16], resnet=[8])
 
@@ -37,7 +38,7 @@ def test_a_slow_cable_carries_the_small_network_alone():
 def test_the_oracle_finds_processes_that_do_not_sum(monkeypatch, summed):
     """Each of two takes a step on its own part of the batch; or both on all of it."""
     (case,) = predicted.cases(little(predicted, ranks=[2], rates=[], delays=[], lenet=[8], resnet=[]))
-    one, (X, y) = predicted.alone("lenet", S.seed, "cpu"), predicted.random_batch(8, S.seed)
+    one, (X, y) = PredictedRank("lenet", S.seed, "cpu"), random_batch(8, S.seed)
 
     def launched(case, s, before):
         parts = [(X, y)] * 2 if summed else zip(np.split(X, 2), np.split(y, 2))
@@ -54,10 +55,11 @@ def test_a_prediction_is_of_all_bytes_and_a_time_of_the_slowest_rank(monkeypatch
     monkeypatch.setattr(predicted, "launched", lambda *_: [found])
     (case,) = predicted.cases(little(predicted, ranks=[2], rates=[], delays=[], lenet=[8], resnet=[]))
     assert predicted.set_up(case, S).round()[1]["sum_seconds"] == pytest.approx(4 * 129_068)
-    rank = predicted.alone.__wrapped__("lenet", S.seed, "cpu")
+    rank = PredictedRank("lenet", S.seed, "cpu")
     rank.ranks = SimpleNamespace(gather=lambda own: [own, 3 * own, 2 * own], shard=slice, barrier=list)
-    rank.ranks.sum = rank.model.step = lambda *_: rank.params[0] + 1
-    measured = rank.measured(*predicted.random_batch(8, 0), at_least=9.0)
+    rank.ranks.sum = lambda *_: rank.params[0] + 1
+    monkeypatch.setattr(rank.model, "step", rank.ranks.sum)
+    measured = rank.measured(*random_batch(8, 0), at_least=9.0)
     assert measured == dict(steps=2, sums=[(nbytes, 6.0) for nbytes in predicted_ranks.SUMS], seconds=4.5)
     assert not virtual.readers
 

@@ -5,7 +5,7 @@ import pytest
 
 from mxdp.backend import mx, np
 from mxdp.experiments import oracle
-from mxdp.experiments.automatic_parallelism.products import Products, compared, factors, whole_factors
+from mxdp.experiments.automatic_parallelism.products import Products, compare_products, factors, whole_factors
 
 CPU = mx.cpu(0)
 
@@ -28,16 +28,16 @@ def test_products_are_numpys(count, chain):
         expected.append(x)
     assert [y.asnumpy().astype("int64").tolist() for y in made.results] == [each.tolist() for each in expected]
     results = [[y] for y in made.results]
-    assert oracle.count(compared(results, lefts, w, chain)) == (count * 33 * 33, 0)
+    assert oracle.count(compare_products(results, lefts, w, chain)) == (count * 33 * 33, 0)
     if count > 1:  # a chain is not taken for independent products, nor the other way round
-        assert oracle.count(compared(results, lefts, w, not chain))[1] > 1000
+        assert oracle.count(compare_products(results, lefts, w, not chain))[1] > 1000
 
 
 def test_one_wrong_number_and_a_result_in_the_place_of_another_are_found():
     made, lefts, w = pushed(3, chain=False)
-    assert oracle.count(compared([[made.results[i]] for i in (0, 2, 1)], lefts, w, chain=False))[1] > 1000
+    assert oracle.count(compare_products([[made.results[i]] for i in (0, 2, 1)], lefts, w, chain=False))[1] > 1000
     made.results[1][7, 8] += 1
-    assert oracle.count(compared([[y] for y in made.results], lefts, w, chain=False)) == (3 * 33 * 33, 1)
+    assert oracle.count(compare_products([[y] for y in made.results], lefts, w, chain=False)) == (3 * 33 * 33, 1)
 
 
 def test_whole_factors_differ_and_their_longest_chain_is_exact():

@@ -105,11 +105,6 @@ def test_only_an_event_comes_back_before_the_queue_of_the_first_cpu_is_empty(way
     npx.waitall()
 
 
-@pytest.mark.parametrize("way", POLICIES)
-def test_parameters_are_compared_bit_for_bit_and_with_one_devices(way):
-    assert checked(wait=way) == (2 * 2 * PARAMETERS, 0)
-
-
 @pytest.mark.parametrize("replica", [0, 1])
 def test_a_replica_that_differs_is_caught(replica, monkeypatch):
     steps = Training.steps

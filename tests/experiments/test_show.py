@@ -24,7 +24,7 @@ from matplotlib.text import Text
 from rich.console import Console
 
 from mxdp.errors import MxdpError, UsageError
-from mxdp.experiments.lab import result
+from mxdp.experiments.lab import Number, Row, result
 from mxdp.experiments.lab.module import EXTRA_MODULES, Question
 from mxdp.experiments.show import page, pictures, style, terminal, words
 from mxdp.tracing import Event, Timeline
@@ -424,17 +424,14 @@ def test_what_cannot_be_exported_is_a_sentence(name, panel, error, said, tmp_pat
         pictures.export(tmp_path, name, "png", panel)
 
 
-def test_bars_show_values_whiskers_samples_and_labels():
+def test_bars_show_medians_whiskers_values_and_labels():
     axes = Figure().subplots()
-    style.bars(axes, ["one", "two"], [2.0, 1.0], [1.5, 0.5], [3.0, 1.25], "s", samples=[[1.5, 2.0, 3.0], [0.5, 1.25]])
+    rows = [Row(label, False, {"seconds": Number(values)}) for label, values in (("one", [1.5, 2, 3]), ("two", [1.0]))]
+    style.row_bars(axes, rows)
     assert [patch.get_width() for patch in axes.patches] == [2.0, 1.0]
-    assert [list(line.get_xdata()) for line in axes.lines[0::2]] == [[1.5, 3.0], [0.5, 1.25]]
-    assert [list(line.get_xdata()) for line in axes.lines[1::2]] == [[1.5, 2.0, 3.0], [0.5, 1.25]]
+    assert [list(line.get_xdata()) for line in axes.lines[0::2]] == [[1.5, 3.0], [1.0, 1.0]]
+    assert [list(line.get_xdata()) for line in axes.lines[1::2]] == [[1.5, 2.0, 3.0], [1.0]]
     assert [text.get_text() for text in axes.texts] == ["one", "2.00 s", "two", "1.00 s"]
-    with pytest.raises(ValueError, match=r"must be as many; got \[2, 1, 1, 1, 2, 2\]"):
-        style.bars(axes, ["a", "b"], [1.0])
-    with pytest.raises(ValueError, match=r"'a': 1\.0 is not between 2\.0 and 3\.0"):
-        style.bars(axes, ["a"], [1.0], [2.0], [3.0])
 
 
 # Every committed result

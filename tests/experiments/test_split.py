@@ -7,24 +7,17 @@ from littles import little
 
 from mxdp.backend import devices, np
 from mxdp.collectives import GradientSync
-from mxdp.errors import UsageError
-from mxdp.experiments.allreduce import allreduce, links, parameter_server
-from mxdp.experiments.automatic_parallelism import graph, mixed_devices
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
-from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.lab.told import Told
 from mxdp.experiments.oracle import count
 from mxdp.experiments.other_splits import (
     combined,
-    latency_throughput,
     layerwise,
-    pipeline,
     steps,
     strategies,
-    tiles,
 )
-from mxdp.experiments.other_splits.split import COMBINED, SplitNet, network, numbers_of
+from mxdp.experiments.other_splits.split import COMBINED, SplitNet, net_and_shape, numbers_of
 from mxdp.layers import param_shapes
 from mxdp.parallel import traffic
 from mxdp.parallel.layer_costs import LayerCost
@@ -34,7 +27,7 @@ PIPELINE = {"micro_batches": 1, "cuts": (3,)}
 
 
 def split(name, options=None, n=2, net="lenet"):
-    return SplitNet(name, *network(net, 12), devices(n, "cpu"), 0, options or {})
+    return SplitNet(name, *net_and_shape(net, 12), devices(n, "cpu"), 0, options or {})
 
 
 def parameters(net, shape):
@@ -91,7 +84,7 @@ def test_a_step_is_counted_as_predicted(name, n):
 def test_the_cost_model_counts_what_the_networks_have():
     for net in ("lenet", "wide"):
         params, sums = numbers_of(net, 12)
-        assert params == parameters(*network(net, 12))
+        assert params == parameters(*net_and_shape(net, 12))
         assert split("layerwise", net=net).make().bytes_moved(7) == 2 * 4 * 7 * sums
 
 
@@ -114,7 +107,7 @@ def test_the_cost_model_counts_what_the_networks_have():
 def test_a_prediction_divides_the_work_and_adds_what_is_moved(name, options, n, cores, seconds):
     net = split(name, options, n)
     made, layers = net.make(), [LayerCost(1.0, 2.0)] * 9
-    fast, slow = (steps.predict_step(net, made, 6, layers, 0.5, beta, cores) for beta in (0.0, 1e-6))
+    fast, slow = (steps.predict_split(net, made, 6, layers, 0.5, beta, cores) for beta in (0.0, 1e-6))
     assert fast == pytest.approx(seconds, rel=1e-3)
     assert slow - fast == pytest.approx(made.bytes_moved(6) * 1e-6 / n)
 
@@ -196,21 +189,3 @@ def test_two_splits_need_groups_of_several_devices(n):
     s = settings(combined, devices=[n])
     assert not {case.strategy for case in combined.cases(s)} & set(COMBINED)
     assert combined.expect(s, 2) == told(combined, s, lambda case: {})[0].sentence == combined.TOO_FEW
-
-
-@pytest.mark.parametrize(
-    ("module", "setting", "value", "allowed"),
-    [
-        *((module, "devices", [1], "numbers of which one is above 1") for module in (
-            strategies, layerwise, combined, tiles, pipeline, latency_throughput, allreduce, links, parameter_server,
-            graph, mixed_devices,
-        )),
-        (layerwise, "batch_sizes", [1, 1.5], "two or more different whole numbers"),
-        (layerwise, "batch_sizes", [8, 8], "two or more different whole numbers"),
-        (pipeline, "micro_batches", [1, 1.5], "whole numbers"),
-        (latency_throughput, "batches", [1, 1.5], "whole numbers"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_split_is_refused(module, setting, value, allowed):
-    with pytest.raises(UsageError, match=f"{setting} must be {allowed}"):
-        resolve([Question(module)], "quick", {setting: value})

@@ -12,7 +12,7 @@ from mxdp.backend import mx
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count
 from mxdp.experiments.other_splits import latency_throughput, pipeline
-from mxdp.experiments.other_splits.split import SplitNet, memory, network
+from mxdp.experiments.other_splits.split import SplitNet, memory, net_and_shape
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = little(Question(pipeline), kind="cpu", batch_size=16)
@@ -23,7 +23,9 @@ ANSWERED = {case.label: case for case in latency_throughput.cases(ANSWERS)}
 
 @pytest.fixture
 def split():
-    return SplitNet("pipeline", *network("stages"), DEVICES, 0, {"micro_batches": 4, "schedule": "1f1b", "cuts": (4,)})
+    return SplitNet(
+        "pipeline", *net_and_shape("stages"), DEVICES, 0, {"micro_batches": 4, "schedule": "1f1b", "cuts": (4,)}
+    )
 
 
 def without_gradients(made):
@@ -100,7 +102,7 @@ def test_memory_is_that_of_the_fullest_device_with_what_stays(split):
 
 
 def test_memory_is_not_counted_where_mxnet_would_abort():
-    many = SplitNet("pipeline", *network("stages"), [mx.cpu(0), mx.cpu(1000)], 0, {"cuts": (4,)})
+    many = SplitNet("pipeline", *net_and_shape("stages"), [mx.cpu(0), mx.cpu(1000)], 0, {"cuts": (4,)})
     assert memory(many.devices, [0, 0], lambda: None) is None
 
 
@@ -109,7 +111,7 @@ def test_nothing_is_claimed_for_more_stages_than_cores(cores, held):
     numbers = dict(workers=cores, predicted_over_measured=0.5)
     t, found = told(pipeline, SETTINGS, lambda case: {**numbers, "seconds": 0.9 + 0.1 * case.micro_batches})
     assert found == held
-    assert t.sentence.startswith("On 2 devices, GPipe with 4 micro-batches takes 1.30 of one")
+    assert t.sentence.startswith("On 2 devices, GPipe with 4 micro-batches is 0.77 times as fast")
     assert [row.bubble for row in t.rows[:2]] == [1 / 2, 1 / 5]
 
 

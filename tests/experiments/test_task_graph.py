@@ -4,7 +4,7 @@ import pytest
 
 from mxdp.backend import mx, np, npx
 from mxdp.experiments.automatic_parallelism import task_graph
-from mxdp.experiments.automatic_parallelism.task_graph import length, measured, one_by_one
+from mxdp.experiments.automatic_parallelism.task_graph import length, one_by_one, with_times
 from mxdp.experiments.lab import Number
 from mxdp.plans.cost.simulate import Job, simulate
 
@@ -55,7 +55,7 @@ def test_a_task_whose_needs_do_not_come_is_named(groups):
 
 
 def test_measured_tasks_keep_everything_but_their_cost():
-    done = measured(FORK[:2], numbers(a=0.5, b=0.25))
+    done = with_times(FORK[:2], numbers(a=0.5, b=0.25))
     assert done == [Job("a", 0, cost=0.5), Job("b", 1, ("a",), 0.25)]
 
 
@@ -68,7 +68,7 @@ FUNCTIONS = {
 
 
 def test_results_go_to_those_that_need_them():
-    done = task_graph.run([TASKS], FUNCTIONS)
+    done = task_graph.run_tasks([TASKS], FUNCTIONS)
     found = [[array.asnumpy().tolist() for array in done[name]] for name in ("two", "three")]
     assert found == [[[2, 2]], [[3, 3], [2, 2]]]
 
@@ -77,7 +77,7 @@ def test_there_is_a_wait_between_groups_and_none_at_the_end(monkeypatch):
     happened = []
     monkeypatch.setattr(npx, "waitall", lambda: happened.append("wait"))
     functions = {name: lambda *needs, name=name: happened.append(name) for name in FUNCTIONS}
-    task_graph.run([TASKS[:1], TASKS[1:]], functions)
+    task_graph.run_tasks([TASKS[:1], TASKS[1:]], functions)
     assert happened == ["one", "wait", "two", "three"]
 
 

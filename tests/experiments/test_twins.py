@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from importlib.util import find_spec
 from unittest.mock import MagicMock
 
 import pytest
 from littles import little
 
-from mxdp.experiments import twins
 from mxdp.experiments.lab import Case, Number, Row, Skipped, Told
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.oracle import count
-from mxdp.experiments.twins import torch_copy_overlap, torch_data_parallel, torch_two_jobs
-
-PLACES = "mxdp.experiments.twins.places"
+from mxdp.experiments.twins import places, torch_copy_overlap, torch_data_parallel, torch_two_jobs
 
 
 @pytest.mark.parametrize(
@@ -51,21 +47,13 @@ def test_the_work_equals_its_oracle_and_needs_a_gpu_unless_told_otherwise(module
             module.set_up(next(iter(module.cases(s))), little(find("torch-two-jobs"), kind="auto"))
 
 
-@pytest.fixture
-def places(monkeypatch):
-    """The module; without PyTorch a stand-in is enough for the order of the calls."""
-    lacking = find_spec("torch") is None
-    if lacking:
-        monkeypatch.setitem(sys.modules, "torch", MagicMock())
-    yield import_module(PLACES)
-    if lacking:
-        del sys.modules[PLACES], twins.places
-
-
 @pytest.mark.parametrize("run", [torch_two_jobs.TURN, torch_two_jobs.ONCE])
-def test_jobs_in_turn_are_waited_for_one_by_one(monkeypatch, places, run):
+def test_jobs_in_turn_are_waited_for_one_by_one(monkeypatch, run):
+    """Without PyTorch a stand-in is enough for the order of the calls."""
     done = []
-    monkeypatch.setattr(places, "wait", lambda: done.append("wait"))
+    if find_spec("torch") is None:
+        monkeypatch.setitem(sys.modules, "torch", MagicMock())
+    monkeypatch.setattr(places, "wait_for_gpus", lambda: done.append("wait"))
     monkeypatch.setattr(places, "push", lambda *job: done.append("push"))
     one_round = torch_two_jobs.set_up(Case("", run=run), little(find("torch-two-jobs"))).round
     done.clear()
@@ -77,7 +65,7 @@ def test_jobs_in_turn_are_waited_for_one_by_one(monkeypatch, places, run):
 @pytest.mark.parametrize("module", [torch_two_jobs, torch_copy_overlap])
 def test_a_product_that_is_not_done_is_seen(monkeypatch, module):
     pytest.importorskip("torch")
-    monkeypatch.setattr(f"{PLACES}.push", lambda place, x, w, results: [result.zero_() for result in results])
+    monkeypatch.setattr(places, "push", lambda place, x, w, results: [result.zero_() for result in results])
     case = list(module.cases(None))[-1]
     assert count(module.oracle(case, little(find("torch-two-jobs"))))[1] > 0
 

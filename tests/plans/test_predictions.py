@@ -40,7 +40,7 @@ def piped(schedule, stages, cores, variant):
 
 def nets(cores, workers):
     """The net with branches in each order, then training steps with 0 to 3 workers, with and without waits."""
-    steps = [mixed_devices.plan(count, 3) for count in range(4)]
+    steps = [mixed_devices.step_tasks(count, 3) for count in range(4)]
     groups = [*graph.WAYS.values(), *([tasks] for tasks in steps), *map(one_by_one, steps)]
     return [length(simulate(group, cores, workers)) for group in groups]
 

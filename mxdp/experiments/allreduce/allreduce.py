@@ -14,19 +14,9 @@ from mxdp.backend import npx
 from mxdp.collectives import AllReduce
 from mxdp.collectives.tuning import choose
 from mxdp.errors import either, plural, size
-from mxdp.experiments.allreduce.arrays import (
-    STORES,
-    apart,
-    exact_sums,
-    replicas,
-    seconds_in_turn,
-    store_sync,
-    tell_choices,
-    tell_over_others,
-)
+from mxdp.experiments.allreduce import arrays
 from mxdp.experiments.devices import SEVERAL, devices_of, several
-from mxdp.experiments.lab import Case, Work, contenders, fastest
-from mxdp.experiments.lab.rows import by_process
+from mxdp.experiments.lab import Case, Work, by_process, contenders, fastest
 from mxdp.experiments.links import calibrated
 from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, plan
@@ -60,25 +50,25 @@ CHOICES = {
 
 def cases(s):
     short = {"bidirectional-ring": "bidir. ring", "shared-memory": "shared mem."}  # for a terminal of 80 columns
-    for n, nbytes, name in itertools.product(s.devices, s.sizes, [*NAMES, AUTO, *STORES]):
+    for n, nbytes, name in itertools.product(s.devices, s.sizes, [*NAMES, AUTO, *arrays.STORES]):
         yield Case(f"{n} arrays of {size(nbytes)}, {short.get(name, name)}", n, algorithm=name, bytes=nbytes)
 
 
 def expect(s, cores):
-    machine, largest, said = CPU.with_cores(cores), max(s.sizes), []
+    machine, largest, fastest_ones = CPU.with_cores(cores), max(s.sizes), []
     for n in several(s):
         best, name = min((predict(plan(name, n, [largest]), largest, machine), name) for name in ALGORITHMS)
-        said.append(f"on {n} devices {name} ({style.number(best * 1e3)} ms)")
-    return f"The fastest for {size(largest)}, at the reference machine's speeds: {', '.join(said)}."
+        fastest_ones.append(f"on {n} devices {name} ({style.number(best * 1e3)} ms)")
+    return f"The fastest for {size(largest)}, at the reference machine's speeds: {', '.join(fastest_ones)}."
 
 
 def oracle(case, s):
     """One sum of whole numbers."""
-    arrays = replicas([_shape(case)], devices_of(case, s), s.seed)
-    sync, _ = _sync(case, arrays)
+    data = arrays.replicas([_shape(case)], devices_of(case, s), s.seed)
+    sync, _ = _sync(case, data)
     sync()
     npx.waitall()  # a store of MXNet's is freed with ``sync``, and its jobs would still use it
-    return exact_sums(arrays, s.seed)
+    return arrays.exact_sums(data, s.seed)
 
 
 def set_up(case, s):
@@ -112,14 +102,14 @@ def _cases(devices, nbytes):
 def _times(devices, nbytes, number, machine):
     """What the sum of each case took in round ``number``, and the algorithm, by the case's algorithm."""
     cases = _cases(devices, nbytes)
-    arrays = replicas([_shape(cases[0])], devices, seed=None)
+    data = arrays.replicas([_shape(cases[0])], devices, seed=None)
     algorithms = {}
 
     def make(case):
-        sync, algorithms[case.algorithm] = _sync(case, arrays, machine)
+        sync, algorithms[case.algorithm] = _sync(case, data, machine)
         return sync
 
-    seconds = seconds_in_turn({case.algorithm: partial(make, case) for case in cases})
+    seconds = arrays.seconds_in_turn({case.algorithm: partial(make, case) for case in cases})
     return {name: (seconds[name], algorithm) for name, algorithm in algorithms.items()}
 
 
@@ -127,18 +117,18 @@ def _shape(case):
     return (max(1, case.bytes // 4),)
 
 
-def _sync(case, arrays, machine=None):
+def _sync(case, data, machine=None):
     """The sum, and the algorithm, which ``auto`` chooses for ``machine``; none for a store."""
-    if case.algorithm in STORES:
-        return store_sync(case.algorithm, arrays), None
-    sync = AllReduce([own[0] for own in arrays], case.algorithm, machine=machine)
+    if case.algorithm in arrays.STORES:
+        return arrays.store_sync(case.algorithm, data), None
+    sync = AllReduce([first for first, *_ in data], case.algorithm, machine=machine)
     return sync, sync.algorithm
 
 
 def tell(t, s):
     for row in t:
         row.busbw = bus_bandwidth(row.bytes, row.seconds.median, row.devices) / 1e9
-        row.error = apart(row.predicted_ms / 1e3, row.seconds) if row.get("predicted_ms") else None
+        row.error = arrays.apart(row.predicted_ms / 1e3, row.seconds) if row.get("predicted_ms") else None
         store = t.one(bytes=row.bytes, devices=row.devices, algorithm="mxnet-device")
         row.of_device_store = row.seconds / store.seconds
     t.column("seconds", "ms", scale=1e3, about="to sum one array on each device in place; each call is waited for")
@@ -162,7 +152,7 @@ def tell(t, s):
         expected = "as the cost model expects"
     t.answer(
         f"For {size(best.bytes)} on {plural(best.devices, 'device')}, mxdp's fastest all-reduce is {either(names)}, "
-        f"{expected}, and takes {best.of_device_store:.2f} of the time of MXNet's device store."
+        f"{expected}, and {1 / best.of_device_store:.2f} times as fast as MXNet's device store."
     )
     t.explain(
         "Large arrays cost bytes, so plans that send little win; small arrays cost calls, so plans with few operations "
@@ -188,8 +178,8 @@ def _tell_claims(t):
             work = {name: _tell_operations(name, auto.devices, *_shape(auto)) for name in NAMES}
             chosen = [None if number is None else work[NAMES[int(number)]] for number in auto.get(which).values]
             does = {row: [work[row.algorithm]] * len(chosen) for row in _tell_ours(t, auto)}
-            over.extend(tell_over_others(auto, chosen, {**does, auto: chosen}))
-        tell_choices(t, sentence, over)
+            over.extend(arrays.tell_over_others(auto, chosen, {**does, auto: chosen}))
+        arrays.tell_choices(t, sentence, over)
 
 
 def _tell_ours(t, auto):
@@ -207,7 +197,7 @@ def _tell_operations(name, devices, elements):
 def _draw(axes, t, n):
     """The time on ``n`` devices over that of MXNet's device store, by size."""
     looks = zip((*style.COLOURS, style.LIGHT_GREY, style.GREY), style.MARKERS + "dd")
-    for name, (colour, marker) in zip([*NAMES, AUTO, *STORES], looks):
+    for name, (colour, marker) in zip([*NAMES, AUTO, *arrays.STORES], looks):
         rows = t.find(devices=n, algorithm=name)
         ratios = [row.of_device_store.median for row in rows]
         axes.plot([row.bytes for row in rows], ratios, color=colour, marker=marker, label=name)

@@ -87,7 +87,7 @@ def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float
             sync, calls = short[name]
             _timed(sync, LEAD * calls)
             times[name].append(_timed(sync, calls))
-    return {name: statistics.median(own) for name, own in times.items()}
+    return {name: statistics.median(spells) for name, spells in times.items()}
 
 
 def _first(sync: Sync) -> Tuple[float, int]:

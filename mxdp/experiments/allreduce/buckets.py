@@ -12,15 +12,7 @@ from functools import lru_cache
 from mxdp.backend import gluon, np, npx, upload
 from mxdp.collectives import AllReduce, GradientSync
 from mxdp.errors import plural
-from mxdp.experiments.allreduce.arrays import (
-    STORES,
-    exact_sums,
-    numbers,
-    seconds_in_turn,
-    store_sync,
-    tell_choices,
-    tell_over_others,
-)
+from mxdp.experiments.allreduce import arrays
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, contenders, fastest
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
@@ -44,7 +36,7 @@ DEFAULT_MB = 25.0
 
 def cases(s):
     ways = [
-        *((name, name, None) for name in (*STORES, "one by one")),
+        *((name, name, None) for name in (*arrays.STORES, "one by one")),
         *((f"auto, {mib:g} MiB", AUTO, mib) for mib in s.bucket_mb),
         *((name, name, 1024.0) for name in sorted(ALGORITHMS)),  # a bucket that holds everything
     ]
@@ -63,12 +55,12 @@ def oracle(case, s):
     """One sum of whole numbers."""
     devices = devices_of(case, s)
     gradients, sync = _sync(case, _replicas(case, devices))
-    for rank, arrays in enumerate(gradients):
-        for gradient in arrays:
-            upload(numbers(gradient.shape, rank, s.seed), devices[rank]).copyto(gradient)
+    for rank, of_rank in enumerate(gradients):
+        for gradient in of_rank:
+            upload(arrays.numbers(gradient.shape, rank, s.seed), devices[rank]).copyto(gradient)
     sync()
     npx.waitall()  # a store of MXNet's is freed with ``sync``, and its jobs would still use it
-    return exact_sums(gradients, s.seed)
+    return arrays.exact_sums(gradients, s.seed)
 
 
 def set_up(case, s):
@@ -78,7 +70,7 @@ def set_up(case, s):
     def one_round():
         sync = _sync(case, _replicas(case, devices))[1]
         buckets = [(bucket.nbytes, bucket.algorithm) for bucket in getattr(sync, "buckets", ())]
-        return seconds_in_turn({"": lambda: sync})[""], {"buckets": buckets} if buckets else {}
+        return arrays.seconds_in_turn({"": lambda: sync})[""], {"buckets": buckets} if buckets else {}
 
     return Work(one_round, devices)
 
@@ -103,10 +95,10 @@ def _sync(case, replicas):
     """The gradients of each replica, where this case's sum finds them, and the sum."""
     if case.bucket_mb:
         sync = GradientSync(replicas, case.algorithm, case.bucket_mb)
-        return [[arrays[number] for number in range(len(arrays))] for arrays in sync.gradients], sync
+        return [[of_rank[number] for number in range(len(of_rank))] for of_rank in sync.gradients], sync
     gradients = [[param.grad for param in params] for params in replicas]
-    if case.algorithm in STORES:
-        return gradients, store_sync(case.algorithm, gradients)
+    if case.algorithm in arrays.STORES:
+        return gradients, arrays.store_sync(case.algorithm, gradients)
     sums = [AllReduce(same, "naive") for same in zip(*gradients)]
 
     def one_by_one():
@@ -127,12 +119,12 @@ def tell(t, s):
         over[net] += [row.of_device_store for row in contenders(ours) if n in JUDGED]
         does = {row: [str(row.get("buckets", row.label))] * len(row.seconds.values) for row in ours}
         for auto in t.find(net=net, devices=n, run=None, algorithm=AUTO, bucket_mb=DEFAULT_MB):
-            choices += tell_over_others(auto, does[auto], does)
+            choices += arrays.tell_over_others(auto, does[auto], does)
     for net, (title, bound) in NETS.items():
         what = f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time"
         for number in over[net]:
             t.claim(f"{what} of MXNet's device store.", number, at_most=bound)
-    tell_choices(
+    arrays.tell_choices(
         t,
         f"With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the fastest of "
         "ours: of both networks and all numbers of devices, where it is worst.",
@@ -148,8 +140,8 @@ def tell(t, s):
     t.first([row for row in t if row in best.values() or row.algorithm in ("mxnet-device", "one by one")])
     lenet, resnet = (best[net, few].of_device_store for net in NETS)
     t.answer(
-        "Compared with MXNet's device store, which sums gradients one by one, buckets on "
-        f"{plural(few, 'device')} take {lenet:.2f} of the time for LeNet and {resnet:.2f} for ResNet-18."
+        f"On {plural(few, 'device')}, sums in buckets are {1 / lenet:.2f} times as fast for LeNet, and "
+        f"{1 / resnet:.2f} times for ResNet-18, as those of MXNet's device store, which sums gradients one by one."
     )
     t.explain("One by one, each array costs its calls and a wait; in a bucket it costs little more than its bytes.")
     for net, (title, _) in NETS.items():

@@ -13,8 +13,7 @@ import statistics
 
 from mxdp.errors import size
 from mxdp.experiments.devices import SEVERAL, devices_of, several
-from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.lab.rows import by_process
+from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.links import Copies
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.machine import CPU
@@ -91,7 +90,7 @@ def tell(t, s):
     together = [row for row in t.rows if len(row.pairs) > 1]
     for row in together:
         row.over_alone = by_process(
-            lambda mine, *pairs: mine / statistics.median(pairs), row.seconds, *(pair.seconds for pair in alone)
+            lambda seconds, *pairs: seconds / statistics.median(pairs), row.seconds, *(pair.seconds for pair in alone)
         )
     t.column("latency_us", "µs", ".1f", about="the time of the smallest copy")
     t.column("bandwidth_gbs", "GB/s", ".1f", about="the bandwidth of the largest")

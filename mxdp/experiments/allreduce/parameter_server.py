@@ -62,11 +62,11 @@ def cases(s):
 
 
 def expect(s, cores):
-    machine, said = CPU.with_cores(cores), []
+    machine, times = CPU.with_cores(cores), []
     for case in cases(s):
         ms = predict(schedule_of(case, s.nbytes // 4), s.nbytes, machine) * 1e3
-        said.append(f"{case.label} {style.number(ms)}")
-    return f"For {size(s.nbytes)}, in ms at the reference machine's speeds: {', '.join(said)}."
+        times.append(f"{case.label} {style.number(ms)}")
+    return f"For {size(s.nbytes)}, in ms at the reference machine's speeds: {', '.join(times)}."
 
 
 def oracle(case, s):

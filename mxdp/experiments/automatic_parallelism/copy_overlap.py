@@ -25,7 +25,7 @@ from mxdp import memory
 from mxdp.backend import mx, np
 from mxdp.engine import prepare
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.products import SLIDES, Products, compared, factors, whole_factors
+from mxdp.experiments.automatic_parallelism.products import SLIDES, Products, compare_products, factors, whole_factors
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.environments import workers
 from mxdp.experiments.lab import Case, Work
@@ -88,17 +88,17 @@ class CopiedProducts:
 
 def oracle(case, s):
     """Four products, and three copies of each result."""
-    device, host = places(case, s)
+    device, host = device_and_host(case, s)
     lefts, w = whole_factors(4, device, s.seed)
     job = CopiedProducts(lefts, w, case.work == CHAIN, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
     job.both()
     arrays = [(result, *landed) for result, landed in zip(job.results, job.landed)]
-    return compared(arrays, lefts, w, case.work == CHAIN)
+    return compare_products(arrays, lefts, w, case.work == CHAIN)
 
 
 def set_up(case, s):
     """A round: the products alone, the copies alone, then both with no wait between, whose time counts."""
-    device, host = places(case, s)
+    device, host = device_and_host(case, s)
     height, width, copies = s.size, s.size, 1
     if case.work != SQUARE:
         height, width = max(1, s.nbytes // 4 // s.width), s.width
@@ -118,14 +118,11 @@ def set_up(case, s):
 
     seconds_of_parts(job(min(WARM_UP, count)))
     jobs: list = []
-    return Work(
-        measure,
-        [device, host],
-        record=lambda: jobs[0].both(),
-        prepare=lambda: jobs.append(job(count)),
-        products=count,
-        copies=copies,
-    )
+
+    def ready():
+        jobs.append(job(count))
+
+    return Work(measure, [device, host], lambda: jobs[0].both(), prepare=ready, products=count, copies=copies)
 
 
 def seconds_of_parts(job):
@@ -133,7 +130,7 @@ def seconds_of_parts(job):
     return timed(job.run), timed(job.copy), timed(job.both)
 
 
-def places(case, s):
+def device_and_host(case, s):
     """The device that computes, and the one to which its results go: the CPU, or another CPU device."""
     (device,) = devices_of(case, s)
     return device, mx.cpu(1 if device == mx.cpu(0) else 0)
@@ -181,13 +178,13 @@ def tell(t, s):
     sentence = "In that chain there is something to hide: the shorter of the two takes at least 0.75 of the longer."
     t.claim(sentence, 1 / (two.run_seconds / two.copy_seconds).one_way(), at_least=0.75)
     t.answer(
-        f"With two workers on a device, a chain of products and its copies take {two.over_sum:.2f} of the sum of their "
-        f"times; with one worker, {one.over_sum:.2f}."
+        f"With two workers, a chain of products and copies is {1 / two.over_sum:.2f} times as fast as one after the "
+        f"other; with one worker, {1 / one.over_sum:.2f} times."
     )
     square = t.one(work=SQUARE, under="1 worker")
     t.explain(
         "Independent products fill both workers before the first copy can start: they and their copies take "
-        f"{t.one(work=INDEPENDENT, under='2 workers').over_sum:.2f} of the sum. In the slides' own work, "
+        f"{t.one(work=INDEPENDENT, under='2 workers').over_sum:.2f} of the sum of their times. In the slides' work, "
         f"{square.products} products of {s.size} x {s.size} ({SLIDES}), copies are "
         f"{(square.copy_seconds / square.in_turn).median:.1%} of the sum. "
         "On a GPU, the slides measured 0.12 s for the products, 2.16 s for the copies and 3.13 s for both: 1.37 of "

@@ -22,7 +22,7 @@ import numpy as onp
 
 from mxdp.backend import npx, upload
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.task_graph import alone, length, measured, one_by_one, run
+from mxdp.experiments.automatic_parallelism.task_graph import alone, length, one_by_one, run_tasks, with_times
 from mxdp.experiments.devices import SEVERAL, devices_of, random_of, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.plans.cost.simulate import Job, simulate
@@ -99,9 +99,9 @@ def modelled(way, cores, tasks):
 
 def oracle(case, s):
     """Every task's result, on whole numbers."""
-    x, weights = whole_numbers(TASKS, s.seed)
-    done = run(WAYS[case.way], net(TASKS, weights, x, devices_of(case, s)))
-    for name, expected in serial(TASKS, weights, x).items():
+    x, weights = exact_weights(TASKS, s.seed)
+    done = run_tasks(WAYS[case.way], net(TASKS, weights, x, devices_of(case, s)))
+    for name, expected in serial_results(TASKS, weights, x).items():
         yield done[name][0].asnumpy(), expected, 0.0
 
 
@@ -109,7 +109,7 @@ def set_up(case, s):
     """A round times a pass; with a wait after each task, then every task in another pass."""
     x, *weights = random_of(s).uniform(-1, 1, size=(1 + len(TASKS), s.size, s.size)).astype("float32") * s.size**-0.5
     functions = net(TASKS, {task.name: weight for task, weight in zip(TASKS, weights)}, x, devices_of(case, s))
-    one_pass = partial(run, WAYS[case.way], functions)
+    one_pass = partial(run_tasks, WAYS[case.way], functions)
     one_pass()
 
     def measure():
@@ -145,7 +145,7 @@ def _product(weight, *inputs):
     return (npx.fully_connected(total, weight, num_hidden=weight.shape[0], no_bias=True),)
 
 
-def whole_numbers(tasks, seed, rows=67, k=31):
+def exact_weights(tasks, seed, rows=67, k=31):
     """(x, weights) that make every product exact, however deep the net is: the weights only permute columns and change
     signs."""
     random = onp.random.RandomState(seed)
@@ -154,7 +154,7 @@ def whole_numbers(tasks, seed, rows=67, k=31):
     return random.randint(-99, 100, size=(rows, k)).astype("float32"), weights
 
 
-def serial(tasks, weights, x):
+def serial_results(tasks, weights, x):
     """Every task's result, in NumPy's integers."""
     done: dict = {}
     for task in tasks:
@@ -172,14 +172,10 @@ def tell(t, s):
     for row in t.rows:
         row.of_by_hand = row.seconds / by_hand.seconds
         if row is not one:
-            row.model_ms = modelled(row.way, row.cores, measured(TASKS, waits.tasks)) * 1e3
+            row.model_ms = modelled(row.way, row.cores, with_times(TASKS, waits.tasks)) * 1e3
     side_by_side = by_hand.seconds / one.seconds
-    t.claim(
-        "With the long branch first, the engine's order takes at most 1.1 times as long as one made by hand.",
-        engine.of_by_hand,
-        at_most=1.1,
-        source="the book's exercise; the bound is ours",
-    )
+    sentence = "With the long branch first, the engine's order takes at most 1.1 times as long as one made by hand."
+    t.claim(sentence, engine.of_by_hand, at_most=1.1, source="the book's exercise; the bound is ours")
     sentence = "There is an order to choose: by hand, two devices take at most 0.9 times as long as one."
     t.claim(sentence, side_by_side, at_most=0.9, source="the cost model, which says 0.6")
     if side_by_side.at_most(0.9) is False:

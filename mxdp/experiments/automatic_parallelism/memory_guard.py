@@ -70,7 +70,7 @@ def oracle(case, s):
     job, (device,) = BigResults(size=129, products=11), devices_of(case, s)
     at_once = 3 if case.way == "sliced" else 11
     pieces = slices_of(job, device, job.needed(at_once), cut=at_once < 11)
-    yield run(job, device, s.seed, pieces), serial(job, s.seed), 0.0
+    yield run_job(job, device, s.seed, pieces), serial_sums(job, s.seed), 0.0
     if case.way == "refused":
         yield len(_attempt(job, device, s.seed, job.needed(11) - 1, cut=False)[0]), 0, 0.0
     else:
@@ -81,7 +81,7 @@ def set_up(case, s):
     """A round tries to run the job in the way of this case."""
     job, (device,) = BigResults(s.size, s.products), devices_of(case, s)
     limit = None if case.way == "fits" else s.limit_bytes
-    run(job, device, s.seed, [(0, 2)])
+    run_job(job, device, s.seed, [(0, 2)])
     done, seconds = [], []
 
     def attempt():
@@ -94,7 +94,7 @@ def set_up(case, s):
         predicted = job.needed(at_once or job.products)
         return seconds[-1], dict(measured_bytes=measured, predicted_bytes=predicted, at_once=at_once, said=said)
 
-    return Work(measure, record=case.way == "sliced" and (lambda: run(job, device, s.seed, done[-1][0])))
+    return Work(measure, record=case.way == "sliced" and (lambda: run_job(job, device, s.seed, done[-1][0])))
 
 
 def _attempt(job, device, seed, limit, cut):
@@ -103,26 +103,26 @@ def _attempt(job, device, seed, limit, cut):
         pieces = slices_of(job, device, limit, cut)
     except MemoryShortage as shortage:
         return [], str(shortage)
-    run(job, device, seed, pieces)
+    run_job(job, device, seed, pieces)
     return pieces, ""
 
 
-def factors(job, seed):
+def thin_factors(job, seed):
     """(size, 64) each, of -1, 0 and 1: up to ``size`` 4000 and 50 products all sums are exact in float32."""
     random = onp.random.RandomState(seed)
     return [random.randint(-1, 2, size=(job.size, INNER)).astype("float32") for _ in "ab"]
 
 
-def serial(job, seed):
+def serial_sums(job, seed):
     """The row sums (products, size) in NumPy's integers, one result after the other."""
-    a, b = (factor.astype("int64") for factor in factors(job, seed))
+    a, b = (factor.astype("int64") for factor in thin_factors(job, seed))
     return onp.stack([((a + number) @ b.T).sum(axis=1) for number in range(job.products)])
 
 
-def run(job, device, seed, pieces):
+def run_job(job, device, seed, pieces):
     """The row sums, piece by piece: ``pieces`` are (start, stop) of the results that there are at a time. Waits for
     each piece: only then is its memory free again."""
-    a, b = (upload(factor, device) for factor in factors(job, seed))
+    a, b = (upload(factor, device) for factor in thin_factors(job, seed))
     # One array for all that is kept: small ones, kept between the slices, would break up the room that a slice leaves.
     kept = onp.full((job.products, job.size), onp.nan, "float32")
     for start, stop in pieces:

@@ -17,7 +17,7 @@ import numpy as onp
 
 from mxdp.backend import devices, mx, npx, upload
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.task_graph import alone, length, measured, one_by_one, run
+from mxdp.experiments.automatic_parallelism.task_graph import alone, length, one_by_one, run_tasks, with_times
 from mxdp.experiments.devices import SEVERAL, random_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.plans.cost.simulate import Job, simulate
@@ -41,7 +41,7 @@ SMALL = 0.05
 """The cost of each of the keeper's tasks: in products of the whole batch."""
 
 
-def plan(workers, steps):
+def step_tasks(workers, steps):
     """The tasks of ``steps`` steps, in the program's order. Lane 0 is the keeper, lane 1 + rank a worker. Without
     workers, lane 0 does everything."""
     ranks = range(max(1, workers))
@@ -81,10 +81,10 @@ def cases(s):
 
 def expect(s, cores):
     n = max(s.devices)
-    tasks = plan(n - 1, s.steps)
+    tasks = step_tasks(n - 1, s.steps)
     free, waits = (length(simulate(groups, cores)) for groups in ([tasks], one_by_one(tasks)))
     return (
-        f"On {plural(cores, 'core')} {n} devices without waits take {free / waits:.2f} of the time with waits, if "
+        f"On {plural(cores, 'core')} {n} devices are {waits / free:.2f} times as fast without waits as with them, if "
         f"each task of the keeper takes {SMALL:.0%} of a product of the whole batch."
     )
 
@@ -92,7 +92,7 @@ def expect(s, cores):
 def oracle(case, s):
     """Two steps on whole numbers."""
     batches, weights, serial = whole_numbers_run(s.seed)
-    done = run(_groups(case, len(batches)), mlp(lanes(case, s), batches, weights, 1.0))
+    done = run_tasks(_groups(case, len(batches)), task_functions(lanes(case, s), batches, weights, 1.0))
     for step, expected in enumerate(serial):
         for layer, (gradient, weight) in enumerate(expected, 1):
             yield done[f"fc{layer} sum {step}"][0].asnumpy(), gradient, 0.0
@@ -102,18 +102,18 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round times the steps; with waits, every task, and adds up."""
-    tasks = plan(case.devices - 1, s.steps)
+    tasks = step_tasks(case.devices - 1, s.steps)
     batches, weights = random_floats(s)
-    functions = mlp(lanes(case, s), batches, weights, 0.1 / s.batch_size)
-    run([tasks], functions)
+    functions = task_functions(lanes(case, s), batches, weights, 0.1 / s.batch_size)
+    run_tasks([tasks], functions)
 
     def measure():
         if case.run != "waits":
-            return timed(lambda: run([tasks], functions))
+            return timed(lambda: run_tasks([tasks], functions))
         seconds = alone(tasks, functions)
         return sum(seconds.values()), {"tasks": seconds}
 
-    few = partial(run, _groups(case, min(RECORDED_STEPS, s.steps)), functions)
+    few = partial(run_tasks, _groups(case, min(RECORDED_STEPS, s.steps)), functions)
     return Work(measure, lanes(case, s), record=None if case.run == "one" else few)
 
 
@@ -127,12 +127,12 @@ def lanes(case, s):
 
 
 def _groups(case, steps):
-    tasks = plan(case.devices - 1, steps)
+    tasks = step_tasks(case.devices - 1, steps)
     return one_by_one(tasks) if case.run == "waits" else [tasks]
 
 
-def mlp(devices, batches, weights, lr):
-    """The function of each task of :func:`plan`, with a step for each batch.
+def task_functions(devices, batches, weights, lr):
+    """The function of each task of :func:`step_tasks`, with a step for each batch.
 
     ``weights``: (hidden, inputs) and (outputs, hidden). The loss is half the squared error, summed; gradients are sums.
 
@@ -252,7 +252,7 @@ def tell(t, s):
     for row in free:
         waits = t.one(run="waits", devices=row.devices)
         row.of_waits = row.seconds / waits.seconds
-        tasks = measured(plan(row.devices - 1, s.steps), waits.tasks)
+        tasks = with_times(step_tasks(row.devices - 1, s.steps), waits.tasks)
         row.model_ms = length(simulate([tasks], row.cores)) * 1e3 / s.steps
         sentence = "Several devices without waits take at most 0.8 of the time with a wait after each task."
         source = "the book, which gives no number; the bound is ours"
@@ -260,6 +260,6 @@ def tell(t, s):
         t.claim("Several devices without waits take at most 1.00 of the time of one.", row.of_one, at_most=1.0)
     most = free[-1]
     t.answer(
-        f"Left to MXNet's engine, a step on {most.devices} devices takes {most.of_waits:.2f} of its time with a wait "
-        f"after each task, and {most.of_one:.2f} of its time on one device."
+        f"Left to MXNet's engine, a step on {most.devices} devices is {1 / most.of_waits:.2f} times as fast as with a "
+        f"wait after each task, and {1 / most.of_one:.2f} times as fast as on one device."
     )

@@ -6,7 +6,7 @@ repeated into one array: MXNet lets one operator at a time write an array.
 """
 
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.products import Products, compared, factors, whole_factors
+from mxdp.experiments.automatic_parallelism.products import Products, compare_products, factors, whole_factors
 from mxdp.experiments.devices import devices_of, mean_seconds
 from mxdp.experiments.environments import workers
 from mxdp.experiments.lab import Case, Work
@@ -32,11 +32,11 @@ def cases(s):
 
 
 def expect(s, cores):
-    one, two = (jobs_ratio(s.products, min(count, cores)) / s.products for count in WORKERS)
+    one, two = (s.products / jobs_ratio(s.products, min(count, cores)) for count in WORKERS)
     return (
-        f"On {plural(cores, 'core')}, {plural(s.products, 'product')} take {one:.2f} of {s.products} times one on a "
-        f"device with 1 worker, and {two:.2f} with 2. Small products take the time of their calls, whatever the number "
-        "of workers."
+        f"On {plural(cores, 'core')}, {plural(s.products, 'product')} are {one:.2f} times as fast as one after the "
+        f"other on a device with 1 worker, and {two:.2f} times with 2. Small products take the time of their calls, "
+        "whatever the number of workers."
     )
 
 
@@ -46,7 +46,7 @@ def oracle(case, s):
     products = Products(lefts, w, chain=False)
     for _ in range(3):
         products.push()
-    return compared([[y] for y in products.results], lefts, w, chain=False)
+    return compare_products([[y] for y in products.results], lefts, w, chain=False)
 
 
 def set_up(case, s):
@@ -78,15 +78,12 @@ def tell(t, s):
     t.bars("over_k_times_one", "", title="All products over k times one", colour="workers")
     least, most = min(s.sides), max(s.sides)
     one, two = (t.one(workers=count, side=most) for count in WORKERS)
-    t.claim(
-        "With two workers, k independent products of the largest side take at most 0.65 of k times one.",
-        two.over_k_times_one,
-        at_most=0.65,
-        source="the book, exercise 1",
-    )
+    sentence = "With two workers, k independent products of the largest side take at most 0.65 of k times one."
+    t.claim(sentence, two.over_k_times_one, at_most=0.65, source="the book, exercise 1")
     t.answer(
-        f"On a device with two workers, {s.products} independent products of {most} x {most} take "
-        f"{two.over_k_times_one:.2f} of their time one after the other; with one worker, {one.over_k_times_one:.2f}."
+        f"On a device with two workers, {s.products} independent products of {most} x {most} are "
+        f"{1 / two.over_k_times_one:.2f} times as fast as one after the other; with one worker, "
+        f"{1 / one.over_k_times_one:.2f} times."
     )
     t.explain("A device runs as many operators at once as it has workers; MXNet gives a CPU device one.")
     if t.one(workers=2, side=least).over_one_worker.at_most(1.0) is False:

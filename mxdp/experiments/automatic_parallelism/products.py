@@ -49,7 +49,7 @@ def whole_factors(count: int, device: Device, seed: int) -> Tuple[List[NDArray],
     return [upload(left, device) for left in lefts], upload(w, device)
 
 
-def compared(
+def compare_products(
     found: Sequence[Sequence[NDArray]], lefts: Sequence[NDArray], w: NDArray, chain: bool
 ) -> Iterator[Tuple[Any, Any, float]]:
     """For an oracle: each array of ``found[i]`` beside NumPy's product i, with tolerance 0."""

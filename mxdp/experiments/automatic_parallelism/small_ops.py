@@ -51,67 +51,55 @@ def expect(s, cores):
     )
 
 
-class Additions:
-    """A group of ``COUNT`` operators on arrays of ``nbytes``: ``ways[name]()`` pushes it, the results are in ``out``.
+def group(way, nbytes, s):
+    """A group of ``COUNT`` operators on arrays of ``nbytes``: the input on the host, the results, and what pushes it.
 
     calls   MXNet's own function
     ready   calls that were prepared once (:func:`mxdp.engine.prepare`)
 
     With two devices, every second operator is on the second.
     """
+    places = devices(2, s.kind)[: 2 if way.endswith(BOTH) else 1]
+    host = whole_numbers(0, nbytes // 4, s.seed)
+    inputs = [upload(host, device) for device in places]
+    results = [np.zeros(host.shape, ctx=places[i % len(places)]) for i in range(COUNT)]
+    jobs = [(inputs[i % len(inputs)], i, result) for i, result in enumerate(results)]
+    prepared = [prepare("_npi_add_scalar", [x], result, scalar=i) for x, i, result in jobs]
 
-    def __init__(self, places, nbytes, seed=0):
-        self.host = whole_numbers(0, nbytes // 4, seed)
-        inputs = [upload(self.host, device) for device in places]
-        self.out = [np.zeros(inputs[0].shape, ctx=places[i % len(places)]) for i in range(COUNT)]
-        jobs = [(inputs[i % len(inputs)], i, out) for i, out in enumerate(self.out)]
-        prepared = [prepare("_npi_add_scalar", [x], out, scalar=i) for x, i, out in jobs]
+    def calls():
+        for x, i, result in jobs:
+            np.add(x, i, out=result)
 
-        def calls():
-            for x, i, out in jobs:
-                np.add(x, i, out=out)
+    def ready():
+        for call in prepared:
+            call()
 
-        def ready():
-            for call in prepared:
-                call()
-
-        self.ways = dict(calls=calls, ready=ready)
-
-    def compared(self, way):
-        """Push the group once: every result beside NumPy's, with tolerance 0."""
-        for out in self.out:
-            out[:] = -1
-        self.ways[way]()
-        for i, out in enumerate(self.out):
-            yield out.asnumpy(), self.host + i, 0.0
+    return host, results, calls if way.startswith("calls") else ready
 
 
 def oracle(case, s):
     """A group in every way."""
     for way in WAYS[case.under]:
-        additions, call = _additions(way, min(case.bytes, COMPARED_BYTES), s)
-        yield from additions.compared(call)
+        host, results, push = group(way, min(case.bytes, COMPARED_BYTES), s)
+        for result in results:
+            result[:] = -1
+        push()
+        for i, result in enumerate(results):
+            yield result.asnumpy(), host + i, 0.0
 
 
 def set_up(case, s):
-    """A round times a group in every way, on arrays of its own."""
+    """A round times a group in every way, on arrays of its own: the cases share one process, so none may hold memory
+    while another is measured."""
 
     def measure():
         numbers = {}
         for way in WAYS[case.under]:
-            additions, call = _additions(way, case.bytes, s)
-            pushed, done = mean_seconds(additions.ways[call], s.round_seconds)
-            del additions  # the cases share one process, so none may hold memory while another is measured
+            pushed, done = mean_seconds(group(way, case.bytes, s)[-1], s.round_seconds)
             numbers.update({f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT})
         return numbers["calls_us"] / 1e6, numbers
 
     return Work(measure, devices(2, s.kind))
-
-
-def _additions(way, nbytes, s):
-    """Fresh arrays on the devices of this way, and the name of its call."""
-    places = devices(2, s.kind)[: 2 if way.endswith(BOTH) else 1]
-    return Additions(places, nbytes, s.seed), way.replace(BOTH, "")
 
 
 def tell(t, s):

@@ -33,7 +33,7 @@ def one_by_one(tasks: Sequence[Task]) -> Groups:
     return [[task] for task in tasks]
 
 
-def measured(tasks: Sequence[Task], seconds: Mapping[str, Number]) -> List[Task]:
+def with_times(tasks: Sequence[Task], seconds: Mapping[str, Number]) -> List[Task]:
     """The same tasks, each with its own measured time, the median, as its cost."""
     return [replace(task, cost=seconds[task.name].median) for task in tasks]
 
@@ -43,7 +43,7 @@ def length(spans: Mapping[str, StartEnd]) -> float:
     return max(end for _, end in spans.values()) - min(start for start, _ in spans.values())
 
 
-def run(groups: Groups, functions: Functions) -> Dict[str, Results]:
+def run_tasks(groups: Groups, functions: Functions) -> Dict[str, Results]:
     """Push the tasks group by group, and return their results. Waits for all devices between groups, not at the end."""
     done: Dict[str, Results] = {}
     for number, group in enumerate(groups):

@@ -16,9 +16,9 @@ import numpy as onp
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel.normed_lenet import APART, OWN, SYNCED, WAYS, NormedLeNet
 from mxdp.experiments.data_parallel.training import pictures
-from mxdp.experiments.devices import devices_of
+from mxdp.experiments.devices import WARM_UP, devices_of
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.networks import random_batch
+from mxdp.experiments.oracle import random_batch
 
 SOURCE = "Dive into Deep Learning, 'Batch Normalization' and 'Training on Multiple GPUs'"
 COMPARED = "summed gradients and running statistics of every replica, in an uneven batch"
@@ -74,12 +74,13 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round trains 'steps' steps from a new seed, which is the same in all rows and another one in each process. Its
-    time is that of a step."""
+    time is that of a step. Steps with the same replicas warm up."""
     devices, data, seeds = devices_of(case, s), pictures(s), count(s.seed + 1000 * case.number)
+    net = NormedLeNet(devices, case.way, s.seed, case.batch, s.lr)
 
     def one_round():
         seed = next(seeds)
-        net = NormedLeNet(devices, case.way, seed, case.batch, s.lr)
+        net.restart(seed)
         seconds = net.train(data.train, seed, s.steps)
         start, end, serial_accuracy = _serial(data, devices[0], case.batch, s.lr, seed, s.steps)
         saved, other = (net.accuracy(data.test, net.running[number]) for number in (0, -1))
@@ -90,7 +91,7 @@ def set_up(case, s):
             "other_replica": abs(other - saved),
         }
 
-    NormedLeNet(devices, case.way, s.seed, case.batch, s.lr).train(data.train, s.seed, 2)
+    net.train(data.train, s.seed, WARM_UP)
     return Work(one_round, data=data.name)
 
 

@@ -193,11 +193,11 @@ def source(bug: Bug, optimizer: str = SGD, right: bool = False) -> str:
 
 def diff(bug: Bug) -> str:
     """What differs between right and wrong, as a unified diff of a few lines, without its header."""
-    right, wrong = (source(bug, right=each).splitlines() for each in (True, False))
+    right, wrong = (source(bug, right=is_right).splitlines() for is_right in (True, False))
     lines = list(difflib.unified_diff(right, wrong, lineterm="", n=1))[2:]
     return "\n".join(line for line in lines if not line.startswith("@@"))
 
 
 def of(name: str) -> Bug:
     """The bug of that name."""
-    return next(each for each in BUGS if each.name == name)
+    return next(bug for bug in BUGS if bug.name == name)

@@ -71,7 +71,8 @@ def oracle(case, s):
 def set_up(case, s):
     """A round trains on ``samples`` samples, and then a few steps more, recorded. The processes of a ceiling share
     the batch and the samples. A process that is started anew goes on with the training of the one before it. Weights
-    are larger than the book's, which learn nothing in the first of these processes."""
+    are larger than the book's, which learn nothing in the first of these processes. A whole and a short batch warm up:
+    a step records a graph of each."""
     devices, data = devices_of(case, s), training.pictures(s)
     batch_size = max(1, s.batch_size // case.processes)
     samples = s.samples // case.processes
@@ -85,6 +86,8 @@ def set_up(case, s):
     stream = Stream(data.train, batch_size, s.seed, *divmod(case.number * s.rounds * samples, len(data.train)))
     # On replicas of its own, since a recorded step is a step of training; it warms the devices up.
     record = training.recorder(data.train, batch_size, s.seed, warm, devices)
+    train_steps(Stream(data.train, batch_size, s.seed).take(batch_size + samples % batch_size), step)
+    training.set_params(replicas, params)
     net, timer = BoundNet(lenet), Timer()
 
     def one_round():
@@ -158,7 +161,7 @@ def tell(t, s):
 
 def _tell_account(row, ceiling):
     """What of the ``possible`` speed-up of ``row`` is lost to what. With ``speedup`` it adds up."""
-    of_ceiling, shared, alone = row.of_ceiling.median, training.shares(row), training.shares(ceiling)
+    of_ceiling, shared, alone = row.of_ceiling.median, training.mean_shares(row), training.mean_shares(ceiling)
     if not (shared and alone):
         shared = alone = {"rest": 1.0}
     lost = {"machine": row.possible * of_ceiling - row.speedup.median}

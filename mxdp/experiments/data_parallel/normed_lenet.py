@@ -7,6 +7,7 @@ import numpy as onp
 from mxdp.backend import autograd, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets.minibatches import Stream
+from mxdp.experiments.data_parallel.training import set_params
 from mxdp.experiments.devices import timed
 from mxdp.layers import EPSILON
 from mxdp.parallel.batch_norm import SyncBatchNorm
@@ -20,23 +21,15 @@ NORMS, MOMENTUM = len(WEIGHTS) - 1, 0.9
 
 
 class NormedLeNet:
-    """A replica on each device, with weights by Glorot and Bengio. ``running[i]``: the means and variances of replica
+    """A replica on each device. ``running[i]``: the means and variances of replica
     i, two arrays a normalisation."""
 
     def __init__(self, devices, way, seed, batch=1, lr=0.0):
         self._batch, self.devices = batch, list(devices)
-        random, channels = onp.random.RandomState(seed), [shape[:1] for shape in WEIGHTS[:-1]]
-        limits = [(6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5 for shape in WEIGHTS]
-        weights = [
-            np.array(random.uniform(-limit, limit, shape), dtype="float32") for limit, shape in zip(limits, WEIGHTS)
-        ]
-        ones_and_zeros = [array for shape in channels for array in (np.ones(shape), np.zeros(shape))]
-        self.replicas = [get_params([*weights, *ones_and_zeros], device) for device in devices]
-        self.running = [
-            [make(shape, ctx=device) for shape in channels for make in (np.zeros, np.ones)] for device in devices
-        ]
-        every = range(len(devices))
-        self.groups = [[*every]] if way == SYNCED else [[number] for number in every]
+        self.replicas = [get_params(_params(seed), device) for device in devices]
+        self.running = [[array.copyto(device) for array in _pairs(np.zeros, np.ones)] for device in devices]
+        ranks = range(len(devices))
+        self.groups = [[*ranks]] if way == SYNCED else [[rank] for rank in ranks]
         """Replicas whose shards are normalised together."""
         self._norms: List[Any] = []
         """Of each layer, one for each group; none where MXNet's operator normalises."""
@@ -47,6 +40,11 @@ class NormedLeNet:
                 self._norms[-1].append(SyncBatchNorm(scales, shifts, means, variances, MOMENTUM))
         self._sync = GradientSync(self.replicas)
         self._updates = [prepare_update(params, lr / batch) for params in self.replicas]
+
+    def restart(self, seed):
+        """Set parameters and running statistics to the start of this seed, in place."""
+        set_params(self.replicas, _params(seed))
+        set_params(self.running, _pairs(np.zeros, np.ones))
 
     def backward(self, X, y):
         """The gradients, summed over the devices. Doesn't wait."""
@@ -98,6 +96,19 @@ class NormedLeNet:
         scales = len(WEIGHTS) + 2 * layer
         statistics = (running or self.running[replica])[2 * layer : 2 * layer + 2]
         return [*self.replicas[replica][scales : scales + 2], *statistics]
+
+
+def _params(seed):
+    """Weights by Glorot and Bengio; each normalisation's scale of 1 and shift of 0."""
+    random = onp.random.RandomState(seed)
+    limits = [(6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5 for shape in WEIGHTS]
+    weights = [random.uniform(-limit, limit, shape) for limit, shape in zip(limits, WEIGHTS)]
+    return [*(np.array(weight, dtype="float32") for weight in weights), *_pairs(np.ones, np.zeros)]
+
+
+def _pairs(*makers):
+    """Two arrays for each normalisation, a number a channel."""
+    return [make(shape[:1]) for shape in WEIGHTS[:-1] for make in makers]
 
 
 def _normalise(x, *arrays):

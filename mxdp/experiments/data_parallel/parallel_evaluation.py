@@ -61,7 +61,7 @@ def tell(t, s):
     one = t.maybe(devices=1)
     for row in t:
         if one:
-            row.of_one, row.speedup = row.seconds / one.seconds, one.seconds / row.seconds
+            row.speedup = one.seconds / row.seconds
             row.differs = by_process(max, row.right - one.right, one.right - row.right)
     several = [row for row in t if row.devices > 1 and one]
     for row in several:
@@ -76,6 +76,6 @@ def tell(t, s):
     if several:
         row = several[-1]
         same = "the same accuracy" if not any(row.differs.values) else "another accuracy"
-        t.answer(f"On {row.label} evaluation takes {row.of_one:.2f} of one device's time and finds {same}.")
+        t.answer(f"On {row.label} evaluation is {row.speedup:.2f} times as fast as on one device, and finds {same}.")
     else:
         t.answer("One device has nothing to compare with: run it with --devices 1,2.")

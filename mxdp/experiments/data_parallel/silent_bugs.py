@@ -23,7 +23,6 @@ from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Settings, Work
 from mxdp.experiments.lab.ranks import MPI
 from mxdp.experiments.lab.ranks import NEEDS as ENGINES
-from mxdp.experiments.lab.rows import by_process
 from mxdp.experiments.oracle import count_wrong
 from mxdp.scratch import in_sync
 
@@ -75,7 +74,7 @@ def expect(s, cores):
     )
 
 
-def train(case, data, s, devices, epochs, seed, right):
+def train_version(case, data, s, devices, epochs, seed, right):
     """The replicas, the accuracy after each epoch, and the module, which has the training's global names."""
     bug = of(case.bug)
     module: Any = ModuleType(f"scratch, {bug.name}")
@@ -99,9 +98,9 @@ def compare(case, s, right):
     # Devices that together have k times the batch make half as many steps of an epoch.
     times = n if "k times" in of(case.bug).right else 1
     small = pictures(s).take(2 * times * 30, 10)
-    replicas, _, module = train(case, small, Settings(s, batch_size=30), n, 1, s.seed, right)
+    replicas, _, module = train_version(case, small, Settings(s, batch_size=30), n, 1, s.seed, right)
     serial = Settings(s, batch_size=times * 30, lr=times * s.lr)
-    (expected,), _, true = train(case, small, serial, 1, 1, s.seed, True)
+    (expected,), _, true = train_version(case, small, serial, 1, 1, s.seed, True)
     npx.waitall()
     for replica, device in zip(replicas, backend.devices(n)):
         compared = [
@@ -133,7 +132,7 @@ def set_up(case, s):
 
     def one_round():
         started = time.perf_counter()
-        replicas, accuracies, _ = train(case, part, s, case.devices, PARTS, next(seeds), case.right)
+        replicas, accuracies, _ = train_version(case, part, s, case.devices, PARTS, next(seeds), case.right)
         after = {f"accuracy_{number}": accuracy for number, accuracy in enumerate(accuracies)}
         after.update(test_accuracy=accuracies[-1], in_sync=in_sync(replicas), wrong=WRONG.get(case.label))
         return time.perf_counter() - started, after
@@ -158,7 +157,7 @@ def tell(t, s):
     for row in t.rows:
         row.beside = rights[of(row.bug).right, row.optimizer]
         names = [f"accuracy_{part}" for part in range(PARTS)]
-        behind = [by_process(lambda own, best: best - own, row.get(name), row.beside.get(name)) for name in names]
+        behind = [row.beside.get(name) - row.get(name) for name in names]
         row.behind, near = behind[-1], [number.at_most(CLOSE) is not False for number in behind]
         shown = [part for part in range(PARTS) if not any(near[part:])]
         row.shown_after = (shown[0] + 1) * row.steps if shown else None
@@ -189,9 +188,9 @@ def tell(t, s):
 
 
 def _tell_claims(t):
-    found = "Compared with the serial run, two steps give every bug away: at least 1 parameter or gradient is wrong."
+    sentence = "Compared with the serial run, two steps give every bug away: at least 1 parameter or gradient is wrong."
     for row in t.rows:
-        t.claim(found, row.wrong, at_least=1, exact=True, source="the definition: data parallelism is exact")
+        t.claim(sentence, row.wrong, at_least=1, exact=True, source="the definition: data parallelism is exact")
     sentence = f"Adam hides a wrong scale: gradients that are averaged twice, or not at all, cost at most {CLOSE}."
     source = "Kingma and Ba 2015, 2: the step does not change if gradients are scaled"
     for bug in ("averaged-twice", "not-divided"):

@@ -7,15 +7,13 @@ from functools import lru_cache
 from statistics import fmean
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-import numpy as onp
-
 from mxdp.backend import Device, NDArray, Shares, np
 from mxdp.datasets import Dataset, Split, load
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Row, Settings
-from mxdp.experiments.oracle import tolerances_of
+from mxdp.experiments.oracle import random_batch, same_bits, tolerances_of
 from mxdp.plans.cost.link import speedup
 from mxdp.scratch import get_params, init_lenet, train_batch
 from mxdp.tracing import TimeSplit, where_the_time_went
@@ -82,28 +80,32 @@ def check_step(
     A serial run of its own would not do: after a step its parameters differ in the last bits, and a relu whose input
     differs from 0 by no more has another gradient, 1 or 0. With 256 samples that happened to seven of eight seeds.
     """
-    random = onp.random.RandomState(seed)
-    X = np.array(random.uniform(size=(batch_size, 1, 28, 28)).astype("float32"))
-    y = np.array(random.randint(0, 10, size=batch_size), dtype="int32")
+    X, y = (np.array(part, dtype=part.dtype) for part in random_batch(batch_size, seed))
     # Larger weights than the book's: with N(0, 0.01) the first layer's gradients are so small that an error could hide.
     params = init_lenet(seed, scale=0.1)
-    tolerances = [each for each in tolerances_of(batch_size) for _ in range(2)]
+    tolerances = [tolerance for tolerance in tolerances_of(batch_size) for _ in range(2)]
     replicas = [get_params(layout(params), device) for device in devices]
     trail: List[List[List[NDArray]]] = []
     for _ in range(steps):
         step(X, y, replicas, devices, 0.1)
-        trail.append([[each.copy() for param in replica for each in (param.grad, param)] for replica in replicas])
+        trail.append([[array.copy() for param in replica for array in (param.grad, param)] for replica in replicas])
     for copies in trail:
-        first, *others = [layout([each.asnumpy() for each in replica]) for replica in copies]
+        first, *others = [layout([array.asnumpy() for array in replica]) for replica in copies]
         serial = get_params(params, devices[0])
         train_batch(X, y, [serial], devices[:1], 0.1)
-        expected = [each.asnumpy() for param in serial for each in (param.grad, param)]
+        expected = [array.asnumpy() for param in serial for array in (param.grad, param)]
         for replica in (first, *others):
             yield from zip(replica, expected, tolerances)
         for replica in others:
-            for own, own_first in zip(replica, first):
-                yield own.view(f"u{own.itemsize}") != own_first.view(f"u{own.itemsize}"), onp.zeros(own.shape), 0.0
+            yield from map(same_bits, replica, first)
         params = [np.array(param) for param in first[1::2]]
+
+
+def set_params(replicas: Sequence[Sequence[NDArray]], params: Sequence[NDArray]) -> None:
+    """Give all replicas these parameters, in place: what is bound to their arrays stays warm. Doesn't wait."""
+    for replica in replicas:
+        for param, value in zip(replica, params):
+            value.copyto(param)
 
 
 def recorder(
@@ -117,7 +119,7 @@ def recorder(
     return lambda steps: where_the_time_went(lambda: step(*next(batches)), steps, devices=devices)
 
 
-def shares(row: Row) -> Dict[str, float]:
+def mean_shares(row: Row) -> Dict[str, float]:
     """The mean share of each part over the processes: they add up to 1, as medians would not. Empty if no step was
     recorded."""
     recorded = {part: row.get(part) for part in PARTS if row.get(part) is not None}

@@ -19,7 +19,7 @@ from mxdp.backend import npx
 from mxdp.experiments.data_parallel.training import check_step, synced_step
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Skipped, Work
-from mxdp.experiments.networks import random_batch
+from mxdp.experiments.oracle import random_batch
 from mxdp.plans.partition import cuts
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import TrainStep
@@ -50,7 +50,7 @@ def cases(s):
 
 
 def expect(s, cores):
-    return "If a device is half as fast: 2/3 of the time of equal shards on two devices."
+    return "If a device is half as fast: on two devices 1.5 times as fast as equal shards."
 
 
 def oracle(case, s):
@@ -64,15 +64,19 @@ def set_up(case, s):
     """A round is ``steps`` steps; before it each device alone takes its share of them. The speeds that weigh the shards
     are measured here, with the neighbour."""
     devices, (X, y) = devices_of(case, s), random_batch(s.batch_size, s.seed)
-    cores = _cores(len(devices))
-    params, half = init_lenet(s.seed), len(X) // len(devices)
+    if not hasattr(os, "sched_setaffinity"):
+        raise Skipped("this system can't bind a thread to a core: run it on Linux")
+    cores, count = sorted(os.sched_getaffinity(0)), len(devices)
+    if len(cores) < count:
+        raise Skipped(f"{count} devices need a core each, and this process has {len(cores)}: take fewer --devices")
+    params, half = init_lenet(s.seed), len(X) // count
     alone = [TrainStep([get_params(params, device)], [device], 0.1) for device in devices]
     for step, core in zip(alone, cores):
         os.sched_setaffinity(_thread_of(partial(step, X[:half], y[:half])), {core})
 
     if case.busy:
         neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, str(os.getpid())])
-        os.sched_setaffinity(neighbour.pid, {cores[-1]})
+        os.sched_setaffinity(neighbour.pid, {cores[count - 1]})
 
     def seconds(step, samples):
         step(X[:samples], y[:samples])
@@ -94,15 +98,6 @@ def set_up(case, s):
     one_round()
     borders = [0, *cuts(len(X), len(devices), weights), len(X)]
     return Work(one_round, devices, shards=" + ".join(str(stop - start) for start, stop in zip(borders, borders[1:])))
-
-
-def _cores(count):
-    if not hasattr(os, "sched_setaffinity"):
-        raise Skipped("this system can't bind a thread to a core: run it on Linux")
-    found = sorted(os.sched_getaffinity(0))
-    if len(found) < count:
-        raise Skipped(f"{count} devices need a core each, and this process has {len(found)}: take fewer --devices")
-    return found[:count]
 
 
 def _thread_of(step):
@@ -135,10 +130,10 @@ def tell(t, s):
     model = "They take at most 1.25 times what the cost model says."
     t.claim(model, by_speed.of_equal / by_speed.predicted, at_most=1.25, source="the cost model")
     t.answer(
-        f"If one device takes {by_speed.slower:.2f} times as long for a sample, shards by speed take "
-        f"{by_speed.of_equal:.2f} of the time of equal ones."
+        f"If one device takes {by_speed.slower:.2f} times as long for a sample, shards by speed are "
+        f"{1 / by_speed.of_equal:.2f} times as fast as equal ones."
     )
     t.explain(
-        f"The cost model says {by_speed.predicted.median:.2f}. Gradients are sums over the whole batch, divided once: "
-        "uneven shards change them by rounding alone. (A mean of the shards' means would differ.)"
+        f"The cost model says {1 / by_speed.predicted.median:.2f} times. Gradients are sums over the whole batch, "
+        "divided once: uneven shards change them by rounding alone. (A mean of the shards' means would differ.)"
     )

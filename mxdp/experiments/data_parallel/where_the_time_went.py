@@ -11,7 +11,7 @@ from mxdp.experiments.data_parallel import training
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.show import style
-from mxdp.experiments.timelines import described
+from mxdp.experiments.timelines import timeline_shares
 from mxdp.scratch import get_params, init_lenet
 from mxdp.tracing.recording import can_record
 from mxdp.training import TrainStep
@@ -55,7 +55,7 @@ def set_up(case, s):
     def one_round():
         split = record(s.steps)
         three_steps = split.timeline.between(0.0, min(split.timeline.length, 3 * split.wall_clock))
-        return split.wall_clock, {**split.shares(), "on_processor": split.on_processor, **described(three_steps)}
+        return split.wall_clock, {**split.shares(), "on_processor": split.on_processor, **timeline_shares(three_steps)}
 
     return Work(one_round, devices)
 
@@ -63,7 +63,7 @@ def set_up(case, s):
 def tell(t, s):
     one = t.maybe(devices=1)
     for row in t:
-        vars(row).update({f"mean_{part}": share for part, share in training.shares(row).items()})
+        vars(row).update({f"mean_{part}": share for part, share in training.mean_shares(row).items()})
         if one:
             row.speedup = one.seconds / row.seconds
         t.claim("At most 0.05 of the time of a step remains unexplained.", row.rest, at_most=0.05)
@@ -78,7 +78,7 @@ def tell(t, s):
         "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons."
     )
     row = t.find(sync="buckets")[-1]
-    most = max((part for part in training.PARTS if part != "compute"), key=lambda part: training.shares(row)[part])
+    most = max((part for part in training.PARTS if part != "compute"), key=lambda part: training.mean_shares(row)[part])
     t.answer(
         f"On {plural(row.devices, 'device')} {row.compute:.1%} of a training step is compute; the next largest part, "
         f"{training.PARTS[most]}, takes {row.get(most):.1%}."
@@ -92,7 +92,7 @@ def _draw(axes, rows):
     """A bar a row: the ms of each part of a step."""
     ms, left = [row.seconds.median * 1e3 for row in rows], [0.0] * len(rows)
     for name, colour in zip(training.PARTS, (*style.COLOURS[:6], style.GREY)):
-        lengths = [training.shares(row)[name] * time for row, time in zip(rows, ms)]
+        lengths = [training.mean_shares(row)[name] * time for row, time in zip(rows, ms)]
         axes.barh(range(len(rows)), lengths, 0.4, left, color=colour, label=training.PARTS[name])
         left = [start + length for start, length in zip(left, lengths)]
     for y, row in enumerate(rows):

@@ -34,8 +34,14 @@ def interval(values: Sequence[float]) -> Tuple[Value, Value]:
     return (ordered[rank - 1], ordered[-rank]) if rank else (None, None)
 
 
-def _each(function: Callable[[Any, Any], Any]) -> Callable[[Number, Any], Number]:
-    return lambda number, other: by_process(function, number, other)
+def _each(function: Callable[[Any, Any], Any], sign: str = "") -> Callable[[Number, Any], Number]:
+    def operation(number: Number, other: Any) -> Number:
+        result = by_process(function, number, other)
+        if sign and not isinstance(other, Number):
+            result.made = number, sign, other
+        return result
+
+    return operation
 
 
 class Number:
@@ -56,6 +62,8 @@ class Number:
         self.truth = bool(every) and all(isinstance(value, bool) for value in every)
         self.values = [float(value) if value is not None and math.isfinite(value) else None for value in every]
         self.runs, self.label = [0] * len(every) if runs is None else list(runs), label
+        self.made: Optional[Tuple[Number, str, Any]] = None
+        """If it is another number times or over a plain one: these, to be shown beside it."""
         by_run: Dict[int, List[float]] = {}
         for run, value in zip(self.runs, self.values):
             if value is not None:
@@ -94,9 +102,9 @@ class Number:
         return f"Number({self.values})"
 
     __add__ = __radd__ = _each(operator.add)
-    __mul__ = __rmul__ = _each(operator.mul)
+    __mul__ = __rmul__ = _each(operator.mul, "x")
     __sub__, __rsub__ = _each(operator.sub), _each(lambda a, b: b - a)
-    __truediv__, __rtruediv__ = _each(operator.truediv), _each(lambda a, b: b / a)
+    __truediv__, __rtruediv__ = _each(operator.truediv, "/"), _each(lambda a, b: b / a)
 
 
 def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> Number:

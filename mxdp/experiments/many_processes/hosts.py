@@ -31,6 +31,8 @@ from mxdp.experiments.lab import Skipped
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 CABLE = "mxdp0"
 TUNSETIFF, TAP, NO_PREFIX = 0x400454CA, 0x0002, 0x1000
+PLUGGED_IN = 10.0
+"""Seconds until a cable must be up."""
 FRAME = 9000
 """Bytes in a frame, as in fast networks: Python takes some 20 microseconds for each."""
 # In place of ssh: its options, the host, the command.
@@ -103,12 +105,12 @@ def _remove_left_behind() -> None:
             _ip("netns", "del", name)
 
 
-def _wait_for_cable(names: Sequence[str], limit: float = 10.0) -> None:
+def _wait_for_cable(names: Sequence[str]) -> None:
     """Linux tells up to a second later that a cable is plugged in. MPI does not use one of which it was not told."""
-    until = time.monotonic() + limit
+    until = time.monotonic() + PLUGGED_IN
     while any(" state UP " not in _ip("-n", name, "link", "show", CABLE).stdout for name in names):
         if time.monotonic() > until:
-            raise MxdpError(f"the network interface {CABLE} of {' and '.join(names)} is not up within {limit:g} s")
+            raise MxdpError(f"the network interface {CABLE} of {' and '.join(names)} is not up within {PLUGGED_IN:g} s")
         time.sleep(0.02)
 
 

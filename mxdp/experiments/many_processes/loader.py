@@ -17,7 +17,7 @@ from mxdp.datasets import load
 from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import MPI
-from mxdp.experiments.many_processes.training import TrainingRank, compared
+from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
 from mxdp.training import TrainStep, train_steps
 
 SOURCE = "Slides 'Multi-GPU', DataParallel against DistributedDataParallel"
@@ -109,7 +109,7 @@ def oracle(case, s):
     """Decoded pictures against those that were stored; then the parameters, compared as in ``machines``."""
     split = load(s.data, s.data_dir, seed=s.seed).take(20, 1).train
     yield decoded(stored(split, case.scale), case.scale), onp.rint(split.X * 255) / 255, 1e-6
-    yield from compared(case, s, LoadingRank(case, s))
+    yield from compare_ranks(case, s, LoadingRank(case, s))
 
 
 def set_up(case, s):
@@ -147,22 +147,18 @@ def tell(t, s):
     for row in t.find(engine=MPI):
         judged = row.of_one if row.devices_in_all > 1 and len(s.scales) > 1 else None
         if row.scale == max(s.scales):
-            t.claim(
-                "If decoding takes far longer than computing, a loader a process takes at most 0.8 of one loader's "
-                "time.",
-                judged,
-                at_most=0.8,
-                source="the slides: one process that loads for all GPUs is the bottleneck; the bound is ours",
-            )
+            words = "If decoding takes far longer than computing, a loader a process takes at most 0.8 of one loader's"
+            source = "the slides: one process that loads for all GPUs is the bottleneck; the bound is ours"
+            t.claim(f"{words} time.", judged, at_most=0.8, source=source)
         if row.scale == min(s.scales):
             words = "If decoding is cheap, a loader a process takes at least 0.9 of one loader's time."
             t.claim(words, judged, at_least=0.9)
     cheap, dear = (t.find(engine=MPI, scale=end(s.scales))[-1] for end in (min, max))
     parts = t.find(engine="", scale=dear.scale)[-1]
-    more = "" if cheap is dear else f", and with the cheapest decoding {cheap.of_one:.2f}"
+    more = "" if cheap is dear else f"; with the cheapest decoding, {1 / cheap.of_one:.2f} times"
     t.answer(
         f"Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing, a "
-        f"loader for each process takes {dear.of_one:.2f} of one loader's time{more}."
+        f"loader for each process is {1 / dear.of_one:.2f} times as fast as one loader{more}."
     )
     t.bars("step_ms", "ms/step", colour="engine")
 

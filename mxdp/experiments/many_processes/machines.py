@@ -10,7 +10,7 @@ devices in one process.
 from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import ALONE, HOROVOD, MPI, SYNC, WORDS
-from mxdp.experiments.many_processes.training import TrainingRank, compared
+from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
 
 SOURCE = "Slides 'Multi-GPU'; Dive into Deep Learning, 'Parameter Servers'"
 COMPARED = "parameters of every replica in every process after three steps; bit for bit among the processes"
@@ -36,7 +36,7 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    yield from compared(case, s, TrainingRank(case, s))
+    yield from compare_ranks(case, s, TrainingRank(case, s))
 
 
 def set_up(case, s):

@@ -16,10 +16,11 @@ from mxdp.backend import devices
 from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.environments import defaults
-from mxdp.experiments.lab import Case, Settings, Work, ranks
+from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import ALONE
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
-from mxdp.experiments.many_processes.training import TrainingRank, sixty
+from mxdp.experiments.many_processes.training import CHECKED, TrainingRank
+from mxdp.experiments.oracle import random_batch
 from mxdp.scratch import get_params, init_lenet, train_batch
 
 COMPARED = "the losses of five steps on one batch, against mxdp on one device"
@@ -44,6 +45,7 @@ WORDS = {
     CEILING: "nothing exchanged",
 }
 """The peers, in the order of the rows."""
+HYBRIDS = "a hybridised gluon.Trainer"
 ENGINES = {HOROVOD: ranks.HOROVOD, DDP: ranks.DDP, MXDP_MPI: ranks.MPI}
 SEVERAL = (HOROVOD, DDP, MXDP_MPI, CEILING)
 """They have a process for each device; the others have one."""
@@ -61,19 +63,11 @@ def cases(s):
         if n == 1:
             peers = [(peer, whole) for peer in (HYBRID, TORCH, MXDP)]  # the others are there to use several
         for peer, batch_size in peers:
-            engine, (devices_each, processes) = ENGINES.get(peer, ALONE), (1, n) if peer in SEVERAL else (n, 1)
-            yield Case(
-                f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}",
-                devices_each,
-                processes,
-                engine,
-                defaults(n) if peer == BOOK else {},
-                reference=peer == CEILING,
-                needs={BOOK: BOOK_NEEDS, TORCH: ranks.NEEDS[ranks.DDP]}.get(peer, ranks.NEEDS.get(engine, {})),
-                peer=peer,
-                devices_in_all=n,
-                batch_size=batch_size,
-            )
+            label = f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}"
+            engine, (each_has, processes) = ENGINES.get(peer, ALONE), (1, n) if peer in SEVERAL else (n, 1)
+            needs = {BOOK: BOOK_NEEDS, TORCH: ranks.NEEDS[ranks.DDP]}.get(peer, ranks.NEEDS.get(engine, {}))
+            environment, settings = defaults(n) if peer == BOOK else {}, dict(devices_in_all=n, batch_size=batch_size)
+            yield Case(label, each_has, processes, engine, environment, peer == CEILING, needs, peer=peer, **settings)
 
 
 def expect(s, cores):
@@ -88,8 +82,7 @@ def rank_of(case, s):
     if case.peer in (TORCH, DDP):  # MXNet is never loaded beside PyTorch
         from mxdp.experiments.torch_ddp import TorchTraining, initial
 
-        settings = (case.batch_size, s.lr, s.data, s.data_dir, s.seed, s.kind)
-        return TorchTraining(initial(s.seed, 0.01), *settings, size=case.processes, threads=case.devices)
+        return TorchTraining(initial(s.seed, 0.01), s, case.batch_size, size=case.processes, threads=case.devices)
     if case.peer in (GLUON, HYBRID):
         return GluonRank(case, s, case.peer == HYBRID)
     return (BookRank if case.peer == BOOK else TrainingRank)(case, s)
@@ -98,22 +91,22 @@ def rank_of(case, s):
 def oracle(case, s):
     """The losses of a few steps on one batch, summed over the processes. (Of processes that exchange nothing: the first
     alone.)"""
-    if case.peer in (TORCH, DDP):
+    if case.peer in (TORCH, DDP):  # the serial run, by MXNet, in a process of its own
         from mxdp.experiments.torch_ddp import initial
 
-        params = initial(s.seed, 0.1)
+        code = f"from {__name__} import *; print(serial_losses({s.seed}, {s.kind!r}))"
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+        params, serial = initial(s.seed, 0.1), json.loads(done.stdout)
     else:
-        params = init_lenet(s.seed, scale=0.1)
-    losses = onp.sum(case.share(rank_of(case, s).losses(*sixty(s), params, LR, STEPS)), axis=0)
-    serial = f"from {__name__} import *; print(serial_losses({s.seed}, {s.kind!r}))"
-    done = subprocess.run([sys.executable, "-c", serial], stdout=subprocess.PIPE, check=True)
+        params, serial = init_lenet(s.seed, scale=0.1), serial_losses(s.seed, s.kind)
+    losses = onp.sum(case.share(rank_of(case, s).losses(*random_batch(CHECKED, s.seed), params, LR, STEPS)), axis=0)
     steps = 1 if case.peer == CEILING else STEPS
-    yield losses[:steps], onp.array(json.loads(done.stdout)[:steps]), TOLERANCE
+    yield losses[:steps], onp.array(serial[:steps]), TOLERANCE
 
 
 def serial_losses(seed, kind):
     """The sum of the losses before each step, by the plain loop on one device."""
-    X, y = sixty(Settings(seed=seed))
+    X, y = random_batch(CHECKED, seed)
     (device,) = devices(1, kind)
     replicas = [get_params(init_lenet(seed, scale=0.1), device)]
     return [float(train_batch(X, y, replicas, [device], LR)[0].sum()) for _ in range(STEPS)]
@@ -123,11 +116,7 @@ def set_up(case, s):
     """A round is as many steps as ``samples`` make."""
     rank, steps = rank_of(case, s), math.ceil(s.samples / case.batch_size)
     rank.train(min(steps, WARM_UP // 2))
-    if case.peer in (TORCH, DDP):
-        data, names = rank.facts()
-    else:
-        data, names = rank.dataset.name, rank.devices
-    return Work(lambda: rank.train(steps), names, data=data, steps=steps)
+    return Work(lambda: rank.train(steps), rank.devices, data=rank.dataset.name, steps=steps)
 
 
 def tell(t, s):
@@ -152,7 +141,7 @@ def tell(t, s):
     peers = {row.peer: row for row in t.find(devices_in_all=n, batch_size=s.batch_size)}
     times = [
         f"{peers[peer].of_mxdp:.2f} times as long by {words}"
-        for peer, words in ((HYBRID, "a hybridised gluon.Trainer"), (TORCH, "PyTorch"))
+        for peer, words in ((HYBRID, HYBRIDS), (TORCH, "PyTorch"))
         if peer in peers
     ]
     t.answer(f"Compared with mxdp on {plural(n, 'device')}, training takes {' and '.join(times)}.")
@@ -160,24 +149,18 @@ def tell(t, s):
 
 def _tell_claims(t, s):
     # Of a peer: that mxdp takes at most so much of its time, in one process or by MPI.
-    claims = (
-        (BOOK, "of_mxdp", 0.5, "On two devices mxdp takes at most half of the book's time."),
-        (DDP, "of_mpi", 0.9, "Two processes by MPI take at most 0.9 of the time of PyTorch's DDP."),
-        (TORCH, "of_mxdp", 0.95, "On one and on two devices mxdp takes at most 0.95 of PyTorch's time."),
-        (
-            *(HYBRID, "of_mxdp", 1.0),
-            "On two devices mxdp is no slower than a hybridised gluon.Trainer: at most 1.00 of its time.",
-        ),
-        (
-            *(CEILING, "of_mpi", 1.05),
-            "The exchange is cheap: two processes by MPI take at most 1.05 times as long as two that exchange nothing.",
-        ),
-    )
+    cheap = "The exchange is cheap: two processes by MPI take at most 1.05 times as long as two that exchange nothing."
+    claims = {
+        BOOK: ("of_mxdp", 0.5, "On two devices mxdp takes at most half of the book's time."),
+        DDP: ("of_mpi", 0.9, "Two processes by MPI take at most 0.9 of the time of PyTorch's DDP."),
+        TORCH: ("of_mxdp", 0.95, "On one and on two devices mxdp takes at most 0.95 of PyTorch's time."),
+        HYBRID: ("of_mxdp", 1.0, f"On two devices mxdp is no slower than {HYBRIDS}: at most 1.00 of its time."),
+        CEILING: ("of_mpi", 1.05, cheap),
+    }
     for row in t:
-        for peer, name, bound, sentence in claims:
-            several = row.devices_in_all > 1 or peer == TORCH
-            if row.peer == peer and several and row.get(name):
-                t.claim(sentence, 1 / row.get(name), at_most=bound)
+        name, bound, sentence = claims.get(row.peer, ("", 0.0, ""))
+        if (row.devices_in_all > 1 or row.peer == TORCH) and row.get(name):
+            t.claim(sentence, 1 / row.get(name), at_most=bound)
         if row.peer == CEILING:
             half = row.batch_size < s.batch_size
             words, bound = (", with batches of half the size,", 0.95) if half else ("", 0.97)

@@ -11,18 +11,15 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
-from functools import lru_cache
 from pathlib import Path
 
-import numpy as onp
-
-from mxdp.backend import autograd, upload
 from mxdp.errors import MxdpError, plural
 from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.many_processes import predicted_ranks
 from mxdp.experiments.many_processes.hosts import slow_cable, two_hosts
-from mxdp.experiments.networks import LR, random_batch
-from mxdp.experiments.oracle import TOLERANCE, largest
+from mxdp.experiments.many_processes.predicted_ranks import PredictedRank
+from mxdp.experiments.networks import LR, serial_gradients
+from mxdp.experiments.oracle import changed, random_batch, same_bits
 from mxdp.experiments.show import style
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.step import step_seconds
@@ -111,46 +108,32 @@ def launched(case, s, before=None):
         return [pickle.loads((folder / f"rank.{rank}").read_bytes()) for rank in range(case.ranks)]
 
 
-@lru_cache(maxsize=None)
-def alone(net, seed, kind):
-    """One device in this process."""
-    return predicted_ranks.PredictedRank(net, seed, kind)
-
-
 def oracle(case, s):
     """A step from parameters that differ from zero everywhere, against one device that computes the shards one by one,
     in float64; and the processes bit for bit with each other."""
-    one, (X, y) = alone(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
-    before = [param.asnumpy() for param in one.params]
-    total = [onp.zeros(param.shape) for param in before]
-    for shard in zip(*(onp.array_split(part, case.ranks) for part in (X, y))):
-        with autograd.record():
-            loss = one.model.loss(*(upload(part, one.device) for part in shard))
-        loss.backward()
-        total = [sum_ + param.grad.asnumpy() for sum_, param in zip(total, one.params)]
+    one, (X, y) = PredictedRank(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
+    before, gradients = [param.asnumpy() for param in one.params], serial_gradients(one.model, X, y, case.ranks)
     first, *others = launched(case, s, before)
-    for found, start, gradient in zip(first, before, total):
-        change = -LR / len(X) * gradient
-        yield found, start + change, 1.0, TOLERANCE * largest(change) + 2**-22 * largest(start)
-    for other in others:
-        for found, expected in zip(other, first):
-            yield found.view("u4") != expected.view("u4"), onp.zeros(found.shape), 0.0
+    for param, start, gradient in zip(first, before, gradients):
+        yield changed(param, start, -LR / len(X) * gradient)
+    for params in others:
+        yield from map(same_bits, params, first)
 
 
 def set_up(case, s):
     """A round is sums of other sizes and some steps of all processes, then steps of one device on its part."""
-    one, batch = alone(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
-    part = [array[: case.batch // case.ranks] for array in batch]
-    one.steps(*part, 1)
+    one = PredictedRank(case.net, s.seed, s.kind)
+    X, y = (array[: case.batch // case.ranks] for array in random_batch(case.batch, s.seed))
+    one.steps(X, y, 1)
 
     def measure():
-        found, *_ = launched(case, s)
-        link, steps = fit_link(found["sums"]), found["steps"]
-        shard_seconds, python_seconds = one.steps(*part, steps, -(-steps // 4))
+        measured, *_ = launched(case, s)
+        link, steps = fit_link(measured["sums"]), measured["steps"]
+        shard_seconds, python_seconds = one.steps(X, y, steps, -(-steps // 4))
         sizes = [4 * param.size for param in one.params]
         buckets = fill_buckets(sizes, ["float32"] * len(sizes), BUCKET)
         sums = sum(link.seconds(sum(sizes[number] for number in bucket)) for bucket in buckets)
-        return found["seconds"], dict(shard_seconds=shard_seconds, python_seconds=python_seconds, sum_seconds=sums)
+        return measured["seconds"], dict(shard_seconds=shard_seconds, python_seconds=python_seconds, sum_seconds=sums)
 
     return Work(measure, [f"cpu(0) of process {rank}" for rank in range(case.ranks)])
 
@@ -172,12 +155,12 @@ def tell(t, s):
         "machine with a cable of a limited rate, on which a frame may take some ms."
     )
     for row in t.rows:
-        sentence, bound = "Between two hosts with a slow link it is within 20 %.", 1.2
+        sentence, bound = "Between two hosts with a slow link it is within a factor of 1.2.", 1.2
         if not row.rate and row.ranks <= row.cores:
-            sentence = "The predicted time of a step in as many processes as there are cores is within 15 % of the "
-            sentence, bound = sentence + "measured one.", 1.15
+            sentence = "The predicted time of a step in as many processes as there are cores is within a factor of "
+            sentence, bound = sentence + "1.15 of the measured one.", 1.15
         elif not row.rate:
-            sentence, bound = "With twice as many processes as cores it is within 15 %, too.", 1.15
+            sentence, bound = "With twice as many processes as cores it is within a factor of 1.15, too.", 1.15
         t.claim(sentence, row.off, at_most=bound, source="ours: what a reader wants to know of a model")
     worst = max(t.rows, key=lambda row: row.off.median)
     usual = statistics.median(row.off.median for row in t.rows)

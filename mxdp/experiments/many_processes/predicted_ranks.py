@@ -10,13 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-import mxdp
-from mxdp.backend import Device, HostArray, devices, mx, npx, upload
-from mxdp.collectives import GradientSync
+from mxdp.backend import HostArray, devices, mx, npx, upload
 from mxdp.experiments.devices import timed
-from mxdp.experiments.networks import LR, Functional, Gluon, random_batch, resnet18, seconds_a_step
+from mxdp.experiments.networks import network, seconds_a_step
+from mxdp.experiments.oracle import random_batch
 from mxdp.processes import World, world
-from mxdp.training import TrainStep
 
 SUMS = (4, 65_536, 1_048_576)
 """Bytes of the sums that tell what a sum takes: none is a network's."""
@@ -24,33 +22,13 @@ MOST = 200
 """Steps of one measurement."""
 
 
-def summed_over(ranks: World, net: str, device: Device, seed: int) -> Any:
-    """LeNet or ResNet-18 on ``device``, whose ``step`` takes this rank's part of a batch and how many samples the whole
-    batch has, and sums the gradients over ``ranks``."""
-    if net == "lenet":
-        model: Any = Functional(net, 0, (device,), seed)
-        model.step = TrainStep(model.replicas, [device], LR, GradientSync(model.replicas, world=ranks))
-        return model
-    resnet = resnet18()
-    resnet.hybridize()
-    trainer = partial(mxdp.Trainer, optimizer="sgd", optimizer_params={"learning_rate": LR}, world=ranks)
-    model = Gluon(resnet, [device], seed, trainer, mx.init.Xavier())
-
-    def step(X: HostArray, y: HostArray, samples: int) -> None:
-        model.backward(X, y)
-        model.trainer.step(samples)
-
-    model.step = step
-    return model
-
-
 class PredictedRank:
-    """One process with one device: its replica of a network, and its part of each batch."""
+    """One process with one device: its replica of LeNet or ResNet-18, and its part of each batch."""
 
     def __init__(self, net: str, seed: int, kind: str, ranks: Optional[World] = None) -> None:
         self.ranks = ranks or World()
         (self.device,) = devices(1, kind)
-        self.model = summed_over(self.ranks, net, self.device, seed)
+        self.model = network(net, 64, (self.device,), seed, ranks)
         self.params = self.model.replicas[0]
 
     def steps(self, X: HostArray, y: HostArray, steps: int, warm_up: int = 0) -> Tuple[float, float]:
@@ -73,14 +51,14 @@ class PredictedRank:
 
     def sums(self, rounds: int = 3) -> List[Tuple[float, float]]:
         """Bytes, and median seconds of a sum over all processes, of the slowest. Waits."""
-        found: List[Tuple[float, float]] = []
+        taken: List[Tuple[float, float]] = []
         for nbytes in SUMS:
             array, times = mx.nd.zeros((nbytes // 4,), ctx=self.device), []
             for _ in range(1 + rounds):
                 self.ranks.barrier()
                 times.append(timed(partial(self.ranks.sum, [array])))
-            found.append((nbytes, max(self.ranks.gather(statistics.median(times[1:])))))
-        return found
+            taken.append((nbytes, max(self.ranks.gather(statistics.median(times[1:])))))
+        return taken
 
     def measured(self, X: HostArray, y: HostArray, at_least: float) -> Dict[str, Any]:
         """The sums, and the seconds of a step of the slowest rank, of about ``at_least`` seconds of steps."""
@@ -91,13 +69,13 @@ class PredictedRank:
 
 
 def main() -> None:
-    """Do what the order in the folder says; write what this rank found."""
+    """Do what the order in the folder says, and write what came of it."""
     folder, ranks = Path(sys.argv[1]), world()
     order = pickle.loads((folder / "order").read_bytes())
     rank = PredictedRank(order["net"], order["seed"], order["kind"], ranks)
     batch = random_batch(order["batch"], order["seed"])
-    found = rank.stepped(order["before"], *batch) if order["before"] else rank.measured(*batch, order["at_least"])
-    (folder / f"rank.{ranks.rank}").write_bytes(pickle.dumps(found))
+    result = rank.stepped(order["before"], *batch) if order["before"] else rank.measured(*batch, order["at_least"])
+    (folder / f"rank.{ranks.rank}").write_bytes(pickle.dumps(result))
 
 
 if __name__ == "__main__":

@@ -5,22 +5,19 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import Any, Callable, Iterator, List, Sequence, Set, Tuple
 
-import numpy as onp
-
 from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
-from mxdp.experiments.devices import random_of
 from mxdp.experiments.lab import Case, Settings
 from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC
-from mxdp.experiments.oracle import tolerances_of
+from mxdp.experiments.oracle import random_batch, same_bits, tolerances_of
 from mxdp.processes import World, world
 from mxdp.scratch import Params, get_params, init_lenet, train_batch
 from mxdp.training import TrainStep, train_steps
 
-STEPS = 3
-"""That are compared with the serial run."""
+STEPS, CHECKED = 3, 60
+"""Steps, and samples of their batch, that are compared with the serial run."""
 Sync = Callable[[], Any]
 
 
@@ -129,17 +126,11 @@ class TrainingRank:
         return [get_params(params, device) for device in self.devices]
 
 
-def sixty(s: Settings) -> Tuple[HostArray, HostArray]:
-    """A batch of 60 random pictures and their labels, for oracles."""
-    random = random_of(s)
-    return random.uniform(size=(60, 1, 28, 28)).astype("float32"), random.randint(0, 10, 60).astype("int32")
-
-
-def compared(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any, ...]]:
+def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any, ...]]:
     """For an oracle: all replicas of this rank after each of a few steps, against the same step on one device, and bit
     for bit with rank 0's first. Of processes that exchange nothing: against a device that gets the same part of the
     batch."""
-    X, y = sixty(s)
+    X, y = random_batch(CHECKED, s.seed)
     start = init_lenet(s.seed, scale=0.1)  # larger ones, so that gradients are
     trail = rank.check(X, y, start)
     of_rank_0 = case.share(trail)[0]
@@ -153,5 +144,5 @@ def compared(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any,
             for param, expected, first, limit in zip(replica, serial, of_first, tolerances_of(len(X))):
                 yield param, expected.asnumpy(), limit
                 if not alone:
-                    yield param.view("u4") != first.view("u4"), onp.zeros(param.shape), 0.0
+                    yield same_bits(param, first)
         start = [upload(param, mx.cpu()) for param in replicas[0]]

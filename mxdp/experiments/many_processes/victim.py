@@ -11,11 +11,12 @@ import sys
 import time
 import zlib
 from pathlib import Path
+from typing import Any, Dict
 
 from mxdp import load, train, world
 from mxdp.experiments.lab import Case, Settings, ranks
 from mxdp.experiments.many_processes.hosts import CABLE
-from mxdp.experiments.many_processes.training import TrainingRank, compared
+from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
 
 KILLED, STOPPED, CUT_OFF = "killed", "stopped", "cut off"
 SIGNALS = {KILLED: signal.SIGKILL, STOPPED: signal.SIGSTOP}
@@ -29,12 +30,12 @@ def main() -> None:
     folder, order = Path(sys.argv[1]), json.loads(sys.argv[2])
     s = Settings(order.pop("settings"))
     if order["by"] == ranks.MPI:
-        by_launcher(folder, s, order["harm"], order["at"])
+        under_launcher(folder, s, order["harm"], order["at"])
     else:
-        by_engine(folder, s, order["by"], order["workers"], order["harm"])
+        under_engine(folder, s, order["by"], order["workers"], order["harm"])
 
 
-def by_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
+def under_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
     """Train; the last rank harms itself in step ``at``, once. Write how many steps this process has made, and a
     checksum of its parameters."""
     here, made = world(), 0
@@ -52,24 +53,15 @@ def by_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
                 os.kill(os.getpid(), SIGNALS[harm])
 
     here.step_done = step_done
-    history = train(
-        1,
-        s.batch_size,
-        s.lr,
-        EPOCHS,
-        kind="cpu",
-        data=load(s.data, s.data_dir, seed=s.seed).take(s.samples, 10),
-        seed=s.seed,
-        report=lambda line: None,
-        world=here,
-        checkpoint=folder / "checkpoints",
-        checkpoint_every=0.2,
-    )
+    data = load(s.data, s.data_dir, seed=s.seed).take(s.samples, 10)
+    options: Dict[str, Any] = dict(kind="cpu", data=data, seed=s.seed, report=lambda line: None, world=here)
+    kept = dict(checkpoint=folder / "checkpoints", checkpoint_every=0.2)
+    history = train(1, s.batch_size, s.lr, EPOCHS, **options, **kept)
     bits = [zlib.crc32(param.asnumpy()) for param in history.device_params[0]]
     (folder / f"rank.{here.rank}").write_text(json.dumps({"steps": made, "bits": bits}))
 
 
-def by_engine(folder: Path, s: Settings, engine: str, workers: int, harm: str) -> None:
+def under_engine(folder: Path, s: Settings, engine: str, workers: int, harm: str) -> None:
     """Train a little and write the number of this process, then train until somebody ends it. Without a ``harm``, write
     what the oracle compares."""
     case = Case("", 1, workers, engine)
@@ -80,7 +72,7 @@ def by_engine(folder: Path, s: Settings, engine: str, workers: int, harm: str) -
         rank.train(5)
         part.write_bytes(pickle.dumps(os.getpid()))
     else:
-        part.write_bytes(pickle.dumps(list(compared(case, s, rank))))
+        part.write_bytes(pickle.dumps(list(compare_ranks(case, s, rank))))
     part.rename(folder / f"rank.{case.process}")
     rank.train(ENDLESS)
 

@@ -9,7 +9,7 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import SplitNet, network, stage_cuts
+from mxdp.experiments.other_splits.split import SplitNet, net_and_shape, stage_cuts
 from mxdp.layers import forward, init
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.pipeline import inference
@@ -44,7 +44,7 @@ def expect(s, cores):
 def oracle(case, s):
     replicas = _replicas(case, s)
     X, _ = replicas[0].batch(case.batch)
-    net, shape = network("stages")
+    net, shape = net_and_shape("stages")
     params = init(net, shape, s.seed)
     expected = forward(net, upload(X, params[0][0].ctx), params).asnumpy()
     for replica in replicas:
@@ -60,7 +60,7 @@ def set_up(case, s):
     def send(batches):
         return [pipes[number % len(pipes)].scores(X) for number in range(batches)]
 
-    for _ in range(2):
+    for _ in range(4):  # to warm up: a process has one round
         send(stream)
 
     def one_round():
@@ -75,7 +75,7 @@ def _replicas(case, s):
     devices, stages = devices_of(case, s), case.stages
     cuts = stage_cuts(devices[0], stages, 1, max(s.batches), s.seed, training=False)
     groups = [devices[first : first + stages] for first in range(0, len(devices), stages)]
-    return [SplitNet("pipeline", *network("stages"), group, s.seed, {"cuts": cuts}) for group in groups]
+    return [SplitNet("pipeline", *net_and_shape("stages"), group, s.seed, {"cuts": cuts}) for group in groups]
 
 
 def tell(t, s):

@@ -55,8 +55,8 @@ def tell(t, s):
         if first.batch < params / sums:
             sentence = "With the smallest batch, if it sends less there, it takes at most as long as data parallelism."
             t.claim(sentence, first.of_data, at_most=1.0, source="the cost model")
-        sentence = "With the largest batch, its time over that of data parallelism is at least what it is with the"
-        t.claim(f"{sentence} smallest.", last.of_data / first.of_data, at_least=1.0, source="the cost model")
-    times = " and ".join(f"{row.of_data:.2f} times as long with a batch of {row.batch:,}" for row in ends[0])
-    t.answer(f"On {several(s)[0]} devices, splitting the layers instead of the batch takes {times}.")
+        sentence = "With the largest batch, its time over that of data parallelism is at least 1 times what it is with"
+        t.claim(f"{sentence} the smallest.", last.of_data / first.of_data, at_least=1.0, source="the cost model")
+    times = " and ".join(f"{1 / row.of_data:.2f} times as fast with a batch of {row.batch:,}" for row in ends[0])
+    t.answer(f"On {several(s)[0]} devices, splitting the layers instead of the batch is {times}.")
     t.explain(f"Layerwise partitioning sends less than data parallelism up to a batch of {params / sums:,.0f}.")

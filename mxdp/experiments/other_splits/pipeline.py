@@ -13,7 +13,7 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import LR, SplitNet, memory, network, stage_cuts, workers
+from mxdp.experiments.other_splits.split import LR, SplitNet, memory, net_and_shape, stage_cuts, worker_count
 from mxdp.parallel.stage_times import measure_stages
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.pipeline import PIPELINES, bubble, pipeline
@@ -44,15 +44,15 @@ def cases(s):
 
 
 def expect(s, cores):
-    shares = []
+    speedups = []
     for n in several(s):
         for m in s.micro_batches:
             equal = [1 / (n * m)] * n
-            share = last_end(pipeline_spans(pipeline("gpipe", n, m), equal, equal, cores=cores)) / 2
-            shares.append(f"{share:.2f} of one device's time on {n} devices with m = {m}")
+            speedup = 2 / last_end(pipeline_spans(pipeline("gpipe", n, m), equal, equal, cores=cores))
+            speedups.append(f"{speedup:.2f} times on {n} devices with m = {m}")
     return (
-        f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches takes {', '.join(shares)}. Both "
-        "schedules take the same time."
+        f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches is as fast as one device's "
+        f"{', '.join(speedups)}. Both schedules take the same time."
     )
 
 
@@ -69,7 +69,7 @@ def set_up(case, s):
     for _ in range(2):
         made.step(X, y)
         measure_stages(made, X, y)
-    cores, lasting, known = workers(made.devices), made.lasting_bytes(size), {}
+    cores, lasting, known = worker_count(made.devices), made.lasting_bytes(size), {}
     if not case.number:
         known["peak_bytes"] = memory(made.devices, lasting, lambda: made.step(X, y))
         known["predicted_peak_bytes"] = max(map(sum, zip(lasting, made.peak_bytes(size))))
@@ -93,7 +93,7 @@ def _split(case, s):
     devices = devices_of(case, s)
     cuts = stage_cuts(devices[0], case.stages, SOME, s.batch_size, s.seed)
     options = {"micro_batches": case.micro_batches, "schedule": case.schedule, "cuts": cuts}
-    return SplitNet("pipeline", *network("stages"), devices, s.seed, options)
+    return SplitNet("pipeline", *net_and_shape("stages"), devices, s.seed, options)
 
 
 def tell(t, s):
@@ -126,8 +126,8 @@ def tell(t, s):
                 t.claim(f"{what} takes at most as long as with the fewest.", over, at_most=1.0, source=model)
     row = t.one(schedule="gpipe", micro_batches=most, stages=stages)
     t.answer(
-        f"On {stages} devices, GPipe with {plural(most, 'micro-batch')} takes {row.of_one_device:.2f} of one device's "
-        f"time, and the plan predicts {row.predicted_over_measured:.2f} times what was measured."
+        f"On {stages} devices, GPipe with {plural(most, 'micro-batch')} is {1 / row.of_one_device:.2f} times as fast "
+        f"as one device, and the plan predicts {row.predicted_over_measured:.2f} times the measured time."
     )
     gpipe, one_forward = (row.get("peak_bytes") for row in t.find(stages=stages, micro_batches=counts[-1]))
     if gpipe and one_forward:

@@ -11,7 +11,7 @@ import numpy as onp
 from mxdp import process
 from mxdp.backend import Device, HostArray, autograd, upload
 from mxdp.experiments.memory import peak_bytes
-from mxdp.experiments.oracle import TOLERANCE, largest
+from mxdp.experiments.oracle import TOLERANCE, magnitude
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, LayerParams, Net, Pool, Relu, Shape, forward, init
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
@@ -58,7 +58,7 @@ STAGES: Net = (
 )  # fmt: skip
 
 
-def network(name: str, size: int = 0) -> Tuple[Net, Shape]:
+def net_and_shape(name: str, size: int = 0) -> Tuple[Net, Shape]:
     """``lenet``; ``stages``: a deeper one for the same images; ``wide``: three dense layers of ``size`` units;
     ``pictures``: the slides' stack, for pictures of ``size`` x ``size`` pixels."""
     if name == "wide":
@@ -115,7 +115,7 @@ class SplitNet:
             made.step(X, y)
         made.update(LR, samples)
         for layer, expected in zip(actual + _to_host(made.params()), self._serial(X, y)):
-            scale = max(map(largest, expected), default=0.0)
+            scale = max(map(magnitude, expected), default=0.0)
             for pair in zip(layer, expected):
                 yield (*pair, TOLERANCE, scale)
 
@@ -149,12 +149,12 @@ def stage_cuts(
 
     Without ``training`` forward passes alone count.
     """
-    net, shape = network("stages")
+    net, shape = net_and_shape("stages")
     plan = pipeline("gpipe", stages, micro_batches)
     return find_cuts(net, init(net, shape, seed), shape, device, plan, batch_size, training=training)
 
 
-def workers(devices: Sequence[Device]) -> int:
+def worker_count(devices: Sequence[Device]) -> int:
     """How many of ``devices``, and Python, can work at the same time: one for each core, or all, if they are GPUs."""
     return process.cores() if devices[0].device_type == "cpu" else len(devices) + 1
 

@@ -20,13 +20,14 @@ from mxdp.experiments.other_splits.split import COMBINED, LR, SERIAL, SplitNet, 
 from mxdp.layers import Net, Shape, init, outputs
 from mxdp.parallel.layer_costs import LayerCost, measure_layers
 from mxdp.parallel.traffic import flat
-from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.layers.column_row import WHOLE
 from mxdp.plans.partition import pieces
 from mxdp.scratch import get_params, sgd
 
 LINK_BYTES = 1 << 23
+WARM_UP = 8
+"""Steps before the round."""
 
 
 def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work:
@@ -42,7 +43,7 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
             made.step(X, y)
             made.update(LR, samples)
 
-    run(2)
+    run(WARM_UP)
     npx.waitall()
     lasting, work = made.lasting_bytes(samples), map(max, made.peak_bytes(samples), made.param_bytes())
     numbers = {
@@ -53,27 +54,22 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
     }
     if split.strategy not in COMBINED:
         layers, update = measured_work(split.net, split.shape, split.devices[0], samples, split.seed)
-        beta = _link(tuple(split.devices[:2]), split.seed).beta
-        numbers["predicted_seconds"] = predict_step(split, made, samples, layers, update, beta)
+        two = split.devices[:2]
+        beta = measured_link(*two, LINK_BYTES, split.seed).beta if len(two) > 1 else 0.0
+        numbers["predicted_seconds"] = predict_split(split, made, samples, layers, update, beta)
     return Work(lambda: (timed(lambda: run(steps)) / steps, numbers), split.devices)
 
 
 @lru_cache(maxsize=None)
 def measured_work(net: Net, shape: Shape, device: Device, samples: int, seed: int) -> Tuple[Sequence[LayerCost], float]:
-    """Each layer's times, and the SGD step of all parameters: measured once for all cases of a process, as is
-    the link. Waits."""
+    """Each layer's times, and the SGD step of all parameters: measured once for all cases of a process. Waits."""
     params = init(net, shape, seed)
     copies = flat([get_params(layer, device) for layer in params])
     update = min(timed(lambda: sgd(copies, LR, samples)) for _ in range(3))
     return measure_layers(net, params, shape, device, samples), update
 
 
-@lru_cache(maxsize=None)
-def _link(devices: Tuple[Device, ...], seed: int) -> Link:
-    return measured_link(devices[0], devices[1], LINK_BYTES, seed) if len(devices) > 1 else Link(0.0, 0.0)
-
-
-def predict_step(
+def predict_split(
     split: SplitNet, made: Any, samples: int, layers: Sequence[LayerCost], update: float, beta: float, cores: int = 0
 ) -> float:
     """Predicted seconds of a step. ``made`` is the strategy, which has the plan; ``update``: of the SGD step of all

@@ -12,7 +12,7 @@ from mxdp.errors import either, plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case, contenders, fastest
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import NETS, SERIAL, SplitNet, network, numbers_of
+from mxdp.experiments.other_splits.split import NETS, SERIAL, SplitNet, net_and_shape, numbers_of
 from mxdp.experiments.other_splits.steps import set_up_steps, tell_steps
 from mxdp.experiments.show.style import number
 
@@ -71,7 +71,7 @@ def set_up(case, s):
 def _split(case, s):
     pipeline = {"micro_batches": MICRO_BATCHES, "schedule": "gpipe", "batch_size": case.batch}
     options = pipeline if case.strategy.endswith("pipeline") else {}
-    return SplitNet(case.strategy, *network(case.net, s.units), devices_of(case, s), s.seed, options)
+    return SplitNet(case.strategy, *net_and_shape(case.net, s.units), devices_of(case, s), s.seed, options)
 
 
 def _batch(net, s):
@@ -93,13 +93,9 @@ def tell(t, s):
         for row in rows:
             row.of_chosen = chosen.seconds / row.seconds
             if row is not chosen:
-                t.claim(
-                    "The cost model finds the fastest way to split each network: its choice takes at most 1.1 times as "
-                    "long as every other way, compared process by process.",
-                    row.of_chosen,
-                    at_most=1.1,
-                    source="the cost model",
-                )
+                sentence = "The cost model finds the fastest way to split each network: its choice takes at most 1.1"
+                sentence += " times as long as every other way, compared process by process."
+                t.claim(sentence, row.of_chosen, at_most=1.1, source="the cost model")
         close = [best, *(row for row in contenders(rows) if row is not best)]
         name, *others = (f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}" for row in close)
         speed = f", at {rows[0].seconds / best.seconds:.2f} times one device's speed" if best is not rows[0] else ""

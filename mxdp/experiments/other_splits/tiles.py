@@ -17,7 +17,7 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import SERIAL, SplitNet, network
+from mxdp.experiments.other_splits.split import SERIAL, SplitNet, net_and_shape
 from mxdp.experiments.other_splits.steps import set_up_steps, tell_steps
 from mxdp.experiments.show import style
 from mxdp.layers import Conv, Relu, forward, param_shapes
@@ -102,7 +102,7 @@ def seams(devices, grid, halo, seed):
 
 def _split(case, s, side):
     options = {"grid": case.grid, "halo": case.halo} if case.strategy == "tile" else {}
-    return SplitNet(case.strategy, *network("pictures", side), devices_of(case, s), s.seed, options)
+    return SplitNet(case.strategy, *net_and_shape("pictures", side), devices_of(case, s), s.seed, options)
 
 
 def tell(t, s):

@@ -14,7 +14,7 @@ from mxdp import process
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.predict import inputs, published
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known, KnownMachine
-from mxdp.experiments.predict.ways import HEADINGS, Predicted, compared, scaling
+from mxdp.experiments.predict.ways import HEADINGS, Predicted, all_ways, scaling
 from mxdp.plans.cost.cluster import Cluster
 from mxdp.plans.cost.step import Network
 from mxdp.plans.show.files import check_file, write_beside
@@ -59,7 +59,7 @@ def main(options: argparse.Namespace) -> None:
     batch = inputs.whole(options.batch, "--batch")
     network, known = _network(options, machine, batch)
     asked = network, machine.cluster, batch
-    predicted = Predicted(*asked, compared(*asked), scaling(*asked), [*machine.known, *known])
+    predicted = Predicted(*asked, all_ways(*asked), scaling(*asked), [*machine.known, *known])
     if options.picture or options.html:
         from mxdp.experiments.predict import page
 
@@ -106,9 +106,9 @@ def _network(options: argparse.Namespace, machine: KnownMachine, batch: int) -> 
     except ValueError:
         raise UsageError(f"--input {options.input}: give channels, height and width, as in 3,224,224") from None
     if options.speed is not None:
-        inputs.number(options.speed, "--speed, samples a second,", zero=False)
+        inputs.checked_number(options.speed, "--speed, samples a second,", zero=False)
     rate, mark = (options.speed, GIVEN) if options.speed else (machine.samples_per_second.get(options.model), PUBLISHED)
-    network, timed = inputs.network(options.model, rate, shape)
+    network, timed = inputs.known_network(options.model, rate, shape)
     if rate is None and (options.model in MEASURED or options.model.endswith(".json")):
         return _measured(options, batch)
     if options.save:
@@ -187,4 +187,4 @@ def _show_published(as_json: bool) -> None:
         return
     words = "Sources: --json, and docs/predict.md. Nothing in the model is tuned to these figures."
     headings = published.HEADINGS
-    _print("", headings, [figure.cells() for figure in figures], headings[1:], f"{published.summary()}\n{words}")
+    _print("", headings, [figure.cells() for figure in figures], headings[1:], f"{published.how_far_off()}\n{words}")

@@ -71,7 +71,7 @@ def link(text: str, where: str) -> Tuple[Link, List[Known]]:
         named, mark, source = LINKS[text]
         return named, _known_link(where, named, mark, source)
     try:
-        alpha, beta = (number(float(part), text) for part in text.split(","))
+        alpha, beta = (checked_number(float(part), text) for part in text.split(","))
     except (ValueError, UsageError):
         raise UsageError(
             f"link {text!r}: give seconds to start a message and seconds a byte, as in 1e-5,8e-11, or a name; "
@@ -104,17 +104,19 @@ def machine(name: str) -> KnownMachine:
     links, known = [], []
     for where in ("inside", "between"):
         latency, bandwidth = (
-            number(data[where].get(key), f"{path}: [{where}] {key}") for key in ("latency", "bandwidth")
+            checked_number(data[where].get(key), f"{path}: [{where}] {key}") for key in ("latency", "bandwidth")
         )
         links.append(Link(latency, 1 / bandwidth if bandwidth else 0.0))
         source = str(data[where].get("source", ""))
         known += _known_link(where, links[-1], PUBLISHED if source else ASSUMED, source)
     add, rates = data["add"], data["samples_per_second"]
-    seconds = number(add.get("seconds_a_byte", 0.0), f"{path}: [add] seconds_a_byte")
+    seconds = checked_number(add.get("seconds_a_byte", 0.0), f"{path}: [add] seconds_a_byte")
     mark = PUBLISHED if add else ASSUMED
     known.append(Known("a sum", f"{seconds * 1e12:.3g} ps a byte", mark, str(add.get("source", ""))))
     source = str(rates.pop("source", ""))
-    speeds = {net: number(rate, f"{path}: [samples_per_second] {net}", zero=False) for net, rate in rates.items()}
+    speeds = {
+        net: checked_number(rate, f"{path}: [samples_per_second] {net}", zero=False) for net, rate in rates.items()
+    }
     devices, nodes = (whole(data[key], f"{path}: {key}") for key in ("devices", "nodes"))
     cores = whole(data["cores"], f"{path}: cores") if "cores" in data else None
     overlap = data.get("overlap", True)
@@ -135,7 +137,7 @@ def how_it_works(cluster: Cluster, mark: str) -> List[Known]:
     ]
 
 
-def network(
+def known_network(
     name: str, samples_per_second: Optional[float] = None, shape: Tuple[int, ...] = (1, 28, 28)
 ) -> Tuple[Network, bool]:
     """A network by its name, or from a file: a symbol that MXNet exported (JSON), or a list of layers (TOML). And
@@ -167,7 +169,7 @@ def _shared_out(path: Path, title: str, layers: Sequence[TimedLayer], sample: fl
 
 
 def network_of(data: Mapping[str, Any], path: Path, sample: float = 1.0) -> Tuple[Network, bool]:
-    """As :func:`network`, from what the TOML file ``path`` says."""
+    """As :func:`known_network`, from what the TOML file ``path`` says."""
     tables, step = data.get("layer"), data.get("step", {})
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         tables = []
@@ -177,7 +179,7 @@ def network_of(data: Mapping[str, Any], path: Path, sample: float = 1.0) -> Tupl
     counted = all("operations" in table for table in tables)
     for at, table in enumerate(tables):
         operations, forward, backward, parameters, outputs = (
-            number(table.get(key, 0), f"{path}: layer {at}, {key}") for key in ("operations", *LAYER)
+            checked_number(table.get(key, 0), f"{path}: layer {at}, {key}") for key in ("operations", *LAYER)
         )
         layer = TimedLayer(str(table.get("name", at)), forward, backward, int(parameters), int(outputs))
         layers.append(by_operations(layer.name, operations, layer.parameters, layer.outputs) if counted else layer)
@@ -187,15 +189,15 @@ def network_of(data: Mapping[str, Any], path: Path, sample: float = 1.0) -> Tupl
         return _shared_out(path, title, layers, sample), False
     if not all("forward" in table and "backward" in table for table in tables):
         raise UsageError(f"{path}: give every layer its operations, or forward and backward, in seconds a sample")
-    seconds: Dict[str, Any] = {key: number(value, f"{path}: [step] {key}") for key, value in step.items()}
+    seconds: Dict[str, Any] = {key: checked_number(value, f"{path}: [step] {key}") for key, value in step.items()}
     timed = replace(Network(title, tuple(layers)), **seconds)
     if not timed.passes(1) + timed.update:
         raise UsageError(f"{path}: no layer takes any time; forward and backward are seconds a sample")
     return timed, True
 
 
-def saved(net: Network, measured: str) -> str:
-    """A network as TOML, as :func:`network` reads it. ``measured``: what was measured, in words."""
+def as_toml(net: Network, measured: str) -> str:
+    """A network as TOML, as :func:`known_network` reads it. ``measured``: what was measured, in words."""
 
     def quoted(text: str) -> str:
         return json.dumps(text, ensure_ascii=False)
@@ -216,7 +218,7 @@ def whole(value: Any, what: str) -> int:
     return value
 
 
-def number(value: Any, what: str, zero: bool = True) -> float:
+def checked_number(value: Any, what: str, zero: bool = True) -> float:
     """A number of at least 0 (above 0 without ``zero``), and not so small or large that a prediction from it would be
     infinite."""
     if type(value) not in (int, float) or not (LEAST <= value <= MOST or (zero and value == 0)):

@@ -62,7 +62,7 @@ class _Exported:
         self._trainer.step(len(X))
 
 
-def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Network, str]:
+def measure_network(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Network, str]:
     """The network's step on one device, in batches of at most ``batch`` samples; and in words what was measured. Waits.
 
     Steps on a batch, its half and its quarter tell what a step takes whatever its batch is from what each sample
@@ -91,7 +91,7 @@ def measure(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Net
     python = statistics.median(busy for times in rounds for _, busy in times)
     line = fit_link(points) if len(points) > 1 else Link(0.0, points[0][1] / batch)
     update = _update_seconds(model.replicas[0])
-    known, _ = inputs.network(name, shape=tuple(shape))
+    known, _ = inputs.known_network(name, shape=tuple(shape))
     layers = _timed(name, known.layers, model, upload(X, devices[0])) if named else known.layers
     fixed = max(0.0, line.alpha - update)
     singles = STEPS if points[-1][1] < AT_LEAST else STEPS // 3
@@ -148,4 +148,4 @@ def _spread(times: Sequence[float]) -> float:
 
 if __name__ == "__main__":
     _, name, batch, kind, sides = sys.argv
-    print(inputs.saved(*measure(name, int(batch), kind, [int(side) for side in sides.split(",")])), end="")
+    print(inputs.as_toml(*measure_network(name, int(batch), kind, [int(side) for side in sides.split(",")])), end="")

@@ -48,7 +48,9 @@ def _figure(table: Mapping[str, Any]) -> Figure:
         predicted = bus_bandwidth(table["nbytes"], seconds, devices) / 1e9
         return Figure(table["what"], "GB/s", table["busbw"], predicted, table["source"])
     rates = table.get("rates")
-    network, _ = inputs.network(table["network"], rates[1] if rates else machine.samples_per_second[table["network"]])
+    network, _ = inputs.known_network(
+        table["network"], rates[1] if rates else machine.samples_per_second[table["network"]]
+    )
     way = Way(**{key: table[key] for key in ("allreduce", "stages", "micro_batches") if key in table})
     many, few = (
         count * predict_step(network, machine.cluster.of(count), table["batch"], way if count > 1 else Way()).efficiency
@@ -58,7 +60,7 @@ def _figure(table: Mapping[str, Any]) -> Figure:
     return Figure(table["what"], "x", speedup, many / few, table["source"])
 
 
-def summary() -> str:
+def how_far_off() -> str:
     """How far they are off, in a sentence."""
     off = sorted(figure.off for figure in figures())
     high = sum(share > 0.005 for share in off)

@@ -75,7 +75,7 @@ class Predicted(NamedTuple):
         if self.cluster.count == 1:
             return f"One device has nothing to sum: {name} takes {1e3 * self.rows[0].step.seconds:.3g} ms a step."
         ring = next(row for row in self.rows if row.way.allreduce == "ring")
-        best = fastest(row for row in self.rows if row.way == Way(row.way.allreduce, row.way.bucket))
+        best = quickest(row for row in self.rows if row.way == Way(row.way.allreduce, row.way.bucket))
         text = f"On {self.cluster} {name} reaches {ring.step.efficiency:.0%} of linear with a ring, "
         limit = ring.step.limit
         text += "and loses nothing" if limit == "nothing" else f"limited by {LIMITS[limit]}"
@@ -99,7 +99,7 @@ class Predicted(NamedTuple):
         }
 
 
-def sums(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
+def allreduces(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
     """Every all-reduce that differs on this cluster, with the best size of its buckets. One device has nothing to
     sum."""
     if cluster.count == 1:
@@ -108,7 +108,7 @@ def sums(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
     rows = []
     for name in NODE_ALLREDUCES if levels else [name for name in NODE_ALLREDUCES if name != "two-level"]:
         ways = {f"{name}, buckets of {room:g} MiB": Way(name, bucket=room * MIB) for room in BUCKETS}
-        rows.append(fastest(_predicted(ways, network, cluster, batch)))
+        rows.append(quickest(_predicted(ways, network, cluster, batch)))
     return rows
 
 
@@ -116,18 +116,18 @@ def _predicted(ways: Dict[str, Way], network: Network, cluster: Cluster, batch: 
     return [Compared(title, way, predict_step(network, cluster, batch, way)) for title, way in ways.items()]
 
 
-def fastest(rows: Iterable[Compared]) -> Compared:
+def quickest(rows: Iterable[Compared]) -> Compared:
     """The one whose step takes the least time."""
     return min(rows, key=lambda row: row.step.seconds)
 
 
-def compared(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
+def all_ways(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
     """Every all-reduce; then, with the best of them, more passes a sum, the optimiser's state in shards, pipelines."""
-    rows = sums(network, cluster, batch)
+    rows = allreduces(network, cluster, batch)
     if cluster.count == 1:
         return rows
-    best = fastest(rows).way
-    half = fastest(row for row in rows if row.way.allreduce in HALVES).way
+    best = quickest(rows).way
+    half = quickest(row for row in rows if row.way.allreduce in HALVES).way
     more = {
         f"{best.allreduce}, {PASSES} passes a sum": replace(best, accumulate=PASSES),
         f"{half.allreduce}, optimiser in shards": replace(half, shard_optimizer=True),
@@ -158,7 +158,7 @@ def scaling(network: Network, cluster: Cluster, batch: float) -> Curves:
     curves: Curves = {"weak": [], "strong": []}
     for count in counts(cluster):
         part = cluster.of(count)
-        curves["weak"].append((count, count * fastest(sums(network, part, batch)).step.efficiency))
+        curves["weak"].append((count, count * quickest(allreduces(network, part, batch)).step.efficiency))
         if count <= whole:
-            curves["strong"].append((count, alone / fastest(sums(network, part, whole / count)).step.seconds))
+            curves["strong"].append((count, alone / quickest(allreduces(network, part, whole / count)).step.seconds))
     return curves

@@ -111,7 +111,7 @@ def _ends(number: Number) -> Dict[str, Any]:
     return dict(result.plain({"median": number.median, "low": number.low, "high": number.high}))
 
 
-def show(compared: Sequence[Compared], as_json: bool) -> None:
+def print_compared(compared: Sequence[Compared], as_json: bool) -> None:
     """Print it: for each question a table, and how many cases became faster or slower."""
     if as_json:
         print(json.dumps(compared, indent=2))

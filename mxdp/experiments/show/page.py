@@ -12,20 +12,8 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import jinja2
 
 from mxdp.experiments.lab import result
-from mxdp.experiments.show import pictures, style
+from mxdp.experiments.show import pictures, style, words
 from mxdp.experiments.show.terminal import NOTHING, reason, table, tables
-from mxdp.experiments.show.words import (
-    Shown,
-    claim_lines,
-    duration,
-    explanation,
-    how_to_read,
-    mark,
-    oracle_line,
-    shown,
-    spoken,
-    sureness,
-)
 from mxdp.plans.show.files import write_beside
 
 Term = Tuple[str, str]
@@ -48,7 +36,7 @@ def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
         MxdpError: a result is damaged, or a file can't be written.
     """
     folder = Path(folder)
-    results = [shown(runs) for runs in result.read_folder(folder).values()]
+    results = [words.shown(runs) for runs in result.read_folder(folder).values()]
     # Not select_autoescape: it goes by the ending, and ".j2" is plain text to it.
     loader = jinja2.FileSystemLoader(str(Path(__file__).parent / "templates"))
     environment = jinja2.Environment(
@@ -70,10 +58,10 @@ def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
     return path
 
 
-def _section(s: Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, Any]:
+def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, Any]:
     """What the template shows of one question; ``alike`` is what stands at the top of the page. For slides, ``folder``
     is None."""
-    oracle_kind, oracle = oracle_line(s)
+    oracle_kind, oracle = words.oracle_line(s)
     picture, no_picture = pictures.picture(s, folder)
     environment = s.latest["environment"]
     variables = [(key, str(value)) for key, value in environment["variables"].items()]
@@ -84,13 +72,13 @@ def _section(s: Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, A
         "source": s.question.SOURCE if s.question else "",
         "prediction": s.latest["prediction"],
         "error": reason(s),
-        "claims": claim_lines(s),
+        "claims": words.claim_lines(s),
         "answer": s.told.sentence,
-        "sentence": spoken(s.told.sentence),
-        "explanation": explanation(s),
-        "how_to_read": " ".join(how_to_read(s)),
-        "sureness": sureness(s),
-        "ended": mark(s),
+        "sentence": words.spoken(s.told.sentence),
+        "explanation": words.explanation(s),
+        "how_to_read": " ".join(words.how_to_read(s)),
+        "sureness": words.sureness(s),
+        "ended": words.mark(s),
         "oracle_kind": oracle_kind,
         "oracle": oracle,
         "tables": tables(s, short),
@@ -100,11 +88,11 @@ def _section(s: Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, A
         "no_picture": no_picture,
         "timelines": pictures.timelines(s, folder),
         "preset": s.latest["preset"],
-        "settings": [(key, written(value)) for key, value in s.latest["settings"].items()],
+        "settings": [(key, in_words(value)) for key, value in s.latest["settings"].items()],
         "own_environment": [term for term in _machine(environment) if term not in alike] + variables,
         "samples": [(row.label, ", ".join(style.number(x, 4) for x in row.seconds.units)) for row in s.told],
         "started": ", ".join(_when(run["started"]) for run in s.runs),
-        "elapsed": duration(sum(run["elapsed_seconds"] for run in s.runs)),
+        "elapsed": words.duration(sum(run["elapsed_seconds"] for run in s.runs)),
     }
 
 
@@ -116,19 +104,19 @@ def _machine(environment: Dict[str, Any]) -> List[Term]:
     versions = {"Python": environment["python"], **environment["versions"]}
     return [
         ("Machine", ", ".join(parts)),
-        ("GPUs", written(environment["gpus"])),
+        ("GPUs", in_words(environment["gpus"])),
         ("System", environment["platform"]),
         ("Versions", ", ".join(f"{name} {version or 'unknown'}" for name, version in versions.items())),
-        ("Threads", written(environment["threads"])),
+        ("Threads", in_words(environment["threads"])),
         ("Commit", environment["commit"] or "unknown"),
     ]
 
 
-def _about(results: List[Shown], alike: List[Term]) -> List[Term]:
+def _about(results: List[words.Shown], alike: List[Term]) -> List[Term]:
     """When and where all of ``results`` were measured."""
     runs = [run for s in results for run in s.runs]
     first, seconds = min(run["started"] for run in runs), sum(float(run["elapsed_seconds"]) for run in runs)
-    about = [("Measured", f"{_when(first)}, {duration(seconds)} in all"), *alike]
+    about = [("Measured", f"{_when(first)}, {words.duration(seconds)} in all"), *alike]
     differ = [name for name, _ in _machine(results[0].latest["environment"]) if name not in dict(alike)]
     return about + [(name, "differs: see each experiment") for name in differ]
 
@@ -140,7 +128,7 @@ def _when(iso: str) -> str:
         return iso
 
 
-def written(value: Any) -> str:
+def in_words(value: Any) -> str:
     """A value of a metric or a setting, for people."""
     if value is None:
         return NOTHING
@@ -149,5 +137,5 @@ def written(value: Any) -> str:
     if isinstance(value, (int, float)):
         return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
     if isinstance(value, list):
-        return ", ".join(map(written, value)) or "none"
+        return ", ".join(map(in_words, value)) or "none"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)

@@ -10,7 +10,7 @@ Nothing here imports matplotlib before it draws, so a question may import this m
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, List, Mapping, Sequence
 
 from mxdp.experiments.lab.rows import Row
 
@@ -84,55 +84,6 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:,.{max(digits - 1 - exponent, 0)}f}"
 
 
-def bars(
-    axes: Axes,
-    labels: Sequence[str],
-    values: Sequence[float],
-    low: Optional[Sequence[float]] = None,
-    high: Optional[Sequence[float]] = None,
-    unit: str = "",
-    samples: Optional[Sequence[Sequence[float]]] = None,
-    colours: Optional[Sequence[str]] = None,
-) -> None:
-    """Lying bars, the first at the top: the value with ``unit`` at its end, and the label above each, or on the left
-    where there is less than :data:`BAR_HEIGHT` for one, as on a slide.
-
-    ``low`` and ``high`` give whiskers (minimum to maximum); ``samples`` are drawn as dots on the whisker.
-
-    Raises:
-        ValueError: the sequences differ in length, or a value is outside its whisker.
-    """
-    count = len(labels)
-    low, high = values if low is None else low, values if high is None else high
-    dots: Sequence[Sequence[float]] = [()] * count if samples is None else samples
-    colours = [COLOURS[i % len(COLOURS)] for i in range(count)] if colours is None else colours
-    lengths = [len(part) for part in (labels, values, low, high, dots, colours)]
-    if len(set(lengths)) > 1:
-        raise ValueError(f"labels, values, low, high, samples and colours must be as many; got {lengths}")
-    for label, least, value, most in zip(labels, low, values, high):
-        if not least <= value <= most:
-            raise ValueError(f"{label!r}: {value} is not between {least} and {most}")
-    ends = [max([most, *points]) for most, points in zip(high, dots)]
-    longest = max(ends, default=0) or 1
-    above = count * BAR_HEIGHT + 0.9 <= _inches(axes) + 0.01
-    for y, label in enumerate(labels):
-        axes.barh(y, values[y], height=THICK if above else 0.7, color=colours[y])
-        axes.plot([low[y], high[y]], [y, y], color=INK, linewidth=1.2, marker="|", markersize=9)
-        axes.plot(
-            dots[y], [y] * len(dots[y]), "o", color="white", markeredgecolor=INK, markersize=4.0, markeredgewidth=0.9
-        )
-        if above:
-            axes.annotate(label, (0, y - THICK / 2), (3, 2), textcoords="offset points", va="bottom", zorder=4)
-        text = f"{number(values[y])} {unit}".rstrip()
-        axes.annotate(text, (ends[y], y), (7, 0), textcoords="offset points", va="center", weight="bold", zorder=4)
-    axes.set_xlim(0, longest * 1.32)
-    axes.set_ylim(count - 0.65, -0.7)
-    axes.set_yticks([] if above else range(count), [] if above else labels)
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_color(INK)
-    axes.set_xlabel(unit)
-
-
 def row_bars(
     axes: Axes,
     rows: Sequence[Row],
@@ -141,18 +92,27 @@ def row_bars(
     scale: float = 1.0,
     name: str = "seconds",
 ) -> None:
-    """One bar a row: the median of that number times ``scale``, with whiskers and a dot for each process."""
+    """A lying bar for each row, the first at the top: the median of that number times ``scale``, with ``unit`` at its
+    end, a dot for each value of an interval, and whiskers from the least to the largest. Labels stand above the bars,
+    or on the left where there is less than :data:`BAR_HEIGHT` for one, as on a slide."""
+    colours = colours or [GREY if row.reference else COLOURS[0] for row in rows]
     values = [[value * scale for value in row.get(name).units] for row in rows]
-    bars(
-        axes,
-        [row.label for row in rows],
-        [statistics.median(samples) for samples in values],
-        [min(samples) for samples in values],
-        [max(samples) for samples in values],
-        unit=unit,
-        samples=values,
-        colours=colours or [GREY if row.reference else COLOURS[0] for row in rows],
-    )
+    above = len(rows) * BAR_HEIGHT + 0.9 <= _inches(axes) + 0.01
+    for y, (row, dots) in enumerate(zip(rows, values)):
+        middle, end = statistics.median(dots), max(dots)
+        axes.barh(y, middle, height=THICK if above else 0.7, color=colours[y])
+        axes.plot([min(dots), end], [y, y], color=INK, linewidth=1.2, marker="|", markersize=9)
+        axes.plot(dots, [y] * len(dots), "o", color="white", markeredgecolor=INK, markersize=4.0, markeredgewidth=0.9)
+        if above:
+            axes.annotate(row.label, (0, y - THICK / 2), (3, 2), textcoords="offset points", va="bottom", zorder=4)
+        text = f"{number(middle)} {unit}".rstrip()
+        axes.annotate(text, (end, y), (7, 0), textcoords="offset points", va="center", weight="bold", zorder=4)
+    axes.set_xlim(0, (max(map(max, values), default=0) or 1) * 1.32)
+    axes.set_ylim(len(rows) - 0.65, -0.7)
+    axes.set_yticks([] if above else range(len(rows)), [] if above else [row.label for row in rows])
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_color(INK)
+    axes.set_xlabel(unit)
 
 
 def coloured(rows: Sequence[Row], name: str) -> List[str]:

@@ -20,19 +20,7 @@ from rich.text import Text
 from mxdp.errors import plural
 from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.lab.told import NO_ANSWER, Column
-from mxdp.experiments.show import style
-from mxdp.experiments.show.words import (
-    Shown,
-    claim_lines,
-    duration,
-    explanation,
-    how_to_read,
-    mark,
-    oracle_line,
-    shown,
-    summary,
-    sureness,
-)
+from mxdp.experiments.show import style, words
 
 COLOURS = {"yes": "bold green", "no": "bold yellow", "unknown": "bold cyan", "bad": "bold red"}
 NOTHING = "–"
@@ -52,7 +40,7 @@ class Cells:
     right: List[bool]
 
 
-def table(s: Shown, rows: Optional[Sequence[Row]] = None, more: bool = False) -> Cells:
+def table(s: words.Shown, rows: Optional[Sequence[Row]] = None, more: bool = False) -> Cells:
     """What the terminal and the report show of these rows (default: all) and of the references; with ``more`` the
     second table, of the rows that have its numbers.
 
@@ -73,7 +61,7 @@ def table(s: Shown, rows: Optional[Sequence[Row]] = None, more: bool = False) ->
     return Cells(["", *(column.heading for column in columns)], lines, references, right)
 
 
-def tables(s: Shown, rows: Sequence[Row]) -> List[Cells]:
+def tables(s: words.Shown, rows: Sequence[Row]) -> List[Cells]:
     """Both tables, if there are both."""
     both = [table(s, rows), table(s, rows, more=True)]
     return [cells for cells in both if len(cells.headings) > 1 and (cells.rows or cells.references)]
@@ -116,11 +104,11 @@ def _widths(cells: Cells, width: int) -> List[Optional[int]]:
     """How wide each column is, for a table of ``width``. Where there is not enough room, headings are broken between
     words first, then labels, then other cells that are no numbers. None: characters have to be broken, too."""
     columns = [[line[index] for line in cells.rows + cells.references] for index in range(len(cells.headings))]
-    words = [[*heading.split()] for heading in cells.headings]
-    whole = [max(map(cell_len, [*heads, *texts]), default=0) for heads, texts in zip(words, columns)]
+    split = [[*heading.split()] for heading in cells.headings]
+    whole = [max(map(cell_len, [*heads, *texts]), default=0) for heads, texts in zip(split, columns)]
     least = [
         most if right else max(map(cell_len, [*heads, *" ".join(texts).split()]), default=0)
-        for most, right, heads, texts in zip(whole, cells.right, words, columns)
+        for most, right, heads, texts in zip(whole, cells.right, split, columns)
     ]
     room = width - 2 * len(columns) + 1
     natural = [max(most, cell_len(heading)) for most, heading in zip(whole, cells.headings)]
@@ -150,7 +138,7 @@ def for_terminal(cells: Cells, width: int) -> RichTable:
 
 def live(result: Mapping[str, Any], width: int) -> RenderableType:
     """Question, prediction, the table so far and the answer so far, while processes are measured."""
-    s = shown([result])
+    s = words.shown([result])
     parts: List[RenderableType] = [Text.assemble("\n", (result["experiment"], "bold"), f": {s.title}")]
     parts.append(_facts([("prediction", Text(result["prediction"], style="dim"))]))
     if list(s.told):
@@ -193,7 +181,7 @@ class View:
     ) -> None:
         """Where the work is, how much of how much is done, what it does, and what was measured so far."""
         if result and done < total:
-            doing = f"about {duration((time.monotonic() - self._begun) / done * (total - done))} more"
+            doing = f"about {words.duration((time.monotonic() - self._begun) / done * (total - done))} more"
             self._live.update(Group(live(result, self.console.width), self._bar))
         self._bar.update(self._task, description=", ".join(filter(None, [where, doing])), completed=done, total=total)
 
@@ -201,10 +189,10 @@ class View:
 def print_result(runs: Sequence[Mapping[str, Any]], console: Console, why: bool = False, guess: str = "") -> None:
     """Print what was measured: question, prediction (after the reader's own ``guess``), table, answer, and one line of
     what else there is; with ``why`` all of that, too."""
-    s = shown(runs)
+    s = words.shown(runs)
     console.print(Text.assemble("\n", (s.latest["experiment"], "bold"), ": ", s.title))
     lines = [("your guess", guess), ("prediction", s.latest["prediction"])]
-    lines += [("how to read", line) for line in how_to_read(s)] if why else []
+    lines += [("how to read", line) for line in words.how_to_read(s)] if why else []
     console.print(_facts([(term, Text(text, style="dim")) for term, text in lines if text]))
     if list(s.told):
         for cells in tables(s, s.told.answering)[: None if why else 1]:
@@ -215,25 +203,25 @@ def print_result(runs: Sequence[Mapping[str, Any]], console: Console, why: bool 
     console.print(_facts([fact for fact in _after(s, why) if fact[1]]))
 
 
-def _after(s: Shown, why: bool) -> Iterator[Tuple[str, Text]]:
+def _after(s: words.Shown, why: bool) -> Iterator[Tuple[str, Text]]:
     """What stands below the table; what there is nothing to say of is empty."""
-    ended = mark(s)
+    ended = words.mark(s)
     yield "reason", Text(reason(s), style="red" if ended and ended[0] == "bad" else "")
     yield (
         ("ended", Text(ended[1], style=COLOURS[ended[0]])) if ended else ("answer", Text(s.told.sentence, style="bold"))
     )
     if not why:
-        yield "measured", Text(f"{summary(s)}. More: --why, or the report.", style="dim")
+        yield "measured", Text(f"{words.summary(s)}. More: --why, or the report.", style="dim")
         return
-    yield "why", Text(explanation(s))
-    for kind, held, sentence in claim_lines(s):
+    yield "why", Text(words.explanation(s))
+    for kind, held, sentence in words.claim_lines(s):
         yield "claim", Text.assemble((held, COLOURS[kind]), f": {sentence}")
-    kind, sentence = oracle_line(s)
+    kind, sentence = words.oracle_line(s)
     yield "oracle", Text(sentence, style="" if kind == "yes" else COLOURS[kind])
-    yield "measured", Text(sureness(s), style="dim")
+    yield "measured", Text(words.sureness(s), style="dim")
 
 
-def reason(s: Shown) -> str:
+def reason(s: words.Shown) -> str:
     """Why it failed, without the colours of a child's terminal."""
     return Text.from_ansi(s.latest["error"] or "").plain
 

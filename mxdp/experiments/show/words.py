@@ -10,6 +10,7 @@ from mxdp.experiments.lab.module import Question, discover
 from mxdp.experiments.lab.provenance import BUSY
 from mxdp.experiments.lab.rows import RUNS, Number
 from mxdp.experiments.lab.told import Claim, Told, told
+from mxdp.experiments.show import style
 
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
 SHOWN = 3
@@ -65,11 +66,18 @@ def claim_lines(s: Shown) -> List[Tuple[str, str, str]]:
 
 
 def _number(claim: Claim, number: Number) -> str:
-    """With its interval; of an exact claim with the least and the largest value, by which it is judged."""
+    """With its interval; of an exact claim with the least and the largest value, by which it is judged. If it was
+    computed with a plain number, both are shown: what is 0.932 may be 1.864 / 2."""
     known = [value for value in number.values if value is not None]
+    if number.truth:
+        return "yes" if all(known) else "no"
+    made = ""
+    if number.made:
+        of, sign, plain = number.made
+        made = f"{style.number(of.median, 4)} {sign} {style.number(plain)} = "
     if claim.exact and known and min(known) < max(known):
-        return f"{number.median:.3g} ({min(known):.3g} to {max(known):.3g})"
-    return f"{number.median:.3g}" if claim.exact else f"{number:.3g}"
+        return f"{made}{number.median:.3g} ({min(known):.3g} to {max(known):.3g})"
+    return f"{made}{number.median:.3g}" if claim.exact else f"{made}{number:.3g}"
 
 
 def summary(s: Shown) -> str:

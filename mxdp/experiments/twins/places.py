@@ -1,33 +1,39 @@
-"""Where PyTorch computes: GPUs, or two streams of one GPU. Imports PyTorch; questions import it in their functions."""
+"""What the questions in PyTorch have in common: where they compute, GPUs or two streams of one GPU, and on what.
+
+PyTorch is loaded by what computes alone.
+"""
 
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Callable, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
-import torch
+from mxdp.errors import plural
+from mxdp.experiments.lab import Row, Settings, Skipped, ranks
 
-from mxdp.experiments.lab import Settings, Skipped
+NEEDS = ranks.NEEDS[ranks.DDP]
+RUN = "Not run on two GPUs by its authors yet."
+"""To be taken away when somebody has."""
+_SLIDES = dict(products=50, size=4000)
+PRESETS: Dict[str, Dict[str, Any]] = {"quick": dict(_SLIDES, timeout=300.0), "full": dict(_SLIDES, timeout=3600.0)}
+LITTLE = dict(kind="cpu", size=32, products=2)
 
 
 class Place(NamedTuple):
-    """A device, and what makes its work go there (a stream)."""
+    """A device, and the stream in which its work goes; on the CPU None."""
 
-    device: torch.device
+    device: Any
     stream: Any
 
-    def here(self) -> AbstractContextManager[Any]:
-        """Inside this context, work goes to this place."""
-        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
-
-def places(s: Settings) -> List[Place]:
+def two_places(s: Settings) -> List[Place]:
     """Two of them.
 
     Raises:
         Skipped: there is no GPU, and ``kind`` is not ``cpu``.
     """
+    import torch
+
     if s.kind == "cpu":
         return [Place(torch.device("cpu"), None)] * 2
     if not torch.cuda.is_available():
@@ -41,34 +47,50 @@ def places(s: Settings) -> List[Place]:
 
 def processor(place: Place) -> str:
     """The model of the GPU."""
+    import torch
+
     return "the CPU" if place.stream is None else torch.cuda.get_device_name(place.device)
 
 
-def wait() -> None:
+def wait_for_gpus() -> None:
     """For everything on all GPUs."""
+    import torch
+
     for number in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
         torch.cuda.synchronize(number)
 
 
-def seconds(push: Callable[[], Any]) -> float:
+def seconds_of(push: Callable[[], Any]) -> float:
     """The time of ``push`` and of all that it has pushed, between two waits."""
-    wait()
+    wait_for_gpus()
     started = time.perf_counter()
     push()
-    wait()
+    wait_for_gpus()
     return time.perf_counter() - started
 
 
-def factors(size: int, place: Place, seed: int) -> List[torch.Tensor]:
+def square_factors(size: int, place: Place, seed: int) -> List[Any]:
     """Two square matrices of -1, 0 and 1, whose product is exact in float32, and one for the product."""
+    import torch
+
     random = torch.Generator().manual_seed(seed)
     drawn = [torch.randint(-1, 2, (size, size), generator=random).float().to(place.device) for _ in range(2)]
-    wait()
+    wait_for_gpus()
     return [*drawn, torch.empty_like(drawn[0])]
 
 
-def push(place: Place, x: torch.Tensor, w: torch.Tensor, results: Sequence[torch.Tensor]) -> None:
+def push(place: Place, x: Any, w: Any, results: Sequence[Any]) -> None:
     """Push the product of the two once for each of ``results``, into it. Doesn't wait."""
-    with place.here():
+    import torch
+
+    with torch.cuda.stream(place.stream):  # does nothing for None
         for result in results:
             torch.mm(x, w, out=result)
+
+
+def tell_where(row: Row) -> str:
+    """Where it was measured, in words."""
+    if row.device_names[0] == "cpu":
+        return "the CPU"
+    model = f" ({row.processor})" if row.get("processor") else ""
+    return f"{plural(len(set(row.device_names)), 'GPU')}{model}"

@@ -5,17 +5,15 @@ that copies the parameters to every GPU for each step; DDP gives each device a p
 runs. On GPUs DDP uses NCCL. Without any, two processes use Gloo on the CPU, so this runs everywhere.
 """
 
-import numpy as np
-
-from mxdp.experiments.devices import random_of
 from mxdp.experiments.lab import Case, Skipped, Work
 from mxdp.experiments.lab.ranks import DDP
-from mxdp.experiments.twins.common import NEEDS as NEEDS
-from mxdp.experiments.twins.common import RUN, tell_where
+from mxdp.experiments.oracle import random_batch, same_bits
+from mxdp.experiments.twins import places
 from mxdp.plans.cost.link import speedup
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', in its PyTorch version; slides 'Multi-GPU'"
 COMPARED = "parameters of every process after three steps, against one process; bit for bit between processes"
+NEEDS = places.NEEDS
 _COMMON = dict(data="auto", data_dir=None, batch_size=256, lr=0.2)
 PRESETS = {"quick": dict(_COMMON, steps=10, timeout=300.0), "full": dict(_COMMON, steps=20, timeout=600.0)}
 LITTLE = dict(data="synthetic", batch_size=24, steps=2)
@@ -37,25 +35,24 @@ def oracle(case, s):
 
     from mxdp.experiments import torch_ddp
 
-    random = random_of(s)
-    X, y = random.uniform(size=(61, 1, 28, 28)).astype("float32"), random.randint(0, 10, 61)
+    X, y = random_batch(61, s.seed)
     params = torch_ddp.initial(s.seed, 0.1)
     training = _training(case, s)
-    found = training.check(X, y, params)
-    net = torch_ddp.lenet(params)
+    trained = training.check(X, y, params)
+    net = torch_ddp.torch_lenet(params)
     sgd = torch.optim.SGD(net.parameters(), 0.1)
     for _ in range(torch_ddp.STEPS):
         torch_ddp.step(net, sgd, X, y, 1 / len(X), torch.device("cpu"))
-    for param, expected, first in zip(found, net.parameters(), training.of_first(found)):
+    for param, expected, first in zip(trained, net.parameters(), training.of_first(trained)):
         yield param, expected.detach().numpy()
-        yield param.view("u4") != first.view("u4"), np.zeros(param.shape), 0.0
+        yield same_bits(param, first)
 
 
 def set_up(case, s):
     """A round is some steps of training on batches of the same size, to their end."""
     training = _training(case, s)
     training.train(s.steps)
-    return Work(lambda: training.train(s.steps), training.facts()[1])
+    return Work(lambda: training.train(s.steps), training.devices)
 
 
 def _training(case, s):
@@ -65,31 +62,25 @@ def _training(case, s):
 
     if case.gpus > (torch.cuda.device_count() if s.kind != "cpu" else 0):
         raise Skipped(f"DataParallel needs {case.gpus} GPUs, and PyTorch finds {torch.cuda.device_count()}")
-    settings = (s.batch_size, s.lr, s.data, s.data_dir, s.seed, s.kind)
-    return TorchTraining(initial(s.seed, 0.1), *settings, size=case.processes, gpus=case.gpus)
+    return TorchTraining(initial(s.seed, 0.1), s, s.batch_size, size=case.processes, gpus=case.gpus)
 
 
 def tell(t, s):
     one, ddp, parallel = t.one(processes=1, gpus=0), t.one(engine=DDP), t.maybe(gpus=2)
     for row in t:
         row.step_ms, row.speedup = row.seconds / s.steps * 1e3, one.seconds / row.seconds
-        row.speedup.label = row.label
     t.column("step_ms", "ms/step", ".1f", about="the time of a step of LeNet")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one process's time over the row's")
     t.column("device_names", "devices")
     t.note(
         "DDP sums gradients while backward still computes others. It runs on GPUs by NCCL if there is one for each "
-        f"process, else on the CPU by Gloo, with one thread a process; so does the one process. {RUN}"
+        f"process, else on the CPU by Gloo, with one thread a process; so does the one process. {places.RUN}"
     )
-    t.claim(
-        "Two processes by DDP are at least 1.3 times as fast as one.",
-        ddp.speedup,
-        at_least=1.3,
-        source="the slides: DDP scales nearly linearly; the bound is ours, for a network as small as LeNet",
-    )
+    source = "the slides: DDP scales nearly linearly; the bound is ours, for a network as small as LeNet"
+    t.claim("Two processes by DDP are at least 1.3 times as fast as one.", ddp.speedup, at_least=1.3, source=source)
     more = f", DataParallel {parallel.speedup:.2f} times" if parallel else ""
     t.answer(
-        f"On {tell_where(ddp)}, DDP in two processes makes a step {ddp.speedup:.2f} times as fast as one process does"
-        f"{more}."
+        f"On {places.tell_where(ddp)}, DDP in two processes makes a step {ddp.speedup:.2f} times as fast as one "
+        f"process does{more}."
     )
     t.bars("step_ms", "ms/step")

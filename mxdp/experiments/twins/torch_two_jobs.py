@@ -6,12 +6,11 @@ streams: a large product fills a GPU by itself, so there is little to gain.
 """
 
 from mxdp.experiments.lab import Case, Work, mean
-from mxdp.experiments.twins import common
-from mxdp.experiments.twins.common import RUN, tell_where
+from mxdp.experiments.twins import places
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', in its PyTorch version"
 COMPARED = "products, against NumPy's, exactly"
-NEEDS, PRESETS, LITTLE = common.NEEDS, common.PRESETS, common.LITTLE
+NEEDS, PRESETS, LITTLE = places.NEEDS, places.PRESETS, places.LITTLE
 ALONE, TURN, ONCE = "alone", "in turn", "at once"
 
 
@@ -28,39 +27,36 @@ def expect(s, cores):
 
 def oracle(case, s):
     """The product of each job, all pushed at once."""
-    from mxdp.experiments.twins import places
-
-    jobs = [(place, *places.factors(min(s.size, 1000), place, s.seed + n)) for n, place in enumerate(_places(case, s))]
+    jobs = [
+        (place, *places.square_factors(min(s.size, 1000), place, s.seed + n))
+        for n, place in enumerate(_places(case, s))
+    ]
     for place, x, w, y in jobs:
         places.push(place, x, w, [y] * 2)
-    places.wait()
+    places.wait_for_gpus()
     for _, x, w, y in jobs:
         yield y.cpu().numpy(), x.cpu().numpy() @ w.cpu().numpy(), 0.0
 
 
 def set_up(case, s):
     """A round is every job of the case."""
-    from mxdp.experiments.twins import places
-
-    jobs = [(place, *places.factors(s.size, place, s.seed)) for place in _places(case, s)]
+    jobs = [(place, *places.square_factors(s.size, place, s.seed)) for place in _places(case, s)]
 
     def run():
         for place, x, w, y in jobs:
             places.push(place, x, w, [y] * s.products)
             if case.run == TURN:
-                places.wait()
+                places.wait_for_gpus()
 
     place, x, w, y = jobs[0]
-    places.seconds(lambda: places.push(place, x, w, [y]))
-    places.seconds(run)
+    places.seconds_of(lambda: places.push(place, x, w, [y]))
+    places.seconds_of(run)
     devices = [place.device for place, *_ in jobs]
-    return Work(lambda: places.seconds(run), devices, processor=places.processor(place))
+    return Work(lambda: places.seconds_of(run), devices, processor=places.processor(place))
 
 
 def _places(case, s):
-    from mxdp.experiments.twins.places import places
-
-    both = places(s)
+    both = places.two_places(s)
     return [both[case.job]] if case.run == ALONE else both
 
 
@@ -73,13 +69,10 @@ def tell(t, s):
     t.column("device_names", "devices")
     t.note(
         "On one GPU the two jobs run in two streams, and nothing is judged. --kind cpu runs it without a GPU: PyTorch "
-        f"computes on the CPU while Python waits, so jobs there run one after the other. {RUN}"
+        f"computes on the CPU while Python waits, so jobs there run one after the other. {places.RUN}"
     )
-    t.claim(
-        "Jobs on two GPUs at once take at most 1.1 times as long as one job.",
-        once.over_one if len(set(once.device_names)) > 1 else None,
-        at_most=1.1,
-        source="the slides, where both took 1.02 times as long on two GPUs; read as 10 %",
-    )
-    t.answer(f"On {tell_where(once)}, two jobs at once take {once.over_one:.2f} times as long as one job alone.")
+    judged = once.over_one if len(set(once.device_names)) > 1 else None
+    source = "the slides, where both took 1.02 times as long on two GPUs; read as 10 %"
+    t.claim("Jobs on two GPUs at once take at most 1.1 times as long as one job.", judged, at_most=1.1, source=source)
+    t.answer(f"On {places.tell_where(once)}, two jobs at once take {once.over_one:.2f} times as long as one job alone.")
     t.bars(colour="job")
