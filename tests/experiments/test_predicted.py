@@ -17,7 +17,7 @@ from mxdp.experiments.lab import Skipped
 from mxdp.experiments.many_processes import hosts, predicted, predicted_ranks
 from mxdp.experiments.oracle import count
 
-S = little(predicted, rates=[10, 1000], delays=[5], lenet=[16], resnet=[8])
+S = little(predicted, ranks=[2, 4], rates=[10, 1000], delays=[5], lenet=[16], resnet=[8])
 
 
 def test_a_slow_cable_carries_the_small_network_alone():
