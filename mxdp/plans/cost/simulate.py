@@ -67,7 +67,7 @@ def simulate(
     for group in groups:
         pushed, push_left = 0 if push else len(group), 1.0
         freed = list(range(pushed))  # places in the group of jobs that may be ready now
-        waiting: Dict[Name, List[int]] = {}  # by a job that has not ended, the places of some that need it
+        waiting: Dict[Optional[Name], List[int]] = {}  # by a job that has not ended, places of those that need it
         ready: List[Job[Name]] = []
         running: List[Job[Name]] = []
         started: Dict[Name, float] = {}
@@ -75,11 +75,8 @@ def simulate(
         while True:
             for place in sorted(freed):
                 missing = next((need for need in group[place].needs if need not in spans), None)
-                if missing is None:
-                    ready.append(group[place])
-                else:
-                    waiting.setdefault(missing, []).append(place)
-            freed, queue, ready = [], ready, []
+                waiting.setdefault(missing, []).append(place)
+            freed, queue, ready = [], ready + [group[place] for place in waiting.pop(None, [])], []
             for job in queue:
                 if sum(other.lane == job.lane for other in running) < workers:
                     running.append(job)
