@@ -10,7 +10,7 @@ MXNet's modules, whoever imports them:
 - They write NumPy's scalars in attributes as plain numbers (:func:`attribute_text`).
 - They get no scikit-learn, which with pandas takes a quarter of MXNet's import. Without it, too, MXNet works: it is the
   base class of ``mx.model.FeedForward`` alone, which is deprecated.
-- They load SciPy, another quarter of the import, when they first use it.
+- They load SciPy, another quarter of the import, when they first use it; and so they do with Requests, which downloads.
 - The functions of MXNet's operators, which it writes as text, are compiled when they are first called
   (:func:`compile_later`). There are some 2,500, and to compile all takes more than half of the import.
 
@@ -166,6 +166,8 @@ def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Sequen
         return SimpleNamespace(StrictVersion=_version, LooseVersion=_version)
     if name == "sklearn.base":
         raise ImportError("MXNet's modules get no scikit-learn, see mxdp.compat")
+    if name == "requests":
+        return _Later(name)
     if name.split(".")[0] == "scipy" and importlib.util.find_spec("scipy"):
         later = SimpleNamespace(stats=_Later("scipy.stats"), sparse=_Later("scipy.sparse"))
         return _Later(name) if fromlist and name != "scipy" else later

@@ -17,18 +17,25 @@ MARK = "MXDP_TEST_MARK"
 NAMESPACES, SHARED = Path("/run/netns"), Path("/dev/shm")
 SECONDS = 30
 """In which what a test has started must be gone."""
-started = []
 # A shell without job control starts a background command with Ctrl-C ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+children = []
+"""This process's before the test's first start of a process, in one list; none, where the test starts none. To list
+them takes longer than most tests."""
+
+
+def starting():
+    if not children:
+        children.append(psutil.Process().children(recursive=True))
 
 
 def noted(self, *arguments, real=subprocess.Popen._execute_child, **options):
-    started.append(1)
+    starting()
     return real(self, *arguments, **options)
 
 
 subprocess.Popen._execute_child = noted
-os.register_at_fork(after_in_parent=lambda: started.append(1))
+os.register_at_fork(before=starting)
 
 
 def processes(mark, before):
@@ -80,13 +87,13 @@ def in_use(path):
 @pytest.fixture(autouse=True)
 def nothing_left(monkeypatch):
     """One for all tests; of those that start processes, it waits for what they have left, and names it."""
-    mark, children, files = uuid.uuid4().hex, psutil.Process().children(recursive=True), nobodys()
+    mark, files = uuid.uuid4().hex, nobodys()
     monkeypatch.setenv(MARK, mark)
-    del started[:]
+    children.clear()
     yield
     until = time.monotonic() + SECONDS
-    while started:
-        left = processes(mark, children)
+    while children:
+        left = processes(mark, children[0])
         paths = [path for path in nobodys() - files if not in_use(path)]
         if not (left or paths):
             return

@@ -57,15 +57,16 @@ def test_mxnet_loads_no_scikit_learn_and_others_get_it(tmp_path):
     assert child(code, tmp_path) == "False False\n"
 
 
-def test_mxnet_loads_scipy_when_it_uses_it(tmp_path):
+def test_mxnet_loads_scipy_and_requests_when_it_uses_them(tmp_path):
     pytest.importorskip("scipy")
     code = """
 import sys, mxdp.backend, numpy
 from mxnet.contrib import quantization
 print("scipy" in sys.modules, quantization.stats.entropy([1, 1]) == numpy.log(2), "scipy.stats" in sys.modules)
 print(quantization.__builtins__["__import__"]("scipy.stats", fromlist=("entropy",)).entropy([1]))
+print("requests" in sys.modules, mxdp.backend.gluon.utils.requests.get.__name__, "requests" in sys.modules)
 """
-    assert child(code, tmp_path) == "False True True\n0.0\n"
+    assert child(code, tmp_path) == "False True True\n0.0\nFalse get True\n"
 
 
 def test_only_mxnets_modules_get_the_other_numpy():

@@ -95,8 +95,9 @@ def test_a_run_prints_a_table_an_answer_and_a_report_and_why_if_asked(tmp_path, 
 
 
 def test_a_failure_is_exit_status_1_and_the_others_complete(tmp_path, preset):
-    done = run("run", "faulty", "two-jobs", "--preset", preset("raises in round"), "--out", tmp_path, "--processes", 1,
-               timeout=300, **MADE)  # fmt: skip
+    path = preset("raises in round")
+    path.write_text(f"{path.read_text()}[two-jobs]\nsize = 64\nproducts = 2\n")
+    done = run("run", "faulty", "two-jobs", "--preset", path, "--out", tmp_path, "--processes", 1, **MADE)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr

@@ -18,7 +18,7 @@ from mxdp.experiments.many_processes import hosts, predicted, predicted_ranks
 from mxdp.experiments.many_processes.predicted_ranks import PredictedRank
 from mxdp.experiments.oracle import count, random_batch
 
-S = little(predicted, rates=[10, 1000], delays=[5], lenet=[16], resnet=[8])
+S = little(predicted, ranks=[2, 4], rates=[10, 1000], delays=[5], lenet=[16], resnet=[8])
 
 
 def test_a_slow_cable_carries_the_small_network_alone():

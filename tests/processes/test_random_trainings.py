@@ -149,8 +149,8 @@ def run(case, by_gluon):
     return results
 
 
-EXAMPLES = int(os.environ.get("MXDP_TRAININGS", 170))
-"""Of one to three trainings each."""
+EXAMPLES = int(os.environ.get("MXDP_TRAININGS", 100))
+"""Of one to three trainings each. The broken trainers below are found within 40."""
 
 
 def check(case):

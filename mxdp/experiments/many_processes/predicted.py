@@ -36,7 +36,7 @@ PRESETS = {
         lenet=[16, 64, 256],
     ),
 }  # fmt: skip
-LITTLE = dict(ranks=[2, 4], rates=[100], delays=[1], lenet=[4], resnet=[], at_least=0.01)
+LITTLE = dict(rates=[100], delays=[1], lenet=[4], resnet=[], at_least=0.01)
 CHECKS = dict.fromkeys(
     ("rates", "delays", "lenet", "resnet"),
     (lambda values: all(type(n) is int and n > 0 for n in values), "whole numbers above 0"),

@@ -13,6 +13,7 @@ pipelines of 4 stages are off by 12 %, not 8 %, and of two all-reduces the one w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Dict, Generic, Hashable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from mxdp.plans.collective.operations import Slot, adds_in_place, operations
@@ -65,16 +66,17 @@ def simulate(
     now = 0.0
     for group in groups:
         pushed, push_left = 0 if push else len(group), 1.0
-        waiting: List[Job[Name]] = list(group[:pushed])
+        freed = list(range(pushed))  # places in the group of jobs that may be ready now
+        waiting: Dict[Optional[Name], List[int]] = {}  # by a job that has not ended, places of those that need it
         ready: List[Job[Name]] = []
         running: List[Job[Name]] = []
         started: Dict[Name, float] = {}
         left: Dict[Name, float] = {}  # the share of a job that is still to do
         while True:
-            blocked: List[Job[Name]] = []
-            for job in waiting:
-                (ready if all(need in spans for need in job.needs) else blocked).append(job)
-            waiting, queue, ready = blocked, ready, []
+            for place in sorted(freed):
+                missing = next((need for need in group[place].needs if need not in spans), None)
+                waiting.setdefault(missing, []).append(place)
+            freed, queue, ready = [], ready + [group[place] for place in waiting.pop(None, [])], []
             for job in queue:
                 if sum(other.lane == job.lane for other in running) < workers:
                     running.append(job)
@@ -96,16 +98,16 @@ def simulate(
                 left[job.name] -= step / whole if whole else 1.0
                 if left[job.name] <= 1e-12:
                     spans[job.name] = (started[job.name], now)
+                    freed += waiting.pop(job.name, [])
             running = [job for job in running if job.name not in spans]
             if pushing:
                 push_left -= step / push_seconds
                 if push_left <= 1e-12:
-                    waiting.append(group[pushed])
+                    freed.append(pushed)
                     pushed, push_left = pushed + 1, 1.0
         if waiting:
-            raise ValueError(
-                f"{waiting[0].name!r} needs {', '.join(map(str, waiting[0].needs))}: not all of them end before it"
-            )
+            first = group[min(chain.from_iterable(waiting.values()))]
+            raise ValueError(f"{first.name!r} needs {', '.join(map(str, first.needs))}: not all of them end before it")
     return spans
 
 
