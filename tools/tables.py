@@ -187,8 +187,8 @@ def _answer(one: Known) -> str:
 
 
 def _marks(one: Known) -> str:
-    marks = [*[f"on {one.elsewhere}"] * bool(one.elsewhere), *["older"] * one.older]
-    return f" ({', '.join(marks)})" if marks else ""
+    marks = [*[f"on {one.elsewhere}"] * bool(one.elsewhere), *["older"] * one.older, words.on_busy_machine(one.shown)]
+    return f" ({', '.join(filter(None, marks))})" if any(marks) else ""
 
 
 def _machine(shown: Iterable[words.Shown]) -> str:

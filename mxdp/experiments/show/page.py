@@ -16,6 +16,7 @@ from mxdp.experiments.show import pictures, style
 from mxdp.experiments.show.terminal import NOTHING, reason, table, tables
 from mxdp.experiments.show.words import (
     Shown,
+    answer,
     claim_lines,
     duration,
     explanation,
@@ -85,8 +86,8 @@ def _section(s: Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, A
         "prediction": s.latest["prediction"],
         "error": reason(s),
         "claims": claim_lines(s),
-        "answer": s.told.sentence,
-        "sentence": spoken(s.told.sentence),
+        "answer": answer(s),
+        "sentence": answer(s, spoken(s.told.sentence)),
         "explanation": explanation(s),
         "how_to_read": " ".join(how_to_read(s)),
         "sureness": sureness(s),

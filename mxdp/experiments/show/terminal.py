@@ -19,6 +19,7 @@ from mxdp.experiments.lab.told import NO_ANSWER, Column
 from mxdp.experiments.show import style
 from mxdp.experiments.show.words import (
     Shown,
+    answer,
     claim_lines,
     explanation,
     how_to_read,
@@ -151,7 +152,7 @@ def live(result: Mapping[str, Any], width: int) -> RenderableType:
     if list(s.told):
         parts.append(Padding(for_terminal(table(s, s.told.answering), width - 2), (1, 0, 1, 2)))
     if s.told.sentence not in ("", NO_ANSWER):
-        parts.append(_facts([("so far", Text(s.told.sentence, style="bold"))]))
+        parts.append(_facts([("so far", Text(answer(s), style="bold"))]))
     return Group(*parts)
 
 
@@ -176,9 +177,7 @@ def _after(s: Shown, why: bool) -> Iterator[Tuple[str, Text]]:
     """What stands below the table; what there is nothing to say of is empty."""
     ended = mark(s)
     yield "reason", Text(reason(s), style="red" if ended and ended[0] == "bad" else "")
-    yield (
-        ("ended", Text(ended[1], style=COLOURS[ended[0]])) if ended else ("answer", Text(s.told.sentence, style="bold"))
-    )
+    yield (("ended", Text(ended[1], style=COLOURS[ended[0]])) if ended else ("answer", Text(answer(s), style="bold")))
     if not why:
         yield "measured", Text(f"{summary(s)}. More: --why, or the report.", style="dim")
         return
