@@ -40,11 +40,14 @@ project, author, html_title = "mxdp", "the mxdp authors", "mxdp"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_extra_path = ["extra"]
+html_static_path, html_css_files = ["static"], ["wide.css"]
 myst_heading_anchors = 4
 nb_execution_mode = "off"
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 """
+WIDE = ".main .content { width: 56em; max-width: 100%; } .highlight pre { font-size: .76em; }"
+"""A line of code of 115 letters is whole from 1280 pixels on."""
 TREES = {
     "Read": "install pieces book your-own gluon checkpoints several-processes silent-bugs experiments predict gpus "
     "messages support",
@@ -105,6 +108,8 @@ def stage() -> None:
         if source.suffix == ".md":
             (STAGE / place).write_text(rewritten(source.read_text(encoding="utf-8"), source), encoding="utf-8")
     (STAGE / "conf.py").write_text(CONFIGURATION)
+    (STAGE / "static").mkdir()
+    (STAGE / "static" / "wide.css").write_text(WIDE)
     (STAGE / "api.rst").write_text(api())
     with open(STAGE / "index.md", "a", encoding="utf-8") as index:
         for caption, pages in TREES.items():

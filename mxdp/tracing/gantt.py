@@ -215,7 +215,7 @@ def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
         else:
             bars.append((event.start, event.seconds))
     # The engine runs often and briefly: with bars of at least one pixel it would look like a large part of the time.
-    bars_of[ENGINE] = [bar for bar in bars_of.get(ENGINE, []) if bar[1] >= least]
+    bars_of[ENGINE] = [bar for bar in bars_of.get(ENGINE, []) if bar[1] >= 3 * least]
     return {
         kind: [(at, length - least if length >= WIDE * least else max(length, least)) for at, length in bars]
         for kind, bars in bars_of.items()
