@@ -25,7 +25,8 @@ def load_digits(seed: int = 0) -> Dataset:
         from sklearn import datasets
     except ImportError as error:
         raise DataError(
-            f"the digits come with scikit-learn, which can't be imported ({error}); pip install scikit-learn"
+            f"the digits come with scikit-learn, which can't be imported ({error}): "
+            '`python -m pip install "mxdp[data]"` installs it'
         ) from error
     bunch = datasets.load_digits()
     pictures = (bunch.images / _FULL).astype(np.float32)
