@@ -45,7 +45,7 @@ class SentenceParser(argparse.ArgumentParser):
 
 
 def missing(what: str, extra: str, *modules: str) -> str:
-    """A sentence with the command that installs an extra of mxdp, if ``what`` lacks any of its modules; else nothing."""
+    """A sentence with the command that installs mxdp's extra, if ``what`` lacks any of its modules; else nothing."""
     lacking = ", ".join(name for name in modules if not find_spec(name))
     return lacking and f'{what} needs {lacking}: `python -m pip install "mxdp[{extra}]"` installs it'
 

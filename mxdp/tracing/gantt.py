@@ -74,6 +74,8 @@ SEEN = 8
 """Pixels that a copy or a sum of an all-reduce takes at least, if the next of its kind leaves room: often they take a
 thousandth of a step, and nobody would find them."""
 LABEL_POINTS, LANE_POINTS = 8.0, 9.5
+"""Sizes of the names in bars, and of the lanes' names. On a wide figure, such as a slide, all are as large."""
+WIDE_INCHES = 8.0
 LETTER = 0.56
 """Width of a letter over its height, to estimate the length of a label."""
 
@@ -106,8 +108,9 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
                     widened = widened or bars[kind] != before
                 spans = [((start + at) * scale, length * scale) for at, length in bars[kind]]
                 axes.broken_barh(spans, (row + 1 - bottom - height, height), facecolors=LOOKS[kind][1], linewidth=0)
-            if height * LANE_INCHES * 72 > LABEL_POINTS:
-                _label(axes, events, shown.length, row + 1 - bottom - height / 2, scale, start)
+            points = LABEL_POINTS if figure.get_figwidth() < WIDE_INCHES else LANE_POINTS
+            if height * LANE_INCHES * 72 > points:
+                _label(axes, events, shown.length, row + 1 - bottom - height / 2, scale, start, points)
     axes.set(xlim=(start * scale, (start + shown.length) * scale), ylim=(len(lanes), 0), title=title)
     axes.set_yticks(
         [row + 0.5 for row in range(len(lanes))], [_lane_text(shown, lane) for lane in lanes], fontsize=LANE_POINTS
@@ -230,10 +233,12 @@ def _seen(bars: Sequence[Bar], length: float) -> List[Bar]:
     return [(at, max(wide, min(least, end - at))) for (at, wide), end in zip(bars, ends)]
 
 
-def _label(axes: Axes, events: Sequence[Event], length: float, middle: float, scale: float, start: float) -> None:
+def _label(
+    axes: Axes, events: Sequence[Event], length: float, middle: float, scale: float, start: float, points: float
+) -> None:
     """Write names into the bars that are wide enough."""
-    letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (LABEL_POINTS * LETTER)
-    style: Dict[str, Any] = dict(fontsize=LABEL_POINTS, ha="center", va="center", clip_on=True)
+    letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (points * LETTER)
+    style: Dict[str, Any] = dict(fontsize=points, ha="center", va="center", clip_on=True)
     for event in events:
         look, centre = _look(event), (start + (event.start + event.end) / 2) * scale
         text = shorten(event.name, int(event.seconds / length * letters_wide))

@@ -448,6 +448,13 @@ def test_bars_show_values_whiskers_samples_and_labels():
         style.bars(axes, ["a"], [1.0], [2.0], [3.0])
 
 
+@pytest.mark.parametrize(("runs", "of"), [(1, "processes"), (6, "runs")])
+def test_a_picture_of_bars_says_what_bar_and_dots_are(runs, of):
+    axes = Figure().subplots()
+    style.row_bars(axes, words.shown([record()] * runs).told.rows, "ms")
+    assert axes.get_xlabel() == f"ms (bar: median, dots: {of})"
+
+
 # Every committed result
 
 

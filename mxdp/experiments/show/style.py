@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
 
-from mxdp.experiments.lab.rows import Row
+from mxdp.experiments.lab.rows import RUNS, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -141,7 +141,8 @@ def row_bars(
     scale: float = 1.0,
     name: str = "seconds",
 ) -> None:
-    """One bar a row: the median of that number times ``scale``, with whiskers and a dot for each process."""
+    """One bar a row: the median of that number times ``scale``, with whiskers and a dot for each process (or run, where
+    there are six or more). The label of the axis says so."""
     values = [[value * scale for value in row.get(name).units] for row in rows]
     bars(
         axes,
@@ -153,6 +154,8 @@ def row_bars(
         samples=values,
         colours=colours or [GREY if row.reference else COLOURS[0] for row in rows],
     )
+    of = "runs" if any(len(set(row.get(name).runs)) >= RUNS for row in rows) else "processes"
+    axes.set_xlabel(f"{unit} (bar: median, dots: {of})".lstrip())
 
 
 def coloured(rows: Sequence[Row], name: str) -> List[str]:
