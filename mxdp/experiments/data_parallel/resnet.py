@@ -51,9 +51,10 @@ def expect(s, cores):
 
 def oracle(case, s):
     """A step on shards of two samples, each of which batch normalisation normalises by itself. MXNet's store updates
-    the parameters, and leaves each device the gradients of its shard, which are not compared."""
+    the parameters, and leaves each device the gradients of its shard, which are not compared. Dropout is off."""
     devices = devices_of(case, s)
-    together, alone = _training(devices, case.trainer, case.hybrid, s), _training(devices[:1], "device", False, s)
+    together = _training(devices, case.trainer, case.hybrid, s, your_net.stop_dropout)
+    alone = _training(devices[:1], "device", False, s, your_net.stop_dropout)
     X, y = _batch(2 * len(devices), s)
     start = [param.asnumpy() for param in together.replicas[0]]
     total = serial_gradients(alone, X, y, len(devices))
@@ -84,8 +85,10 @@ def set_up(case, s):
     return Work(lambda: timed(steps) / s.steps, devices)
 
 
-def _training(devices, trainer, hybrid, s):
+def _training(devices, trainer, hybrid, s, change=lambda block: None):
+    """``change`` is called on each block of the network."""
     net = your_net.make(s.net) if s.net else resnet18(s.width)
+    net.apply(change)
     if hybrid:  # one graph, in memory of its own
         net.hybridize(static_alloc=True, static_shape=True)
 
