@@ -40,14 +40,18 @@ project, author, html_title = "mxdp", "the mxdp authors", "mxdp"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_extra_path = ["extra"]
-html_static_path, html_css_files = ["static"], ["wide.css"]
+html_static_path, html_css_files = ["static"], ["look.css"]
 myst_heading_anchors = 4
 nb_execution_mode = "off"
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 """
-WIDE = ".main .content { width: 56em; max-width: 100%; } .highlight pre { font-size: .76em; }"
-"""A line of code of 115 letters is whole from 1280 pixels on."""
+LOOK = """
+.main .content { width: 56em; max-width: 100%; }  /* a line of code of 115 letters is whole from 1280 pixels on */
+.highlight pre { font-size: .76em; }
+iframe { width: 100%; height: 34rem; border: 0; }
+@media (max-width: 40rem) { iframe { height: 46rem; } }
+"""
 TREES = {
     "Read": "install pieces book your-own gluon checkpoints several-processes silent-bugs experiments predict gpus "
     "messages support",
@@ -109,7 +113,7 @@ def stage() -> None:
             (STAGE / place).write_text(rewritten(source.read_text(encoding="utf-8"), source), encoding="utf-8")
     (STAGE / "conf.py").write_text(CONFIGURATION)
     (STAGE / "static").mkdir()
-    (STAGE / "static" / "wide.css").write_text(WIDE)
+    (STAGE / "static" / "look.css").write_text(LOOK)
     (STAGE / "api.rst").write_text(api())
     with open(STAGE / "index.md", "a", encoding="utf-8") as index:
         for caption, pages in TREES.items():
@@ -123,8 +127,7 @@ def stage() -> None:
         name = f"{plan.replace(' ', '-')}.html"
         plans([*plan.split(), "--html", str(FILES / "plans" / name)])
         frames.append(f'<h2><a href="files/plans/{name}">{plan}</a></h2>')
-        style = "width:100%;height:34rem;border:0"
-        frames.append(f'<iframe src="files/plans/{name}" title="{plan}" style="{style}"></iframe>\n')
+        frames.append(f'<iframe src="files/plans/{name}" title="{plan}"></iframe>\n')
     (STAGE / "plans.md").write_text("\n".join(frames))
     results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
     for run in (ROOT / "experiments" / "reference").glob("*/*/[0-9]*.json"):  # of all machines

@@ -4,7 +4,7 @@ The function takes nothing and returns a gluon network, initialised or not: it i
 ``shape`` (of a sample; (1, 28, 28) without) and ``classes`` (10) say what the network takes and tells apart::
 
     def make():
-        return gluon.model_zoo.vision.resnet18_v2(classes=100)
+        return gluon.model_zoo.vision.mobilenet0_25(classes=100)
 
     make.shape, make.classes = (3, 64, 64), 100
 """
@@ -13,6 +13,7 @@ import importlib
 import re
 import subprocess
 import sys
+from textwrap import shorten
 
 from mxdp.backend import gluon, mx, np
 from mxdp.errors import UsageError
@@ -86,8 +87,8 @@ def problem(where):
         scores.wait_to_read()
     except Exception as error:
         return (
-            f"--net {where} can't take samples of the shape {shape} ({_first_line(error)}): write {name}.shape = ... "
-            "below the function"
+            f"--net {where} can't take samples of the shape {shape} ({_first_line(error)}): write their shape below "
+            f"the function, {name}.shape = ..., and use operators that take MXNet's NumPy arrays"
         )
     if scores.shape != (2, classes):
         return (
@@ -99,4 +100,4 @@ def problem(where):
 
 def _first_line(error):
     lines = [line for line in str(error).splitlines() if not line.startswith("Traceback")]
-    return lines[0].strip() if lines else "no message"
+    return shorten(lines[0], 200, placeholder="...") if lines else "no message"
