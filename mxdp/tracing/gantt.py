@@ -143,7 +143,7 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
         lane_boxes, before = [], 0
         for event, (bottom, height) in sorted(placed, key=lambda pair: pair[0].start):
             start, end = microseconds(event.start), microseconds(event.end)
-            words = f"{_passed(event.name)} {event.name}".lstrip()
+            words = f"{PLAIN.get(event.name) or _passed(event.name)} {event.name}".lstrip()
             kind, name = kinds.setdefault(_look(event), len(kinds)), names.setdefault(words, len(names))
             lane_boxes.append([kind, name, round(bottom, 3), round(height, 3), start - before, end - start])
             before = start
