@@ -35,7 +35,7 @@ _HOME = {name: f"mxdp.{module}" for module, names in _NAMES.items() for name in 
 __all__ = sorted(_HOME)
 
 _command = sys.argv[0] == "-m"  # of `python -m mxdp.scratch` and its like
-_needed = ("filelock", "jinja2", "matplotlib", "numpy", "psutil", "rich", "wrapt") if _command else ("wrapt",)
+_needed = ("numpy", "psutil", "wrapt") if _command else ("wrapt",)
 _missing = ", ".join(name for name in _needed if not _find_spec(name))
 if _missing:
     _sentence = (

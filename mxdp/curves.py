@@ -6,12 +6,13 @@ import importlib
 import io
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
+from mxdp.errors import need
 from mxdp.plans.show.files import write_beside
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Curves:
@@ -27,10 +28,14 @@ class Curves:
     first, and then renamed. The ending (``.png``, ``.svg``, ``.pdf``) chooses the format. Doesn't wait for a device.
 
     Raises:
-        ValueError: matplotlib has no such format.
+        ModuleNotFoundError: matplotlib is not installed.
+        ValueError: it has no such format.
     """
 
     def __init__(self, path: Optional[Union[str, Path]] = None) -> None:
+        need("mxdp.Curves", "experiments", "matplotlib")
+        from matplotlib.figure import Figure
+
         self.path = Path(path) if path is not None else None
         self.accuracies: Dict[str, List[float]] = {}
         """Test accuracies, by the label of the training."""
@@ -55,6 +60,9 @@ class Curves:
 
     def figure(self) -> Figure:
         """All curves, as a matplotlib figure."""
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+
         figure = Figure(figsize=(5, 3.5), layout="constrained")
         axes = figure.add_subplot(xlabel="epoch", ylabel="test accuracy")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

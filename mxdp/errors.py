@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
+from importlib.util import find_spec
 from typing import Collection, Iterable, NoReturn
 
 
@@ -40,6 +42,25 @@ class SentenceParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise it."""
         raise UsageError(f"{message} (see --help)")
+
+
+def missing(what: str, extra: str, *modules: str) -> str:
+    """A sentence with the command that installs mxdp's extra, if ``what`` lacks any of its modules; else nothing."""
+    lacking = ", ".join(name for name in modules if not find_spec(name))
+    return lacking and f'{what} needs {lacking}: `python -m pip install "mxdp[{extra}]"` installs it'
+
+
+def need(what: str, extra: str, *modules: str) -> None:
+    """For a package that can't do without these modules: a command (``python -m``) ends here, with one sentence.
+
+    Raises:
+        ModuleNotFoundError: one is missing.
+    """
+    sentence = missing(what, extra, *modules)
+    if sentence and sys.argv[0] == "-m":
+        sys.exit(f"mxdp: {sentence}")
+    if sentence:
+        raise ModuleNotFoundError(sentence)
 
 
 def plural(count: int, thing: str) -> str:

@@ -204,8 +204,10 @@ def installs(extras: str, wheel: str = "mxnet") -> List[str]:
 def checkout(tmp_path: Path) -> Checkout:
     made = Checkout(tmp_path)
     output = made.install("cpu", "test")
-    assert output.startswith(f"mxdp: making .venv with {made.python}\nmxdp: installing mxdp[cpu,book,mpi,test] ")
-    assert made.asked_of_pip() == ["install pip>=25", *installs("cpu,book,mpi,test")]
+    assert output.startswith(
+        f"mxdp: making .venv with {made.python}\nmxdp: installing mxdp[cpu,experiments,book,mpi,test] "
+    )
+    assert made.asked_of_pip() == ["install pip>=25", *installs("cpu,experiments,book,mpi,test")]
     return made
 
 
@@ -216,7 +218,7 @@ def test_what_is_installed_is_not_installed_again(checkout: Checkout, words: Lis
 
 def test_more_extras_are_added_to_the_environment_that_is_there(checkout: Checkout) -> None:
     assert "making" not in checkout.install("", "test", "dev")
-    assert checkout.asked_of_pip()[1:] == installs("cpu,book,mpi,test,dev")
+    assert checkout.asked_of_pip()[1:] == installs("cpu,experiments,book,mpi,test,dev")
     assert checkout.install("", "test") == ""
 
 
@@ -225,13 +227,16 @@ def test_a_changed_configuration_is_installed_again(checkout: Checkout, name: st
     file = checkout.folder / name
     file.write_text(f"{file.read_text()}# changed\n")
     checkout.install("cpu", "test")
-    assert checkout.asked_of_pip()[1:] == installs("cpu,book,mpi,test")
+    assert checkout.asked_of_pip()[1:] == installs("cpu,experiments,book,mpi,test")
 
 
 def test_another_backend_takes_both_wheels_out_first_and_stays(checkout: Checkout) -> None:
     assert "taking mxnet out, for mxnet-cu112" in checkout.install("cu112", PIP_HAS="mxnet")
     uninstall, _, *rest = checkout.asked_of_pip()
-    assert (uninstall, rest) == ("uninstall --yes mxnet-cu112 mxnet", installs("cu112,book,mpi", "mxnet-cu112"))
+    assert (uninstall, rest) == (
+        "uninstall --yes mxnet-cu112 mxnet",
+        installs("cu112,experiments,book,mpi", "mxnet-cu112"),
+    )
     assert checkout.install("") == ""
     checkout.install("cpu", PIP_HAS="mxnet-cu112")
     assert checkout.asked_of_pip()[0] == "uninstall --yes mxnet mxnet-cu112"
@@ -248,7 +253,7 @@ def test_a_failure_of_pip_is_seen_and_leaves_nothing_recorded(checkout: Checkout
     assert "\nERROR: no network\nmxdp: pip install failed, see above;" in output
     assert "ignored" not in output
     assert not checkout.installed
-    assert "installing mxdp[cpu,book,mpi,test]" in checkout.install("", "test")
+    assert "installing mxdp[cpu,experiments,book,mpi,test]" in checkout.install("", "test")
 
 
 CHANGES = {
@@ -263,7 +268,7 @@ CHANGES = {
 def test_an_environment_that_does_not_fit_is_made_again(checkout: Checkout, words: str) -> None:
     CHANGES[words](checkout)
     assert checkout.install("", "test").startswith(f"mxdp: remaking .venv, for {words}")
-    assert checkout.asked_of_pip()[1:] == installs("cpu,book,mpi,test")
+    assert checkout.asked_of_pip()[1:] == installs("cpu,experiments,book,mpi,test")
 
 
 def test_another_folder_has_an_environment_of_its_own(checkout: Checkout) -> None:

@@ -68,7 +68,7 @@ def test_with_the_address_it_installs_what_the_machine_needs(tmp_path, gpus, ext
     done = run(tmp_path, gpus, cell, installed=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:2] == [
-        f"pip install --quiet mxdp[{extra}] @ git+https://example.org/mxdp",
+        f"pip install --quiet mxdp[{extra},experiments] @ git+https://example.org/mxdp",
         f"pip install --quiet --no-deps {wheel}==1.9.1",
     ]
 

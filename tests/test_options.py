@@ -58,6 +58,8 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
             *(f"{RUN} {more}" for more in (*SETTINGS, "--out elsewhere", "--stale", "--json", "--why", "--guess")),
         ],
         "run profile --out x": ["run profile --out x --of epochs"],
+        "run resnet --out x": ["run resnet --out x --net a:b"],
+        "compare . .. resnet": ["compare . .. resnet --net a:b"],
         COMPARE: [f"{COMPARE} {more}" for more in SETTINGS],
         "compare . .. profile": ["compare . .. profile --of epochs"],
         "list": ["list --json"],

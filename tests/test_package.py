@@ -51,6 +51,63 @@ def test_a_python_without_what_mxdp_needs_is_told_to_activate_the_environment(wo
     assert len(done.stderr.splitlines()) <= lines
 
 
+EXTRAS = ("filelock", "jinja2", "matplotlib", "rich", "scipy", "sklearn", "tomli")
+"""What only an extra of mxdp installs. (MXNet itself needs requests.)"""
+CORE = """
+import mxdp, mxdp.launch.__main__, mxdp.plans.__main__, mxdp.tracing
+from mxdp.backend import gluon, mx, np
+
+history = mxdp.train(2, 20, 0.1, 1, data=mxdp.load("synthetic").take(60, 20))
+devices = mxdp.devices(2)
+replicas = [mxdp.get_params(mxdp.init_lenet(), device) for device in devices]
+mxdp.train_batch(np.zeros((4, 1, 28, 28)), np.zeros(4, dtype="int32"), replicas, devices, 0.1)
+net = gluon.nn.Dense(2, in_units=3)
+net.initialize(ctx=devices)
+trainer = mxdp.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+with mx.autograd.record():
+    losses = [net(shard).sum() for shard in mxdp.split_and_load(np.ones((4, 3)), devices)]
+mx.autograd.backward(losses)
+trainer.step(4)
+mxdp.Checkpoint
+"""
+
+
+@pytest.fixture
+def without_extras(tmp_path):
+    """The environment of a Python that has none of them."""
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS}))"  # as if they were not installed
+    (tmp_path / "sitecustomize.py").write_text(blocked)
+    return {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(mxdp.__file__).parents[1]}"}
+
+
+def test_the_core_needs_numpy_and_little_else(without_extras):
+    done = subprocess.run([sys.executable, "-c", CORE], env=without_extras, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    config = configparser.ConfigParser()
+    config.read(Path(mxdp.__file__).parents[1] / "setup.cfg")
+    core = re.findall(r"^[\w-]+", config["options"]["install_requires"], re.MULTILINE)
+    assert core == ["numpy", "psutil", "wrapt"]
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (["-m", "mxdp.experiments", "list"], "experiments"),
+        (["-m", "mxdp.exercises", "list"], "experiments"),
+        (["-m", "mxdp.scratch", "--data", "digits"], "data"),
+        (["-c", "import mxdp; mxdp.Curves()"], "experiments"),
+        (["-c", "import mxdp; mxdp.load()"], "data"),
+    ],
+)
+def test_a_missing_extra_is_a_sentence_with_the_command(words, extra, without_extras, tmp_path):
+    environ = {**without_extras, "MXDP_DATA_DIR": "", "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, *words], env=environ, capture_output=True, text=True)
+    assert done.returncode in (1, 2)
+    said = done.stderr.splitlines()
+    assert f'`python -m pip install "mxdp[{extra}]"` installs it' in said[-1]
+    assert len(said) == 1 or words[1] not in ("mxdp.experiments", "mxdp.exercises")
+
+
 def test_the_package_says_what_it_can_be_run_as():
     printed = subprocess.run([sys.executable, "-m", "mxdp"], capture_output=True, text=True, check=True).stdout
     for name in re.findall(r"python -m (mxdp\.\w+)", printed):

@@ -108,6 +108,13 @@ def test_a_result_whose_code_has_changed_is_marked_wherever_it_is_shown(changed,
         assert ("Older: measured before a change" in made[path]) is (older and path != tables.LISTED)
 
 
+def test_an_answer_that_a_busy_machine_gave_is_marked(measured, tmp_path):
+    result.write({**measured, "elsewhere": [0.3]}, tmp_path)
+    made = tables.written(tmp_path)
+    for path in (tables.LISTED, README, EXPERIMENTS):
+        assert "(measured on a busy machine)" in made[path]
+
+
 def test_a_table_has_the_rows_and_columns_that_say_something(measured):
     known = {"epochs": tables.Known(words.shown([measured]), False, "")}
     _, _, headings, _, *lines = tables.table(known, "epochs 2 processes.*", README)

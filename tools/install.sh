@@ -21,7 +21,7 @@ case $backend in
     cu112) wheel=mxnet-cu112 other=mxnet ;;
     *) say "BACKEND is '$backend': choose cpu or cu112."; exit 2 ;;
 esac
-extras=$backend,book,mpi${2:+,$2}${3:+,$3}
+extras=$backend,experiments,book,mpi${2:+,$2}${3:+,$3}
 wanted="$place $(cat setup.cfg pyproject.toml tools/install.sh | cksum) $extras"
 python=$VENV/bin/python
 

@@ -14,7 +14,7 @@ if importlib.util.find_spec("mxdp") is None:
     if not REPOSITORY:
         raise SystemExit("mxdp is not installed: set REPOSITORY above to its address, and run this cell again.")
     pip, backend = [sys.executable, "-m", "pip", "install", "--quiet"], "cu112" if usable else "cpu"
-    subprocess.run([*pip, f"mxdp[{backend}] @ git+{REPOSITORY}"], check=True)
+    subprocess.run([*pip, f"mxdp[{backend},experiments] @ git+{REPOSITORY}"], check=True)
     subprocess.run([*pip, "--no-deps", "mxnet-cu112==1.9.1" if usable else "mxnet==1.9.1"], check=True)
 if usable:
     print(f"GPUs that MXNet 1.9.1 has code for: {', '.join(usable)}. (mxdp was not run on a GPU by its authors.)")

@@ -38,6 +38,7 @@ project, author, html_title = "mxdp", "the mxdp authors", "mxdp"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_extra_path = ["extra"]
+html_static_path, html_css_files = ["static"], ["look.css"]
 myst_heading_anchors = 4
 nb_execution_mode = "off"
 autodoc_typehints = "none"
@@ -58,6 +59,12 @@ mxdp.tracing
    :members:
 """
 """All public names, by their docstrings."""
+LOOK = """
+.main .content { width: 56em; max-width: 100%; }  /* a line of code of 115 letters is whole from 1280 pixels on */
+.highlight pre { font-size: .76em; }
+iframe { width: 100%; height: 34rem; border: 0; }
+@media (max-width: 40rem) { iframe { height: 46rem; } }
+"""
 TREES = {
     "Read": "install pieces book your-own gluon checkpoints several-processes silent-bugs experiments predict gpus "
     "messages support",
@@ -110,6 +117,8 @@ def stage() -> None:
         if source.suffix == ".md":
             (STAGE / place).write_text(rewritten(source.read_text(encoding="utf-8"), source), encoding="utf-8")
     (STAGE / "conf.py").write_text(CONFIGURATION)
+    (STAGE / "static").mkdir()
+    (STAGE / "static" / "look.css").write_text(LOOK)
     (STAGE / "api.rst").write_text(API)
     with open(STAGE / "index.md", "a", encoding="utf-8") as index:
         for caption, pages in TREES.items():
@@ -120,7 +129,7 @@ def stage() -> None:
         file = f"files/plans/{plan.replace(' ', '-')}.html"
         plans([*plan.split(), "--html", str(STAGE / "extra" / file)])
         text += f'\n<h2><a href="{file}">{plan}</a></h2>\n'
-        text += f'<iframe src="{file}" title="{plan}" style="width:100%;height:34rem;border:0"></iframe>\n'
+        text += f'<iframe src="{file}" title="{plan}"></iframe>\n'
     (STAGE / "plans.md").write_text(text)
     results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
     for run in (ROOT / "experiments" / "reference").glob("*/*/[0-9]*.json"):  # of all machines

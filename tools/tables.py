@@ -47,9 +47,9 @@ class Known(NamedTuple):
 
     @property
     def marks(self) -> str:
-        """Another machine, and an older result, in brackets; or nothing."""
-        marks = [*[f"on {self.elsewhere}"] * bool(self.elsewhere), *["older"] * self.older]
-        return f" ({', '.join(marks)})" if marks else ""
+        """Another machine, an older result, and a busy machine, in brackets; or nothing."""
+        marks = [f"on {self.elsewhere}" * bool(self.elsewhere), "older" * self.older, words.on_busy_machine(self.shown)]
+        return f" ({', '.join(filter(None, marks))})" if any(marks) else ""
 
     @property
     def answer(self) -> str:

@@ -9,9 +9,13 @@ trap 'rm -rf "$folder"' EXIT
 "$PYTHON" -m venv "$folder/venv"
 cd "$folder"
 python=venv/bin/python
-"$python" -m pip install --quiet --disable-pip-version-check "$wheel[cpu]"
+pip() { "$python" -m pip install --quiet --disable-pip-version-check "$@"; }
+pip "$wheel[cpu]"
 # From Python 3.13 on the extra can't name MXNet: see docs/install.md.
-"$python" -m pip install --quiet --disable-pip-version-check --no-deps mxnet==1.9.1
+pip --no-deps mxnet==1.9.1
+"$python" -c "import mxdp; mxdp.Trainer, mxdp.Checkpoint, mxdp.train(2, 100, data='synthetic', epochs=1)"
+! "$python" -m mxdp.experiments list 2>/dev/null  # it says which extra it needs
+pip "$wheel[experiments]"
 "$python" -m mxdp.plans ring 4 >/dev/null
 "$python" -m mxdp.plans ring 4 --html >/dev/null
 "$python" -m mxdp.exercises copy exercises >/dev/null

@@ -2,7 +2,7 @@
 # # 4. Where did the time go?
 #
 # Two devices could halve a step, and they do not. The book leaves it at that. MXNet's profiler records what each device
-# does and when; from that every millisecond of a step can be named.
+# does and when. With that, every millisecond of a step can be named.
 
 # %%
 import tempfile

@@ -2,7 +2,7 @@
 # # 10. What goes wrong
 #
 # The worst bugs of data-parallel training raise no error: the loss falls, the accuracy rises, and the result is wrong.
-# What finds them is a comparison with one device.
+# A comparison with one device finds them.
 
 # %%
 import mxdp

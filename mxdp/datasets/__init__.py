@@ -50,8 +50,9 @@ def load(
     """The whole data set of that name, in memory.
 
     ``auto`` is Fashion-MNIST if it is cached or can be downloaded, else the digits, with one line to ``notify``. The
-    ``name`` of the result says which it is. If the user named a folder, a problem there is an error, and ``auto`` does
-    not take the digits instead. Waits for the network if nothing is cached.
+    ``name`` of the result says which it is; ``load("fashion-mnist")`` says why it can't be had. If the user named a
+    folder, a problem there is an error, and ``auto`` does not take the digits instead. Waits for the network if nothing
+    is cached.
 
     Args:
         name: one of ``NAMES``.
@@ -74,14 +75,14 @@ def load(
         return load_synthetic(seed)
     try:
         return fashion_mnist.load_fashion_mnist(data_dir, say, progress)
-    except DataError as error:
+    except DataError:
         if name != "auto" or fashion_mnist.given_folder(data_dir) is not None:
             raise
         digits = load_digits(seed)
         # The book's small initial weights keep the loss flat for 200 to 500 steps: larger batches are too few steps.
         say(
-            f"using scikit-learn's digits instead of Fashion-MNIST ({len(digits.train)} pictures: LeNet learns them "
-            f"with batch_size=16, lr=0.3 and 10 epochs): {error}"
+            "using scikit-learn's digits instead of Fashion-MNIST (docs/messages.md): LeNet learns them with "
+            "batch_size=16, lr=0.3, 10 epochs"
         )
         return digits
 

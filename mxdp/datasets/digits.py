@@ -26,7 +26,10 @@ def load_digits(seed: int = 0) -> Dataset:
     DataError if scikit-learn is not installed."""
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
-        raise DataError("the digits come with scikit-learn, which is not installed; pip install scikit-learn")
+        raise DataError(
+            "the digits come with scikit-learn, which is not installed: "
+            '`python -m pip install "mxdp[data]"` installs it'
+        )
     # To import sklearn.datasets takes a second, as long as the rest of a small training.
     table = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     pictures = (table[:, :-1].reshape(-1, 8, 8) / _FULL).astype(np.float32)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Callable, List, NamedTuple, Optional, Sequence
 from urllib.parse import urlsplit
 
-from mxdp.errors import DataError
+from mxdp.errors import DataError, missing
 
 ANSWER, STALL, WAIT, REMEMBERED = 5.0, 10.0, 1800.0, 3600.0
 """Seconds: to the first byte, between two pieces of a file, for another process, until a failure is forgotten."""
@@ -55,13 +55,17 @@ def obtain(
     If none is missing or wrong, this neither locks nor writes anything. ``mirrors`` end in a slash.
 
     Raises:
-        DataError: a download failed in the last hour, or ``MXDP_OFFLINE`` forbids it; no lock; no writable folder.
+        DataError: a download failed in the last hour, or ``MXDP_OFFLINE`` forbids it; no lock; no writable folder;
+            what a download needs is not installed.
     """
     try:
         return [file.read(folder) for file in files]
     except DataError as error:
         if os.environ.get("MXDP_OFFLINE", "0") not in ("", "0"):
             raise DataError(f"{error}, and MXDP_OFFLINE forbids downloading it") from error
+        lacking = missing("the download", "data", "filelock", "requests", "urllib3")
+        if lacking:
+            raise DataError(f"{error}, and {lacking}") from error
     import filelock  # here, as requests below: most runs need neither, and importing them takes 0.1 s
 
     lock = filelock.FileLock(str(folder / LOCK))

@@ -14,8 +14,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Dict
 
-from mxdp.errors import MxdpError, UsageError
+from mxdp.errors import MxdpError, UsageError, need
 from mxdp.plans.show.files import write_beside
+
+need("mxdp.exercises", "experiments", "rich")
 
 FOLDER = Path("experiments/exercises")
 

@@ -16,7 +16,7 @@ from mxdp.errors import MxdpError, UsageError, described
 from mxdp.experiments.predict import command as predict
 
 OK, FAILED, USAGE = 0, 1, 2
-OPTIONS = ("devices", "kind", "data", "data_dir", "of", "seed", "processes", "rounds", "timeout")
+OPTIONS = ("devices", "kind", "data", "data_dir", "of", "net", "seed", "processes", "rounds", "timeout")
 """Options that override a setting of the same name."""
 
 
@@ -84,6 +84,9 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data", metavar="NAME", help="auto, fashion-mnist, digits or synthetic")
     command.add_argument("--data-dir", metavar="DIR", help="folder that holds fashion-mnist/")
     command.add_argument("--of", metavar="NAME", help="profile: the experiment to record")
+    command.add_argument(
+        "--net", metavar="MODULE:FUNCTION", help="resnet: your own gluon network instead, which the function returns"
+    )
     command.add_argument("--seed", type=int, help="of parameters, data and their order")
     command.add_argument("--processes", type=int, help="processes of each case, one after the other")
     command.add_argument("--rounds", type=int, help="measured rounds of each case in a process")

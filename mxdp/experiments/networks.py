@@ -26,6 +26,7 @@ from mxdp.training import TrainStep
 LR = 1e-3
 """Small, since all steps train on the same random batch."""
 Devices = Tuple[Device, ...]
+PICTURE = (1, 28, 28)
 
 
 class Functional:
@@ -48,10 +49,10 @@ class Functional:
 
 
 class Gluon:
-    """A gluon network for pictures (n, 1, 28, 28), with the same parameters on all devices.
+    """A gluon network, with the same parameters on all devices.
 
-    ``net``: not initialised; ``trainer``: makes a trainer of its parameters; ``init``: one of gluon's initialisers;
-    ``loss``: of scores and labels, one number a sample.
+    ``net``: is initialised anew; ``trainer``: makes a trainer of its parameters; ``init``: one of gluon's initialisers;
+    ``loss``: of scores and labels, one number a sample; ``shape``: of a sample.
     """
 
     def __init__(
@@ -62,13 +63,14 @@ class Gluon:
         trainer: Callable[[Any], Any],
         init: Any,
         loss: Callable[[NDArray, NDArray], NDArray] = cross_entropy,
+        shape: Sequence[int] = PICTURE,
     ) -> None:
         self.net, self.devices, self.sums, self._loss = net, list(devices), True, loss
         mx.random.seed(seed)
         onp.random.seed(seed)  # by which gluon's initialisers draw
-        net.initialize(init, ctx=self.devices)
+        net.initialize(init, ctx=self.devices, force_reinit=True)
         for device in devices:
-            net(np.zeros((1, 1, 28, 28), ctx=device))
+            net(np.zeros((1, *shape), ctx=device))
         npx.waitall()  # a pass that is still running may change the layout of its weights while they are read
         params = net.collect_params()
         self.trainer, trained = trainer(params), [param for param in params.values() if param.grad_req != "null"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Optional, Tuple
+from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -62,10 +62,13 @@ def changed(actual: Any, before: Any, change: Any) -> Tuple[Any, Any, float, flo
     return actual, before + change, 1.0, TOLERANCE * magnitude(change) + 2**-22 * magnitude(before)
 
 
-def random_batch(samples: int, seed: int) -> Tuple[onp.ndarray[Any, Any], onp.ndarray[Any, Any]]:
-    """Random pictures and labels."""
+def random_batch(
+    samples: int, seed: int, shape: Sequence[int] = (1, 28, 28), classes: int = 10
+) -> Tuple[onp.ndarray[Any, Any], onp.ndarray[Any, Any]]:
+    """Random samples and labels."""
     random = onp.random.RandomState(seed)
-    return random.uniform(size=(samples, 1, 28, 28)).astype("float32"), random.randint(0, 10, samples).astype("int32")
+    X = random.uniform(size=(samples, *shape)).astype("float32")
+    return X, random.randint(0, classes, samples).astype("int32")
 
 
 def whole_numbers(rank: int, count: int, seed: int) -> onp.ndarray[Any, Any]:

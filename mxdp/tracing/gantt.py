@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 from mxdp.tracing.events import (
     ALL_REDUCE,
     CALL,
+    COMMUNICATION,
     COMPUTE,
     COPY,
     ENGINE,
@@ -69,8 +70,13 @@ PIXELS = 1000
 """The width of the picture in pixels. Bars closer than one pixel are joined, and a bar is at least one wide."""
 WIDE = 6
 """Pixels from which a bar is drawn alone, with a thin gap after it."""
-LABEL_POINTS = 8.0
-LETTER = 0.62
+SEEN = 8
+"""Pixels that a copy or a sum of an all-reduce takes at least, if the next of its kind leaves room: often they take a
+thousandth of a step, and nobody would find them."""
+LABEL_POINTS, LANE_POINTS = 8.0, 9.5
+"""Sizes of the names in bars, and of the lanes' names. On a wide figure, such as a slide, all are as large."""
+WIDE_INCHES = 8.0
+LETTER = 0.56
 """Width of a letter over its height, to estimate the length of a label."""
 
 Bar = Tuple[float, float]
@@ -91,23 +97,31 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
     axes = figure.add_subplot()
     scale, unit = (1e3, "ms") if shown.length < 10 else (1.0, "s")
     drawn: List[str] = []
+    widened = False
     for row, lane in enumerate(lanes):
         for (bottom, height), events in _strips(shown.lanes.get(lane, ()), lane == PYTHON):
             bars = _bars(events, shown.length / PIXELS)
             drawn += bars
             for kind in sorted(bars, key=list(LOOKS).index):
+                if kind in COMMUNICATION:
+                    bars[kind], before = _seen(bars[kind], shown.length), bars[kind]
+                    widened = widened or bars[kind] != before
                 spans = [((start + at) * scale, length * scale) for at, length in bars[kind]]
                 axes.broken_barh(spans, (row + 1 - bottom - height, height), facecolors=LOOKS[kind][1], linewidth=0)
-            if height * LANE_INCHES * 72 > LABEL_POINTS:
-                _label(axes, events, shown.length, row + 1 - bottom - height / 2, scale, start)
+            points = LABEL_POINTS if figure.get_figwidth() < WIDE_INCHES else LANE_POINTS
+            if height * LANE_INCHES * 72 > points:
+                _label(axes, events, shown.length, row + 1 - bottom - height / 2, scale, start, points)
     axes.set(xlim=(start * scale, (start + shown.length) * scale), ylim=(len(lanes), 0), title=title)
-    axes.set_yticks([row + 0.5 for row in range(len(lanes))], [_lane_text(shown, lane) for lane in lanes])
+    axes.set_yticks(
+        [row + 0.5 for row in range(len(lanes))], [_lane_text(shown, lane) for lane in lanes], fontsize=LANE_POINTS
+    )
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    bulk = any(text.get_text() == BULK for text in axes.texts)
-    axes.set_xlabel(f"{unit} (bulk: several operators run as one)" if bulk else unit)
+    notes = ["bulk: several operators run as one"] * any(text.get_text() == BULK for text in axes.texts)
+    notes += ["short copies and sums are drawn wider"] * widened
+    axes.set_xlabel("\n".join([unit, *notes]), fontsize=LANE_POINTS)
     legend_rows = _legend(figure, [kind for kind in LOOKS if kind in drawn])
-    figure.set_figheight(AROUND_INCHES + LANE_INCHES * len(lanes) + LEGEND_INCHES * legend_rows)
+    figure.set_figheight(AROUND_INCHES + LANE_INCHES * len(lanes) + LEGEND_INCHES * (legend_rows + len(notes)))
 
 
 def boxes(timeline: Timeline) -> Dict[str, Any]:
@@ -129,7 +143,8 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
         lane_boxes, before = [], 0
         for event, (bottom, height) in sorted(placed, key=lambda pair: pair[0].start):
             start, end = to_microseconds(event.start), to_microseconds(event.end)
-            kind, name = kinds.setdefault(_look(event), len(kinds)), names.setdefault(event.name, len(names))
+            words = f"{PLAIN.get(event.name) or _passed(event.name)} {event.name}".lstrip()
+            kind, name = kinds.setdefault(_look(event), len(kinds)), names.setdefault(words, len(names))
             lane_boxes.append([kind, name, round(bottom, 3), round(height, 3), start - before, end - start])
             before = start
         lanes.append({"text": _lane_text(timeline, lane), "boxes": lane_boxes})
@@ -148,8 +163,10 @@ def shorten(name: str, letters: int) -> str:
 
     >>> shorten("_npi_multiply_scalar", 12), shorten("Convolution", 4), shorten("ImperativeBulk", 4)
     ('multiply_sc…', '', 'bulk')
+    >>> shorten("[Convolution,Pooling,_npi_mean", 12), shorten("[_npi_ones_like,_backward_mean,_backward_Pooli", 12)
+    ('forward', 'backward')
     """
-    name = PLAIN.get(name, name)
+    name = PLAIN.get(name) or _passed(name) or name
     for prefix in ("_npi_", "_npx_", "_np_", "MXNDArray", "MX"):
         if name.startswith(prefix):
             name = name[len(prefix) :]
@@ -157,6 +174,13 @@ def shorten(name: str, letters: int) -> str:
     if len(name) <= letters:
         return name
     return f"{name[: letters - 1]}…" if letters >= 5 else ""
+
+
+def _passed(name: str) -> str:
+    """A network's pass that MXNet ran as one operator; "" for any other. Its name is a list of operators, cut off."""
+    if not name.startswith("[") or name in PLAIN:
+        return ""
+    return "backward" if "_backward_" in name else "forward"
 
 
 def _look(event: Event) -> str:
@@ -194,7 +218,7 @@ def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
         else:
             bars.append((event.start, event.seconds))
     # The engine runs often and briefly: with bars of at least one pixel it would look like a large part of the time.
-    bars_of[ENGINE] = [bar for bar in bars_of.get(ENGINE, []) if bar[1] >= least]
+    bars_of[ENGINE] = [bar for bar in bars_of.get(ENGINE, []) if bar[1] >= 3 * least]
     return {
         kind: [(at, length - least if length >= WIDE * least else max(length, least)) for at, length in bars]
         for kind, bars in bars_of.items()
@@ -202,13 +226,22 @@ def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
     }
 
 
-def _label(axes: Axes, events: Sequence[Event], length: float, middle: float, scale: float, start: float) -> None:
+def _seen(bars: Sequence[Bar], length: float) -> List[Bar]:
+    """The bars, each at least :data:`SEEN` pixels wide, or as wide as the next one leaves room."""
+    least, pixel = SEEN * length / PIXELS, length / PIXELS
+    ends = [*(at - pixel for at, _ in bars[1:]), length]
+    return [(at, max(wide, min(least, end - at))) for (at, wide), end in zip(bars, ends)]
+
+
+def _label(
+    axes: Axes, events: Sequence[Event], length: float, middle: float, scale: float, start: float, points: float
+) -> None:
     """Write names into the bars that are wide enough."""
-    letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (LABEL_POINTS * LETTER)
-    style: Dict[str, Any] = dict(fontsize=LABEL_POINTS, ha="center", va="center", clip_on=True)
+    letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (points * LETTER)
+    style: Dict[str, Any] = dict(fontsize=points, ha="center", va="center", clip_on=True)
     for event in events:
         look, centre = _look(event), (start + (event.start + event.end) / 2) * scale
-        text = shorten(event.name, int(event.seconds / length * letters_wide) - 1)
+        text = shorten(event.name, int(event.seconds / length * letters_wide))
         if text and look not in (CALL, ENGINE):
             axes.text(centre, middle, text, color=INK if look in (WAIT, COPY) else "white", **style)
 

@@ -57,5 +57,5 @@ def test_the_samples_are_shuffled():
 def test_without_scikit_learn_one_sentence_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
 
-    with pytest.raises(DataError, match=r"^the digits come with scikit-learn, .*; pip install scikit-learn$"):
+    with pytest.raises(DataError, match=r"^the digits come with scikit-learn, .* `python -m pip install .mxdp"):
         load_digits()

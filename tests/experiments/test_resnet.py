@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+import re
 from random import Random
 
 import pytest
@@ -7,8 +9,10 @@ from littles import little
 
 from mxdp import process
 from mxdp.backend import gluon, mx, np
+from mxdp.errors import UsageError
 from mxdp.experiments import networks
-from mxdp.experiments.data_parallel import break_even, resnet, sharded_optimizer
+from mxdp.experiments.__main__ import USAGE, main
+from mxdp.experiments.data_parallel import break_even, resnet, sharded_optimizer, your_net
 from mxdp.experiments.lab import Case
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count
@@ -66,3 +70,100 @@ def test_anywhere_is_each_place_of_the_turn(monkeypatch):
         counts.append(len(taken))
     assert max(counts) < process.SMALL_TEMP_COPY
     assert len(set(counts)) > 80
+
+
+MINE = """
+from mxdp.backend import gluon
+
+nn = gluon.nn
+
+
+def make():
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3, in_channels=3), nn.BatchNorm(), nn.Activation("relu"), nn.Flatten(), nn.Dense(5))
+    net.initialize()  # it may be
+    return net
+
+
+make.shape, make.classes = (3, 8, 8), 5
+
+
+def many():
+    return make()
+
+
+def drops():
+    net = make()
+    net.add(nn.Dropout(0.5))
+    return net
+
+
+many.shape = drops.shape = make.shape
+drops.classes = 5
+
+
+def number():
+    return 3
+
+
+def breaks():
+    raise ValueError("it is broken")
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A module of the reader's, which processes find, too."""
+    (tmp_path / "my_nets.py").write_text(MINE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+
+
+@pytest.mark.parametrize("net", ["make", "drops"])
+@pytest.mark.parametrize("label", ["1 device", *(f"2 devices, {words}, hybrid" for words in resnet.TRAINERS.values())])
+def test_a_network_of_ones_own_trains_to_equal_parameters(label, net, mine):
+    s = little(Question(resnet), kind="cpu", net=f"my_nets:{net}")
+    case = next(case for case in resnet.cases(s) if case.label == label)
+    checked, wrong = count(resnet.oracle(case, s))
+    assert checked > 500
+    assert wrong == 0
+    assert resnet.set_up(case, s).round() > 0
+
+
+def test_the_oracle_of_ones_own_network_finds_gradients_that_are_not_summed(mine, monkeypatch):
+    monkeypatch.setattr(gluon.Trainer, "_allreduce_grads", lambda self: None)
+    s = little(Question(resnet), kind="cpu", net="my_nets:make")
+    assert count(resnet.oracle(CASES["2 devices, mxdp's store"], s))[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        (
+            "nosuch:make",
+            r"can't be used \(ModuleNotFoundError: No module named 'nosuch'\): give a function",
+        ),
+        ("my_nets:nosuch", "can't be used .AttributeError: .* has no attribute 'nosuch'"),
+        ("my_nets:breaks", "can't be used .ValueError: it is broken.: give"),
+        ("my_nets:number", "returns int: it must return a gluon network"),
+        ("my_nets:many", r"makes scores of the shape \(2, 5\) of two samples, not \(2, 10\): write many.classes = "),
+    ],
+)
+def test_a_network_that_cannot_be_trained_is_a_sentence(where, said, mine):
+    assert your_net.problem("my_nets:make") is None
+    assert re.match(f"--net {where} {said}", your_net.problem(where))
+
+
+def test_samples_of_another_shape_are_a_sentence(mine, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("my_nets").make, "shape", (1, 8, 8))
+    said = your_net.problem("my_nets:make")
+    assert said.startswith("--net my_nets:make can't take samples of the shape (1, 8, 8) (")
+    assert "write their shape below the function, make.shape = ..., and use operators" in said
+    assert "\n" not in said
+
+
+def test_such_a_network_is_refused_before_anything_is_measured(mine, capsys, tmp_path):
+    with pytest.raises(UsageError, match="my_nets:number returns int"):
+        list(resnet.cases(little(Question(resnet), net="my_nets:number")))
+    assert main(["run", "resnet", "--net", "nosuch", "--out", str(tmp_path)]) == USAGE
+    assert "resnet: net must be MODULE:FUNCTION, as in mine:make, not 'nosuch'" in capsys.readouterr().err

@@ -146,6 +146,16 @@ def test_a_newcomer_gets_the_answer_the_table_and_one_line():
     assert len(text.splitlines()) <= 20
 
 
+@pytest.mark.parametrize(
+    ("elsewhere", "busy"), [([0.3] + [0.0] * 3, True), ([0.3] + [0.1] * 4, False), ([None], False)]
+)
+def test_an_answer_that_a_busy_machine_gave_is_marked_wherever_it_is_shown(elsewhere, busy, tmp_path):
+    found = record(elsewhere=elsewhere)
+    pages = [made(tmp_path, found, slides=slides).words() for slides in (False, True)]
+    for text in (printed([found], why=False), *pages):
+        assert ("as fast. (measured on a busy machine)" in " ".join(text.split())) is busy
+
+
 CLASSES = {"1;32": "yes", "1;33": "no", "1;36": "unknown", "1;31": "bad"}
 ENDINGS = [
     (failed("failed", "it fell"), "failed", "1;31"),
@@ -231,7 +241,7 @@ def test_the_page_says_everything_of_a_result(tmp_path):
         "Python 3.11.7, mxnet 1.9.1, numpy 1.23.5", "Commit 0123456789ab",
         "devices median s speed-up accuracy 1 device cpu(0) 2.00 1.00x 83.0% 2 devices",
         "Equal to the serial run: 1,234 numbers checked, 0 wrong (every [red] gradient).",
-        "Two devices are 2.00 times as fast. They share nothing.",
+        "Two devices are 2.00 times as fast. (measured on a busy machine) They share nothing.",
         "In 1 of 2 processes other programs took 31% to 31% of the processors' time.",
         "Preset quick: devices 1, 2; lr 0.2; data_dir –; processes 3. Measured 2025-01-02 03:04 UTC, in 12 s.",
         "OMP_NUM_THREADS: 1.", "1 device 2.000, 1.000, 4.000",
@@ -287,7 +297,8 @@ def test_a_slide_has_a_sentence_and_a_picture_and_the_rest_is_in_notes(tmp_path)
         *("section", "h2", "aside"),
     ]
     said = html.words()
-    assert "Two devices are 2.00 times as fast. fake preset quick, measured 2025-01-02 03:04 UTC They share" in said
+    heading = "Two devices are 2.00 times as fast. (measured on a busy machine) fake"
+    assert f"{heading} preset quick, measured 2025-01-02 03:04 UTC They share" in said
     assert "Timed out. line one line two twin" in said
     assert "Recorded: 1 device." in said
 
@@ -432,6 +443,13 @@ def test_bars_show_medians_whiskers_values_and_labels():
     assert [list(line.get_xdata()) for line in axes.lines[0::2]] == [[1.5, 3.0], [1.0, 1.0]]
     assert [list(line.get_xdata()) for line in axes.lines[1::2]] == [[1.5, 2.0, 3.0], [1.0]]
     assert [text.get_text() for text in axes.texts] == ["one", "2.00 s", "two", "1.00 s"]
+
+
+@pytest.mark.parametrize(("runs", "of"), [(1, "processes"), (6, "runs")])
+def test_a_picture_of_bars_says_what_bar_and_dots_are(runs, of):
+    axes = Figure().subplots()
+    style.row_bars(axes, words.shown([record()] * runs).told.rows, "ms")
+    assert axes.get_xlabel() == f"ms (bar: median, dots: {of})"
 
 
 # Every committed result

@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from mxdp.errors import TraceError
-from mxdp.tracing.gantt import LOOKS, PIXELS, draw, shorten
+from mxdp.tracing.gantt import LOOKS, PIXELS, boxes, draw, shorten
 from mxdp.tracing.timeline import build
 
 MS = 1000
@@ -93,6 +93,22 @@ def test_what_runs_at_the_same_time_on_one_device_lies_in_strips():
     assert bars(figure)[COLOURS["engine"]] == [(0, 29.9, 0.08, 0.64)]
     names = {(text.get_text(), round(float(text.get_position()[1]), 2)) for text in figure.axes[0].texts}
     assert names == {("dot", 0.21), ("dot", 0.51), ("CopyCPU2CPU", 0.78)}
+
+
+def test_a_short_sum_is_seen_and_one_close_to_the_next_does_not_cover_it():
+    sums = [("cpu(0)", "elemwise_add", "all-reduce", int(at * MS), int(at * MS) + 10) for at in (20, 60.0, 60.5)]
+    alone = [("cpu(1)", "dot", "compute", 0, 90 * MS), ("cpu(1)", "CopyCPU2CPU", "copy", 95 * MS, 100 * MS)]
+    figure = drawn(build(100 * MS, sums + alone))
+    assert [span[:2] for span in bars(figure)[COLOURS["all-reduce"]]] == [(20, 20.8), (60, 60.4), (60.5, 61.3)]
+    assert "drawn wider" in figure.axes[0].get_xlabel()
+    assert "wider" not in drawn(build(100 * MS, alone)).axes[0].get_xlabel()
+
+
+def test_a_networks_pass_has_the_pass_as_its_name():
+    passes = [("[Convolution,Pooling,_npi_mean", 0, 40), ("[_npi_ones_like,_backward_mean,_backward_Pooli", 40, 100)]
+    whole = build(100 * MS, [("cpu(0)", name, "compute", start * MS, end * MS) for name, start, end in passes])
+    assert [text.get_text() for text in drawn(whole).axes[0].texts] == ["forward", "backward"]
+    assert boxes(whole)["names"] == [f"forward {passes[0][0]}", f"backward {passes[1][0]}"]
 
 
 def test_many_events_are_few_bars():

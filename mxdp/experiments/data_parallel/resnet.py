@@ -2,7 +2,8 @@
 
 The book trains ResNet-18 on small pictures with ``gluon.Trainer``, whose store sums the gradients: 13.2 s an epoch on
 one GPU and 7.3 s on two, with the same batch a device. The cost model says as much: 11 million parameters are 45 MB to
-sum, once a step, and a sample is some 3 billion operations.
+sum, once a step, and a sample is some 3 billion operations. The setting ``net`` takes another network
+(:mod:`.your_net`).
 """
 
 import os
@@ -12,6 +13,7 @@ from random import Random
 import mxdp
 from mxdp.backend import gluon, mx, npx
 from mxdp.errors import plural
+from mxdp.experiments.data_parallel import your_net
 from mxdp.experiments.data_parallel.training import expect_speedups
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
@@ -22,10 +24,11 @@ SOURCE = "Dive into Deep Learning, 'Concise Implementation for Multiple GPUs', a
 COMPARED = "summed gradients and updated parameters of every replica with those of the shards, one by one"
 TOGETHER = True  # in a process each, eight networks would need 12 GB
 PRESETS = {
-    "quick": dict(devices=[1, 2], width=64, batch_size=8, steps=2, processes=6),
-    "full": dict(devices=[1, 2], width=64, batch_size=16, steps=5),
+    "quick": dict(devices=[1, 2], net="", width=64, batch_size=8, steps=2, processes=6),
+    "full": dict(devices=[1, 2], net="", width=64, batch_size=16, steps=5),
 }
 LITTLE = dict(batch_size=2, steps=1, width=4)
+CHECKS = {"net": your_net.FORM}
 TRAINERS = {"device": "MXNet's store", "mxdpauto": "mxdp's store", "mxdp.Trainer": "mxdp.Trainer"}
 """``gluon.Trainer`` with a store, or mxdp's."""
 LR = 0.1
@@ -33,6 +36,8 @@ BOOK = "On two devices an epoch takes at most 0.6 of one device's time (the book
 
 
 def cases(s):
+    if s.net:
+        your_net.check(s.net)
     for hybrid in (False, True):
         for n in s.devices:
             for trainer, words in TRAINERS.items():
@@ -47,18 +52,18 @@ def expect(s, cores):
 
 def oracle(case, s):
     """A step on shards of two samples, each of which batch normalisation normalises by itself. MXNet's store updates
-    the parameters, and leaves each device the gradients of its shard, which are not compared."""
+    the parameters, and leaves each device the gradients of its shard, which are not compared. Dropout is off."""
     devices = devices_of(case, s)
-    together, alone = _training(devices, case.trainer, case.hybrid, s), _training(devices[:1], "device", False, s)
-    batch = random_batch(2 * len(devices), s.seed)
-    yield from compared_step(together, alone, *batch, LR, summed=case.trainer != "device")
+    together = _training(devices, case.trainer, case.hybrid, s, your_net.stop_dropout)
+    alone = _training(devices[:1], "device", False, s, your_net.stop_dropout)
+    yield from compared_step(together, alone, *_batch(2 * len(devices), s), LR, summed=case.trainer != "device")
 
 
 def set_up(case, s):
     """A round is ``steps`` steps; its time is that of a step."""
     devices, random = devices_of(case, s), Random(os.getpid())
     training = _training(devices, case.trainer, case.hybrid, s)
-    X, y = random_batch(s.batch_size * len(devices), s.seed)
+    X, y = _batch(s.batch_size * len(devices), s)
 
     def steps():
         for _ in range(s.steps):
@@ -71,8 +76,10 @@ def set_up(case, s):
     return Work(lambda: timed(steps) / s.steps, devices)
 
 
-def _training(devices, trainer, hybrid, s):
-    net = resnet18(s.width)
+def _training(devices, trainer, hybrid, s, change=lambda block: None):
+    """``change`` is called on each block of the network."""
+    net = your_net.make(s.net) if s.net else resnet18(s.width)
+    net.apply(change)
     if hybrid:  # one graph, in memory of its own
         net.hybridize(static_alloc=True, static_shape=True)
 
@@ -80,10 +87,17 @@ def _training(devices, trainer, hybrid, s):
         kind = mxdp.Trainer if trainer == "mxdp.Trainer" else partial(gluon.Trainer, kvstore=trainer)
         return kind(params, "sgd", {"learning_rate": LR})
 
-    return Gluon(net, devices, s.seed, make, mx.init.Normal(0.05), gluon.loss.SoftmaxCrossEntropyLoss())
+    init = mx.init.Xavier() if s.net else mx.init.Normal(0.05)
+    shape, _ = your_net.samples(s.net)
+    return Gluon(net, devices, s.seed, make, init, gluon.loss.SoftmaxCrossEntropyLoss(), shape)
+
+
+def _batch(samples, s):
+    return random_batch(samples, s.seed, *your_net.samples(s.net))
 
 
 def tell(t, s):
+    net = s.get("net")  # older results have no such setting
     for row in t:
         row.samples_per_sec = row.devices * s.batch_size / row.seconds
         one = t.maybe(devices=1, hybrid=row.hybrid)
@@ -91,7 +105,7 @@ def tell(t, s):
             row.of_mxnet = row.seconds / t.one(devices=row.devices, hybrid=row.hybrid, trainer="device").seconds
         if row.devices > 1 and one:
             row.of_one = row.seconds / one.seconds / row.devices
-        if row.devices == 2 and one and row.trainer == "device":
+        if row.devices == 2 and one and row.trainer == "device" and not net:
             t.claim(BOOK, row.of_one, at_most=0.6, source="the book's results, on GPUs")
     ours = t.find(trainer="mxdp.Trainer")
     for row in ours:
@@ -108,6 +122,11 @@ def tell(t, s):
     row = next((row for row in reversed(ours) if row.get("of_one") is not None), None)
     if row is None:
         t.answer("One device has nothing to compare with: run it with --devices 1,2.")
+    elif net:
+        t.answer(
+            f"On {plural(row.devices, 'device')} mxdp.Trainer trains {net} {1 / row.of_mxnet:.2f} times as fast as "
+            f"MXNet's store, and {1 / row.of_one:.2f} times as fast as one device."
+        )
     else:
         t.answer(
             f"On {plural(row.devices, 'device')} an epoch of ResNet-18 by mxdp.Trainer is {1 / row.of_one:.2f} times "
@@ -115,7 +134,7 @@ def tell(t, s):
         )
     t.explain("The batch grows with the devices, so all-reduces are fewer for the same samples.")
     book = t.maybe(devices=2, trainer="device", hybrid=False)
-    if book and book.get("of_one") is not None:
+    if book and book.get("of_one") is not None and not net:
         t.explain(
             f"The book's own way, not hybridised, is {1 / book.of_one:.2f} times as fast as one device here, and was "
             "1.81 times as fast on two GPUs."

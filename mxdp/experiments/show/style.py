@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, List, Mapping, Sequence
 
-from mxdp.experiments.lab.rows import Row
+from mxdp.experiments.lab.rows import RUNS, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -94,7 +94,8 @@ def row_bars(
 ) -> None:
     """A lying bar for each row, the first at the top: the median of that number times ``scale``, with ``unit`` at its
     end, a dot for each value of an interval, and whiskers from the least to the largest. Labels stand above the bars,
-    or on the left where there is less than :data:`BAR_HEIGHT` for one, as on a slide."""
+    or on the left where there is less than :data:`BAR_HEIGHT` for one, as on a slide. The axis says what bar and
+    dots are."""
     colours = colours or [GREY if row.reference else COLOURS[0] for row in rows]
     values = [[value * scale for value in row.get(name).units] for row in rows]
     above = len(rows) * BAR_HEIGHT + 0.9 <= _inches(axes) + 0.01
@@ -112,7 +113,8 @@ def row_bars(
     axes.set_yticks([] if above else range(len(rows)), [] if above else [row.label for row in rows])
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_color(INK)
-    axes.set_xlabel(unit)
+    of = "runs" if any(len(set(row.get(name).runs)) >= RUNS for row in rows) else "processes"
+    axes.set_xlabel(f"{unit} (bar: median, dots: {of})".lstrip())
 
 
 def coloured(rows: Sequence[Row], name: str) -> List[str]:

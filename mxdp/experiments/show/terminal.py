@@ -144,7 +144,7 @@ def live(result: Mapping[str, Any], width: int) -> RenderableType:
     if list(s.told):
         parts.append(Padding(for_terminal(table(s, s.told.answering), width - 2), (1, 0, 1, 2)))
     if s.told.sentence not in ("", NO_ANSWER):
-        parts.append(_facts([("so far", Text(s.told.sentence, style="bold"))]))
+        parts.append(_facts([("so far", Text(words.answer(s), style="bold"))]))
     return Group(*parts)
 
 
@@ -208,7 +208,7 @@ def _after(s: words.Shown, why: bool) -> Iterator[Tuple[str, Text]]:
     ended = words.mark(s)
     yield "reason", Text(reason(s), style="red" if ended and ended[0] == "bad" else "")
     yield (
-        ("ended", Text(ended[1], style=COLOURS[ended[0]])) if ended else ("answer", Text(s.told.sentence, style="bold"))
+        ("ended", Text(ended[1], style=COLOURS[ended[0]])) if ended else ("answer", Text(words.answer(s), style="bold"))
     )
     if not why:
         yield "measured", Text(f"{words.summary(s)}. More: --why, or the report.", style="dim")

@@ -15,6 +15,8 @@ from mxdp.experiments.show import style
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
 SHOWN = 3
 """How many rows' numbers stand beside a claim; all are in the JSON."""
+DISTURBED = 0.25
+"""From this part of the processes on, disturbed by other programs, the answer is marked."""
 SPOKEN = 20
 """The most words of a slide's sentence, beside its numbers."""
 
@@ -100,10 +102,27 @@ def sureness(s: Shown) -> str:
     return f"{plural(processes, 'process')} {where}{few}."
 
 
+def on_busy_machine(s: Shown) -> str:
+    """A mark that stands wherever the answer does; empty if the machine was quiet."""
+    shares, busy = _elsewhere(s)
+    return "measured on a busy machine" if busy and len(busy) >= DISTURBED * len(shares) else ""
+
+
+def answer(s: Shown, sentence: str = "") -> str:
+    """The answer, or the ``sentence`` of it that a slide shows, with its mark."""
+    text, busy = sentence or s.told.sentence, on_busy_machine(s)
+    return f"{text} ({busy})" if text and busy else text
+
+
+def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:
+    """What other programs took of the processors' time, process by process; and where that was too much."""
+    shares = [share for run in s.runs for share in run["elsewhere"] if share is not None]
+    return shares, [share for share in shares if share > BUSY]
+
+
 def disturbed(s: Shown) -> str:
     """A sentence on other programs, if there were any."""
-    shares = [share for run in s.runs for share in run["elsewhere"] if share is not None]
-    busy = [share for share in shares if share > BUSY]
+    shares, busy = _elsewhere(s)
     if not busy:
         return ""
     return (

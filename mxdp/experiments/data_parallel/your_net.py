@@ -1,0 +1,103 @@
+"""A network of the reader's own, in place of a question's: ``--net MODULE:FUNCTION``.
+
+The function takes nothing and returns a gluon network, initialised or not: it is initialised anew. Its attributes
+``shape`` (of a sample; (1, 28, 28) without) and ``classes`` (10) say what the network takes and tells apart::
+
+    def make():
+        return gluon.model_zoo.vision.mobilenet0_25(classes=100)
+
+    make.shape, make.classes = (3, 64, 64), 100
+"""
+
+import importlib
+import re
+import subprocess
+import sys
+from textwrap import shorten
+
+from mxdp.backend import gluon, mx, np
+from mxdp.errors import UsageError
+
+FORM = (lambda given: not given or re.fullmatch(r"[\w.]+:\w+", given), "MODULE:FUNCTION, as in mine:make")
+LIMIT = 300.0
+"""Seconds that :func:`check` waits."""
+
+
+def samples(where):
+    """The shape of a sample, and the number of classes; without ``where``, pictures of the book's."""
+    module, _, name = where.partition(":")
+    function = getattr(importlib.import_module(module), name) if where else None
+    return tuple(getattr(function, "shape", (1, 28, 28))), getattr(function, "classes", 10)
+
+
+def make(where):
+    """The network that this function returns.
+
+    Raises:
+        UsageError: there is no such function, or it raises.
+    """
+    module, _, name = where.partition(":")
+    try:
+        net = getattr(importlib.import_module(module), name)()
+    except Exception as error:
+        raise UsageError(
+            f"--net {where} can't be used ({type(error).__name__}: {_first_line(error)}): give a function without "
+            "arguments that returns a gluon network, of a module that Python finds from here, as in mine:make"
+        ) from error
+    if not isinstance(net, gluon.Block):
+        raise UsageError(f"--net {where} returns {type(net).__name__}: it must return a gluon network")
+    return net
+
+
+def stop_dropout(block):
+    """For a comparison with the serial run: dropout's random numbers differ on each device. Called on each block."""
+    if isinstance(block, gluon.nn.Dropout):
+        block._rate = 0
+
+
+def check(where):
+    """See that this network can be trained, in a process of its own: MXNet is not loaded in this one. Waits.
+
+    Raises:
+        UsageError: it can't.
+    """
+    code = f"import sys; from {__name__} import problem; sys.exit(problem(sys.argv[1]))"
+    command = [sys.executable, "-c", code, where]
+    try:
+        done = subprocess.run(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"--net {where}: a pass of two samples takes more than {LIMIT:g} s: give a smaller one"
+        ) from None
+    if done.returncode:
+        raise UsageError(done.stderr.strip().rpartition("\n")[2] or f"--net {where}: its process died")
+
+
+def problem(where):
+    """Why this network can't be trained here, in a sentence; None if it can. Waits."""
+    try:
+        net = make(where)
+    except UsageError as error:
+        return str(error)
+    shape, classes = samples(where)
+    name = where.partition(":")[2]
+    try:
+        net.initialize(mx.init.Xavier(), force_reinit=True)
+        scores = net(np.zeros((2, *shape)))
+        scores.wait_to_read()
+    except Exception as error:
+        return (
+            f"--net {where} can't take samples of the shape {shape} ({_first_line(error)}): write their shape below "
+            f"the function, {name}.shape = ..., and use operators that take MXNet's NumPy arrays"
+        )
+    if scores.shape != (2, classes):
+        return (
+            f"--net {where} makes scores of the shape {scores.shape} of two samples, not (2, {classes}): write "
+            f"{name}.classes = ... below the function"
+        )
+    return None
+
+
+def _first_line(error):
+    lines = [line for line in str(error).splitlines() if not line.startswith("Traceback")]
+    return shorten(lines[0], 200, placeholder="...") if lines else "no message"
