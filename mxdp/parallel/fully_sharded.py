@@ -229,68 +229,61 @@ class FullySharded(Strategy):
     def _make(self, span: Bounds, hosts: Sequence[Sequence[HostArray]]) -> Unit:
         """Lay out the parameters ``hosts[layer]``, and prepare what is called."""
         stage, flat = self.plan.stage, [x for layer in hosts for x in layer]
-        vector = onp.concatenate([x.reshape(-1) for x in flat])
-        cuts = bounds(vector.size, len(self.devices))
+        whole = onp.concatenate([x.reshape(-1) for x in flat])
+        cuts = bounds(whole.size, len(self.devices))
         if stage == 3:
-            vectors = [room[: vector.size] for room in self._room]
-            shards = [upload(vector[slice(*cut)], device).as_nd_ndarray() for cut, device in zip(cuts, self.devices)]
+            vectors = [room[: whole.size] for room in self._room]
+            shards = [upload(whole[slice(*cut)], device).as_nd_ndarray() for cut, device in zip(cuts, self.devices)]
         else:
-            vectors = [upload(vector, device).as_nd_ndarray() for device in self.devices]
+            vectors = [upload(whole, device).as_nd_ndarray() for device in self.devices]
             shards = _parts(vectors, cuts)
         if stage > 1:
-            gradients = [room[: vector.size] for room in self._gradient_room]
+            gradients = [room[: whole.size] for room in self._gradient_room]
             sums = [mx.nd.zeros(shard.shape, shard.ctx, shard.dtype) for shard in shards]
         else:
             gradients = [mx.nd.zeros(x.shape, x.ctx, x.dtype) for x in vectors]
             sums = _parts(gradients, cuts)
-        ends = offsets([x.size for x in flat])
         params = []
-        for x, gradient in zip(vectors, gradients):
-            views = [
-                [
-                    whole[start:stop].reshape(host.shape).as_np_ndarray()
-                    for host, start, stop in zip(flat, ends, ends[1:])
-                ]
-                for whole in (x, gradient)
-            ]
+        for pair in zip(vectors, gradients):
+            views = [_views(vector, [x.shape for x in flat]) for vector in pair]
             autograd.mark_variables(*views, "write")
             params.append(traffic.like(hosts, views[0]))
-        reduce = self._reduction(gradients)
+        reduce = [self._reduction(gradients)]
         if stage > 1:
-            reduce += [
-                prepare("_copyto", [part], total) for part, total in zip(_parts(gradients, cuts), sums) if total.size
-            ]
-        updated = zip(vectors, gradients) if stage == 0 else zip(shards, sums)
+            reduce += [prepare("_copyto", [x], total) for x, total in zip(_parts(gradients, cuts), sums) if total.size]
+        updates = []
+        for rank, (weight, gradient) in enumerate(zip(shards, sums) if stage else zip(vectors, gradients)):
+            if weight.size:
+                number = span[0] * len(self.devices) + rank
+                state = self._optimizer.create_state(number, weight)
+                updates.append(partial(self._optimizer.update, number, weight, gradient, state))
         calls = {
             plans.GATHER: _copies(shards, vectors, cuts),
             plans.REDUCE_SCATTER: reduce,
             plans.ALL_REDUCE: reduce + _copies(sums, gradients, cuts),
-            plans.UPDATE: [
-                self._prepared_update(span[0] * len(vectors) + rank, *pair)
-                for rank, pair in enumerate(updated)
-                if pair[0].size
-            ],
+            plans.UPDATE: updates,
         }
         return Unit(*span, params, vectors, shards, sums, calls)
 
-    def _reduction(self, vectors: Sequence[NDArray]) -> List[Call]:
+    def _reduction(self, vectors: Sequence[NDArray]) -> Call:
         """The first half of an all-reduce, which leaves each device's part of the sum in its place."""
         memory = all(device.device_type == "cpu" for device in self.devices)
         schedule = plan("shared-memory" if memory else "direct", len(vectors))
         half = Schedule("reduce-scatter", schedule.devices, schedule.chunks, schedule.steps[:1])
-        return [Program(half, [places(half, vector) for vector in vectors], again=True)]
-
-    def _prepared_update(self, key: int, weight: NDArray, gradient: NDArray) -> Call:
-        state = self._optimizer.create_state(key, weight)
-        return partial(self._optimizer.update, key, weight, gradient, state)
+        return Program(half, [places(half, vector) for vector in vectors], again=True, frugal=True)
 
     def _whole(self, parts: Sequence[Sequence[NDArray]]) -> List[LayerParams]:
         """Arrays on ``cpu(0)`` in the layout of the parameters, from the parts of each unit. Waits."""
         host = onp.concatenate([part.asnumpy() for its in parts for part in its])
-        shapes = [param.shape for layer in self._layout for param in layer]
-        ends = offsets([traffic.elements(shape) for shape in shapes])
-        arrays = [host[start:stop].reshape(shape) for shape, start, stop in zip(shapes, ends, ends[1:])]
-        return traffic.like(self._layout, [upload(x, mx.cpu(0)) for x in arrays])
+        arrays = _views(upload(host, mx.cpu(0)).as_nd_ndarray(), [x.shape for x in traffic.flat(self._layout)])
+        return traffic.like(self._layout, arrays)
+
+
+def _views(vector: NDArray, shapes: Sequence[Shape]) -> List[NDArray]:
+    """Arrays of these shapes that lie side by side in the vector. (Only the reshape of a classic array is a view.)"""
+    ends = offsets([traffic.elements(shape) for shape in shapes])
+    parts = [vector[start:stop] for start, stop in zip(ends, ends[1:])]
+    return [part.reshape(shape).as_np_ndarray() for part, shape in zip(parts, shapes)]
 
 
 def _parts(vectors: Sequence[NDArray], cuts: Sequence[Bounds]) -> List[NDArray]:
