@@ -80,8 +80,8 @@ class Unit:
 class FullySharded(Strategy):
     """A shard of each layer on each device: a :class:`~mxdp.parallel.strategy.Strategy`.
 
-    All stages add up in the same order, so they give the same bits. They equal the serial run to rounding. The
-    constructor waits.
+    All stages add up in the same order, so they give the same bits. They equal the serial run to rounding (MXNet's
+    optimisers round their rates to float32). The constructor waits.
 
     Args:
         stage: what is cut: 0 nothing, 1 the optimiser's state, 2 the gradients, too, 3 the parameters, too.
