@@ -120,9 +120,8 @@ class FullySharded(Strategy):
             for needed in (3, 2)
         )
         self.units = [self._make(span, hosts[slice(*span)]) for span in spans]
-        self.held = [
-            list(arrays) for arrays in zip(*(unit.shards if stage == 3 else unit.vectors for unit in self.units))
-        ]
+        held = [unit.shards if stage == 3 else unit.vectors for unit in self.units]
+        self.held = list(map(list, zip(*held)))
         self._xs: List[NDArray] = []
         self._labels: List[NDArray] = []
         self._losses: List[NDArray] = []

@@ -3,9 +3,9 @@
 All devices compute on a shard of the batch, with all layers. Each owns a k-th of every layer's numbers, and it holds
 the rest only while that is needed. Three layers, stage 3; all devices do the same at the same time::
 
-    layer 0   G F x                         G B R x U
-    layer 1         G F x           G B R x           U
-    layer 2               G F x G B R x                 U
+    layer 0   G F x                             G B R x U
+    layer 1         G F x               G B R x           U
+    layer 2               G F x G B R x                     U
 
 ``G`` gathers the layer's parameters from all devices, ``F`` and ``B`` are its forward and backward pass, ``x`` frees
 what was gathered. ``R`` is a reduce-scatter: each device gets the sum of its k-th of the gradients, and frees the rest.
