@@ -59,7 +59,8 @@ def parser() -> argparse.ArgumentParser:
     top = SentenceParser(
         prog="python -m mxdp.plans",
         description="Prints who sends what to whom in each step, for a pipeline which stage works on what, for tiles "
-        "which halos travel, for layers in shards when a device holds which. Without a name: a table of all collectives.",
+        "which halos travel, for layers in shards when a device holds which. Without a name: a table of all "
+        "collectives.",
     )
     top.add_argument(
         "name", nargs="?", metavar="NAME", help=f"{', '.join(NAMES)}; pipelines: {_PIPELINES}; {TILES}; {SHARDED}"
