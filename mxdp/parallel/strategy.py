@@ -3,10 +3,11 @@
     data        an all-reduce of all gradients                         only one loss a sample
     pipeline    the activations at each cut, and their gradients       everything
     layerwise   an all-reduce for each pair of layers and direction    everything
+    sharded     gradients once, parameters once or twice               only one loss a sample
     tile        halos in both directions, an all-reduce of gradients   the halos
     combined    what each group moves, all-reduces over the groups     as in the groups
 
-``Data`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the batch.
+``Data``, ``FullySharded`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the batch.
 """
 
 from __future__ import annotations
