@@ -118,8 +118,8 @@ for number, row in enumerate(without[0, 0] != whole[0, 0]):
 print(as_text(fully_sharded(3, 2), 110))
 
 # %% [markdown]
-# The same life of one tiny layer, y = W x, on two devices with a sample each. Device 0 owns the first row of W, device 1
-# the second. The loss is half of the sum of all squares of y, so the gradient of y is y itself.
+# The same life of one tiny layer, y = W x, on two devices with a sample each. Device 0 owns the first row of W, and
+# device 1 the second. The loss is half of the sum of all squares of y, so the gradient of y is y itself.
 
 # %%
 W = np.array([[1.0, 2.0], [3.0, 4.0]])

@@ -247,10 +247,10 @@ class FullySharded(Strategy):
             views = [_views(vector, [x.shape for x in flat]) for vector in pair]
             autograd.mark_variables(*views, "write")
             params.append(traffic.like(hosts, views[0]))
-        reduce = [self._reduction(gradients)]
+        reduce: List[Call] = [self._reduction(gradients)]
         if stage > 1:
             reduce += [prepare("_copyto", [x], total) for x, total in zip(_parts(gradients, cuts), sums) if total.size]
-        updates = []
+        updates: List[Call] = []
         for rank, (weight, gradient) in enumerate(zip(shards, sums) if stage else zip(vectors, gradients)):
             if weight.size:
                 number = span[0] * len(self.devices) + rank

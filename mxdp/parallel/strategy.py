@@ -7,7 +7,8 @@
     tile        halos in both directions, an all-reduce of gradients   the halos
     combined    what each group moves, all-reduces over the groups     as in the groups
 
-``Data``, ``FullySharded`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the batch.
+``Data``, ``FullySharded`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the
+batch.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ gradients and state take 2 MB.
 import os
 from dataclasses import replace
 from random import Random
+from typing import Any, List
 
 from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
@@ -96,7 +97,7 @@ def set_up(case, s):
 def _memory(net, X, y):
     """Bytes of the last device, since MXNet counts the temporary space of all CPU devices as the first one's: what
     stays from step to step, and the most at a time from the start to the end of two steps."""
-    made = []
+    made: List[Any] = []
 
     def make():
         made[:] = [net.make()]
@@ -117,6 +118,38 @@ def _split(case, s, stage, **options):
     return SplitNet("fully-sharded", *network(case.net, size), devices_of(case, s), s.seed, dict(options, stage=stage))
 
 
+def _judge(t, row):
+    third = row.stage == 3
+    t.claim(
+        "In stage 3 a device holds, at its peak and beside one gathered layer, at most 1.15 / k of the plain "
+        "parameters, gradients and state (the number is k times the share).",
+        row.held * row.devices if third and row.get("held") else None,
+        at_most=1.15,
+        exact=True,
+        source="ZeRO, stage 3: all of it divided by the devices",
+    )
+    t.claim(
+        "Stages 1 and 2 move no more bytes than plain data parallelism.",
+        row.of_moved if row.stage in (1, 2) else None,
+        at_most=1.0,
+        exact=True,
+        source="ZeRO, section 7",
+    )
+    t.claim(
+        "Stage 3 moves at most 1.5 times the bytes of plain data parallelism.",
+        row.of_moved if third else None,
+        at_most=1.5,
+        exact=True,
+        source="ZeRO, section 7",
+    )
+    t.claim(
+        "On two devices a step of stage 3 takes at most 1.5 times as long as the plain step.",
+        row.of_time if third and row.devices == 2 else None,
+        at_most=1.5,
+        source="the cost model: as much work, and 1.5 times the bytes",
+    )
+
+
 def tell(t, s):
     for row in t:
         plain = t.one(stage=0, net=row.net, devices=row.devices)
@@ -124,35 +157,7 @@ def tell(t, s):
         if row.get("peak_bytes") and plain.get("peak_bytes"):
             activations = plain.peak_bytes - plain.lasting_bytes
             row.held = (row.peak_bytes - activations - row.layer_bytes) / plain.lasting_bytes
-        third = row.stage == 3
-        t.claim(
-            "In stage 3 a device holds, at its peak and beside one gathered layer, at most 1.15 / k of the plain "
-            "parameters, gradients and state (the number is k times the share).",
-            row.held * row.devices if third and row.get("held") else None,
-            at_most=1.15,
-            exact=True,
-            source="ZeRO, stage 3: all of it divided by the devices",
-        )
-        t.claim(
-            "Stages 1 and 2 move no more bytes than plain data parallelism.",
-            row.of_moved if row.stage in (1, 2) else None,
-            at_most=1.0,
-            exact=True,
-            source="ZeRO, section 7",
-        )
-        t.claim(
-            "Stage 3 moves at most 1.5 times the bytes of plain data parallelism.",
-            row.of_moved if third else None,
-            at_most=1.5,
-            exact=True,
-            source="ZeRO, section 7",
-        )
-        t.claim(
-            "On two devices a step of stage 3 takes at most 1.5 times as long as the plain step.",
-            row.of_time if third and row.devices == 2 else None,
-            at_most=1.5,
-            source="the cost model: as much work, and 1.5 times the bytes",
-        )
+        _judge(t, row)
     t.column("seconds", "ms", ".1f", 1e3, about="a step of 'batch_size' samples a device, with Adam's update")
     t.column("of_time", "time", ".2f", spread=True, about="that over the time of the plain step")
     t.column("moved_bytes", "moved MB", ".1f", 1e-6, about="what a step and its update send between all devices")

@@ -8,7 +8,7 @@ for each layer, and a column for each kind of what a device holds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Dict, List, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from mxdp.errors import plural
 from mxdp.plans.collective.schedule import Schedule
@@ -181,7 +181,7 @@ def of_sharded(plan: sharded.ShardedPlan) -> Board:
     """A frame for the start and one for each task: what each device holds of each layer."""
     part = f"1/{plan.devices}" if plan.devices > 1 else "whole"
     frames: List[Frame] = []
-    before: List[Tuple[str, ...]] = [("",) * 5] * plan.layers
+    before: Sequence[Tuple[str, ...]] = [("",) * 5] * plan.layers
     for number, layers in enumerate(sharded.holds(plan)):
         task = plan.tasks[number - 1] if number else None
         frame = Frame(text="The start: each device holds its part of each layer, and what the stage leaves whole.")
