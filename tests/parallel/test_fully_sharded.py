@@ -12,6 +12,7 @@ from mxdp.backend import np, npx
 from mxdp.experiments import networks
 from mxdp.experiments.memory import peak_bytes
 from mxdp.layers import BatchNorm, Conv, Dense, Net, Pool, Relu, Residual, resnet18
+from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
 from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.layerwise import Layerwise
@@ -200,6 +201,8 @@ def test_what_cannot_be_is_refused():
     ):
         with pytest.raises(ValueError, match=sentence):
             FullySharded(net, params, shape, devices(2), **given)
+    with pytest.raises(ValueError, match="which groups can't add up: use another split"):
+        Combined(net, params, shape, devices(4), FullySharded)
     with pytest.raises(ValueError, match="has no parameters to cut"):
         FullySharded((Relu(),), [[]], (3,), devices(2))
     with pytest.raises(ValueError, match="can't split a batch of 2 over 3 devices"):

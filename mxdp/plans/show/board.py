@@ -198,7 +198,7 @@ def of_sharded(plan: sharded.ShardedPlan) -> Board:
         for row, pair in enumerate(zip(before, now)):
             for column, (old, text) in enumerate(zip(*pair)):
                 if text != old:
-                    kind = "partial" if column > 2 else "own" if text == part else "complete"
+                    kind = "own" if text == part else "complete" if text == "whole" else "partial" if text else "empty"
                     frame.cells.append((row, column, text, kind))
         if task:
             frame.text = f"Task {number} of {len(plan.tasks)}: layer {task.layer}, {TASKS[task.kind]}."
