@@ -178,4 +178,5 @@ def tell(t, s):
         "each gather; PyTorch's FSDP gathers a layer while the one before it computes."
     )
     t.bars("peak_bytes", "MB", 1e-6, title="Memory of a device at its peak", colour="stage")
-    t.bars("seconds", "ms", 1e3, title="A step", colour="stage")
+    for net, title in NETS.items():
+        t.bars(unit="ms", scale=1e3, title=f"{title}: time of a step", colour="stage", rows=t.find(net=net))
