@@ -11,7 +11,7 @@ from serial import assert_equal, example, run, serial_run, wrong
 from mxdp.backend import np, npx
 from mxdp.experiments import networks
 from mxdp.experiments.memory import peak_bytes
-from mxdp.layers import BatchNorm, Conv, Dense, Net, Pool, Relu, Residual, resnet18
+from mxdp.layers import BatchNorm, Conv, Dense, Net, Pool, Relu, Residual, outputs, resnet18
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
 from mxdp.parallel.fully_sharded import FullySharded
@@ -89,6 +89,11 @@ def test_a_residual_layer_in_all_that_can_take_it():
     for strategy, cut in ((Tile, "into tiles"), (Layerwise, "by its channels")):
         with pytest.raises(ValueError, match=f"layer 3 is a Residual, which can't be cut {cut}"):
             strategy(RESIDUAL, params, shape, devices(2))
+
+
+def test_paths_of_a_residual_layer_must_end_in_one_shape():
+    with pytest.raises(ValueError, match=r"layer 1 adds up \(3, 2, 2\) and \(2, 4, 4\): a Residual's paths end in one"):
+        outputs((Relu(), Residual((Conv(3, 3),))), (2, 4, 4))
 
 
 def test_resnet18_has_as_many_parameters_as_gluons():
