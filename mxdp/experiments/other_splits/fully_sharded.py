@@ -34,7 +34,7 @@ CHECKS = SEVERAL
 LITTLE = dict(units=16, width=4, steps=1)
 NETS, STAGES = {"wide": "MLP", "resnet": "ResNet-18"}, ("plain", "stage 1", "stage 2", "stage 3")
 STEPS = {"wide": 10, "resnet": 1}
-LR, ODD = 1e-3, 7
+LR, ODD = 1e-3, 5
 """Of Adam; samples that the oracle compares: a prime, so that shards are uneven."""
 LAYERS = (0, 0, 1, 2)
 """How often the largest layer is whole, as parameters and as gradients, by stage; in stages 0 and 1 all are."""
