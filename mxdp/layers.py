@@ -14,7 +14,7 @@ can be compared with the serial run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Sequence, Tuple, Union
+from typing import Any, List, Sequence, Tuple, Union
 
 import numpy as onp
 
@@ -70,7 +70,24 @@ class Dense:
     units: int
 
 
-Layer = Union[Conv, BatchNorm, Relu, Pool, Dense]
+@dataclass(frozen=True)
+class Residual:
+    """The outputs of ``body``, a list of layers, and of ``shortcut`` are added up; relu follows. An empty shortcut is
+    the input itself. Its parameters are the body's, then the shortcut's."""
+
+    body: Tuple[Layer, ...]
+    shortcut: Tuple[Layer, ...] = ()
+
+    def paths(self, params: Sequence[Any]) -> List[List[Tuple[Layer, List[Any]]]]:
+        """The body and the shortcut: a list of their layers, each with its parameters."""
+        rest = iter(params)
+        return [
+            [(layer, [next(rest) for _ in range(2 * isinstance(layer, (Conv, BatchNorm, Dense)))]) for layer in path]
+            for path in (self.body, self.shortcut)
+        ]
+
+
+Layer = Union[Conv, BatchNorm, Relu, Pool, Dense, Residual]
 Net = Sequence[Layer]
 LayerParams = List[NDArray]
 
@@ -82,9 +99,23 @@ LENET: Net = (
 """The book's network, for (1, 28, 28)."""
 
 
+def resnet18(width: int = 64) -> Net:
+    """ResNet-18 for 10 classes and pictures of 28 x 28; 11.2 million parameters. ``width``: the first layer's channels.
+
+    Source: Dive into Deep Learning, "Concise Implementation for Multiple GPUs".
+    """
+    net: List[Layer] = [Conv(width, kernel=3, padding=1), BatchNorm(), Relu()]
+    for number in range(8):
+        channels, stride = width << number // 2, 2 if number in (2, 4, 6) else 1
+        first, second = Conv(channels, 3, stride, padding=1), Conv(channels, 3, padding=1)
+        shortcut = (Conv(channels, 1, stride),) if stride > 1 else ()
+        net.append(Residual((first, BatchNorm(), Relu(), second, BatchNorm()), shortcut))
+    return (*net, Pool(4, kind="avg"), Dense(10))
+
+
 def outputs(net: Net, input_shape: Shape) -> List[Shape]:
     """The shape of each layer's output, for one sample of ``input_shape``. Raises a ValueError for a convolution or
-    pooling whose input is not an image, or whose window is larger.
+    pooling whose input is not an image, or whose window is larger; or a residual layer whose paths end in other shapes.
 
     >>> outputs(LENET, (1, 28, 28))[2], outputs(LENET, (1, 28, 28))[-1]
     ((20, 13, 13), (10,))
@@ -101,6 +132,11 @@ def outputs(net: Net, input_shape: Shape) -> List[Shape]:
             if min(sides) < 1:
                 raise ValueError(f"layer {number}, {layer}, has a window larger than its image {shape[1:]}")
             shape = (channels, *sides)
+        elif isinstance(layer, Residual):
+            body, shortcut = ([shape, *outputs(path, shape)][-1] for path in (layer.body, layer.shortcut))
+            if body != shortcut:
+                raise ValueError(f"layer {number} adds up {body} and {shortcut}: a Residual's paths end in one shape")
+            shape = body
         shapes.append(shape)
     return shapes
 
@@ -117,6 +153,9 @@ def param_shapes(net: Net, input_shape: Shape) -> List[List[Shape]]:
             shapes.append([(layer.channels, before[0], layer.kernel, layer.kernel), (layer.channels,)])
         elif isinstance(layer, Dense):
             shapes.append([(layer.units, int(onp.prod(before))), (layer.units,)])
+        elif isinstance(layer, Residual):
+            paths = [param_shapes(path, before) for path in (layer.body, layer.shortcut)]
+            shapes.append([shape for path in paths for inner in path for shape in inner])
         else:
             shapes.append([before[:1]] * 2 if isinstance(layer, BatchNorm) else [])
     return shapes
@@ -136,10 +175,18 @@ def init(net: Net, input_shape: Shape, seed: int = 0, dtype: str = "float32") ->
             return np.array(random.uniform(-limit, limit, shape), dtype=dtype)
         return np.array(random.uniform(-0.1, 0.1, shape) + (1.0 if norm and number == 0 else 0.0), dtype=dtype)
 
-    return [
-        [draw(shape, number, isinstance(layer, BatchNorm)) for number, shape in enumerate(sizes)]
-        for layer, sizes in zip(net, param_shapes(net, input_shape))
-    ]
+    params: List[LayerParams] = []
+    for layer, sizes in zip(net, param_shapes(net, input_shape)):
+        paths = layer.paths(sizes) if isinstance(layer, Residual) else [[(layer, sizes)]]
+        params.append(
+            [
+                draw(size, n, isinstance(inner, BatchNorm))
+                for path in paths
+                for inner, its in path
+                for n, size in enumerate(its)
+            ]
+        )
+    return params
 
 
 def apply(layer: Layer, x: NDArray, params: Sequence[NDArray]) -> NDArray:
@@ -149,6 +196,13 @@ def apply(layer: Layer, x: NDArray, params: Sequence[NDArray]) -> NDArray:
         return npx.convolution(x, *params, num_filter=params[0].shape[0], **sides)
     if isinstance(layer, BatchNorm):
         return normalise(x, *moments(x), *params)
+    if isinstance(layer, Residual):
+        ends = []
+        for path in layer.paths(params):
+            ends.append(x)
+            for inner, inner_params in path:
+                ends[-1] = apply(inner, ends[-1], inner_params)
+        return npx.activation(ends[0] + ends[1], act_type="relu")
     if isinstance(layer, Relu):
         return npx.activation(x, act_type="relu")
     if isinstance(layer, Pool):

@@ -33,6 +33,7 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
         "broadcast": ["broadcast --source 1"],
         "gpipe": ["gpipe --micro-batches 3"],
         "tiles": ["tiles --picture 6", "tiles --window 5"],
+        "fully-sharded": ["fully-sharded --layers 4", "fully-sharded --stage 1"],
     },
     "exercises": {
         "check a.py": [

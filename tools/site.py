@@ -32,7 +32,7 @@ PAGES: Dict[Path, str] = {
     ROOT / "docs" / "for-lecturers" / "answers.md": "for-lecturers/answers.md",
     **{lesson: f"lessons/{lesson.stem}.ipynb" for lesson in sorted(LESSONS.glob("*.py"))},
 }
-MOVING = ("naive 4", "ring 4", "tree 4", "shared-memory 4", "gpipe 4", "1f1b 4", "tiles 4")
+MOVING = ("naive 4", "ring 4", "tree 4", "shared-memory 4", "gpipe 4", "1f1b 4", "tiles 4", "fully-sharded 4")
 CONFIGURATION = """
 project, author, html_title = "mxdp", "the mxdp authors", "mxdp"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]

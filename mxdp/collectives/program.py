@@ -29,12 +29,13 @@ class Program:
         again: the program will be called many times, so a costly preparation pays off. Large vectors in shared memory
             are then summed in place (:mod:`mxdp.collectives.in_place`). This waits here until the arrays are ready, and
             each device's chunks must be views of one vector that keeps its memory.
+        frugal: so are small vectors, which takes a little longer, but no staging buffers.
 
     Raises:
         ValueError: the plan reads other devices' memory, and the arrays are not all on CPU devices.
     """
 
-    def __init__(self, schedule: Schedule, places: Places, again: bool = False) -> None:
+    def __init__(self, schedule: Schedule, places: Places, again: bool = False, frugal: bool = False) -> None:
         devices = [chunks[0].ctx for chunks in places if chunks]
         if schedule.reads and not all(device.device_type.startswith("cpu") for device in devices):
             raise ValueError(
@@ -44,7 +45,8 @@ class Program:
         self.buffers: Dict[Slot, NDArray] = {}
         self.calls: List[Call] = []
         filled = [place.size > 0 for place in places[0]]
-        if again and adds_in_place(schedule, sum(int(x.size * onp.dtype(x.dtype).itemsize) for x in places[0])):
+        nbytes = sum(int(x.size * onp.dtype(x.dtype).itemsize) for x in places[0])
+        if (again and adds_in_place(schedule, nbytes)) or (frugal and schedule.reads):
             self.calls = jobs(operations(schedule, True, filled), places)
             return
 

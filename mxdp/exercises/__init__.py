@@ -1,8 +1,8 @@
 """Exercises that check themselves: ``python -m mxdp.exercises``.
 
 The files to fill in lie in ``experiments/exercises/``. :mod:`mxdp.exercises.check` reads a student's file in a process
-of its own. The trials come from :mod:`mxdp.exercises.exchanges`, ``steps``, ``shards`` and ``plans``: the expected
-results are serial computations in NumPy, or mxdp's own plans, and no solution stands there.
+of its own. The trials come from :mod:`mxdp.exercises.exchanges`, ``halves``, ``steps``, ``shards`` and ``plans``: the
+expected results are serial computations in NumPy, or mxdp's own plans, and no solution stands there.
 :mod:`mxdp.exercises.trial` makes a trial and judges it.
 """
 
@@ -24,17 +24,19 @@ FOLDER = Path("experiments/exercises")
 
 @dataclass(frozen=True)
 class Exercise:
-    """``function``: what the student writes. The function of the same name in ``module`` gives its cases."""
+    """``function``: what the student writes. The function of the same name in ``module`` gives its cases. ``stem``
+    names the file where several functions stand in it."""
 
     number: int
     title: str
     function: str
     module: str
+    stem: str = ""
 
     @property
     def file(self) -> str:
         """The name of the file to fill in."""
-        return f"{self.number:02}_{self.function}.py"
+        return f"{self.number:02}_{self.stem or self.function}.py"
 
 
 EXERCISES: Dict[str, Exercise] = {
@@ -50,6 +52,8 @@ EXERCISES: Dict[str, Exercise] = {
         Exercise(8, "halo exchange", "exchange_halos", "exchanges"),
         Exercise(9, "alpha and beta of a link", "fit_alpha_beta", "plans"),
         Exercise(10, "sharded optimiser step", "sharded_step", "shards"),
+        Exercise(11, "reduce-scatter", "reduce_scatter", "halves", "two_halves"),
+        Exercise(11, "all-gather", "all_gather", "halves", "two_halves"),
     )
 }
 """By the name of the function."""

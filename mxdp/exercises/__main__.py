@@ -67,7 +67,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             return RIGHT
         if options.command == "copy":
             copy(options.folder)
-            console.print(f"Ten exercises are in {options.folder}: `python -m mxdp.exercises watch {options.folder}`")
+            console.print(
+                f"Eleven exercises are in {options.folder}: `python -m mxdp.exercises watch {options.folder}`"
+            )
             return RIGHT
         if not (options.seconds > 0 and options.megabytes > 0):
             raise UsageError("--seconds and --megabytes are numbers above 0")

@@ -23,6 +23,7 @@ from mxdp.backend import Batch, Device, NDArray
 from mxdp.collectives import GradientSync
 from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
+from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.strategy import Strategy
 from mxdp.plans.partition import bounds
@@ -42,7 +43,8 @@ class Combined(Strategy):
         algorithm: of the gradients' all-reduce, as :class:`mxdp.GradientSync` takes it.
 
     Raises:
-        ValueError: the devices can't be divided into the groups; or as ``split`` raises it for a group's devices.
+        ValueError: the devices can't be divided into the groups; ``split`` is FullySharded; or as ``split`` raises it
+            for a group's devices.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class Combined(Strategy):
         self.groups: List[Strategy] = []
         for start in range(0, len(devices), self.width):
             group = split(net, params, input_shape, devices[start : start + self.width], **options)
+            if isinstance(group, FullySharded):
+                raise ValueError("FullySharded keeps sums in shards, which groups can't add up: use another split")
             if isinstance(group, Pipeline):  # another would measure other times, and cut elsewhere
                 options["cuts"] = group.cuts
             self.groups.append(group)

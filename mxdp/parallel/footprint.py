@@ -19,7 +19,7 @@ end. Not counted are the operators' temporary space, and the zeros with which on
 
 from __future__ import annotations
 
-from mxdp.layers import BatchNorm, Conv, Dense, Layer, Net, Pool, Relu, Shape, outputs, param_shapes
+from mxdp.layers import BatchNorm, Conv, Dense, Layer, Net, Pool, Relu, Residual, Shape, outputs, param_shapes
 from mxdp.parallel.traffic import elements
 from mxdp.plans.partition import bounds
 from mxdp.plans.pipeline import PipelinePlan, kept
@@ -57,7 +57,12 @@ class Footprint:
         self._gradients += numbers * back
 
     def add(self, layer: Layer, made: int, split: bool = False) -> None:
-        """A layer that makes ``made`` numbers. ``split``: its statistics are taken over several devices."""
+        """A layer that makes ``made`` numbers. ``split``: its statistics are taken over several devices. In a residual
+        layer each inner one counts as making as many."""
+        if isinstance(layer, Residual):
+            for inner in (*layer.body, *layer.shortcut, Relu()):
+                self.add(inner, made, split)
+            return
         if isinstance(layer, BatchNorm):
             self.cut()
         if isinstance(layer, (Conv, Dense, Pool, BatchNorm)):  # backward computes with the input

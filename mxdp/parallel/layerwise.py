@@ -48,6 +48,7 @@ class Layerwise(Strategy):
 
     def __init__(self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]) -> None:
         super().__init__(net, params, input_shape, devices)
+        self._refuse_residual("by its channels")
         self.cuts = cut_layers([isinstance(layer, (Conv, Dense)) for layer in net])
         self.spans = self._find_spans()
         self.segments = segments(self.cuts, self._back)

@@ -3,10 +3,12 @@
     data        an all-reduce of all gradients                         only one loss a sample
     pipeline    the activations at each cut, and their gradients       everything
     layerwise   an all-reduce for each pair of layers and direction    everything
+    sharded     gradients once, parameters once or twice               only one loss a sample
     tile        halos in both directions, an all-reduce of gradients   the halos
     combined    what each group moves, all-reduces over the groups     as in the groups
 
-``Data`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the batch.
+``Data``, ``FullySharded`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the
+batch.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Iterator, List, Optional, Sequence
 
 from mxdp.backend import Batch, Device, NDArray, check_device_list
 from mxdp.collectives.gradients import BucketSync, GradientSync
-from mxdp.layers import BatchNorm, Layer, LayerParams, Net, Shape, apply, normalise, outputs
+from mxdp.layers import BatchNorm, Layer, LayerParams, Net, Relu, Residual, Shape, apply, normalise, outputs
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.plans.partition import bounds
@@ -126,9 +128,19 @@ class Strategy:
 
     def statistics_bytes(self) -> int:
         """Bytes of all batch normalisations: two numbers a channel, there and back, and so their gradients."""
-        layers = zip(self.net, self.shapes, self._back)
-        numbers = sum(4 * shape[0] * (1 + back) for layer, shape, back in layers if isinstance(layer, BatchNorm))
+        numbers = 0
+        for layer, shape, back in zip(self.net, self.shapes, self._back):
+            if isinstance(layer, Residual):
+                inner = zip(layer.body, [shape, *outputs(layer.body, shape)])
+                numbers += sum(8 * before[0] for norm, before in inner if isinstance(norm, BatchNorm))
+            numbers += 4 * shape[0] * (1 + back) * isinstance(layer, BatchNorm)
         return (len(self.devices) - 1) * numbers * self.itemsize
+
+    def _refuse_residual(self, way: str) -> None:
+        """Raise a ValueError if a layer is a Residual, which this strategy can't cut."""
+        for number, layer in enumerate(self.net):
+            if isinstance(layer, Residual):
+                raise ValueError(f"layer {number} is a Residual, which can't be cut {way}: use Data or FullySharded")
 
     def _sum_gradients(self) -> None:
         """Sum the tied gradients over the devices, unless another object does."""
@@ -141,6 +153,13 @@ class Strategy:
         self, layer: Layer, xs: Sequence[NDArray], params: Sequence[LayerParams], back: bool
     ) -> List[NDArray]:
         """A layer's outputs on all devices. Batch normalisation takes the statistics of all parts of the batch."""
+        if isinstance(layer, Residual):
+            ends = []
+            for path in zip(*(layer.paths(own) for own in params)):
+                ends.append(xs)
+                for inner in zip(*path):
+                    ends[-1] = self._pass_layer(inner[0][0], ends[-1], [own for _, own in inner], back=True)
+            return [apply(Relu(), body + shortcut, []) for body, shortcut in zip(*ends)]
         if isinstance(layer, BatchNorm):
             statistics = traffic.moments_of_all(xs, self.traffic, back)
             return [normalise(x, *both, *replica) for x, both, replica in zip(xs, statistics, params)]

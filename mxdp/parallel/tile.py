@@ -63,6 +63,7 @@ class Tile(Strategy):
         if len(input_shape) != 3:
             raise ValueError(f"tiles are cut from pictures (channels, height, width), not from {input_shape}")
         super().__init__(net, params, input_shape, devices)
+        self._refuse_residual("into tiles")
         self.grid = squarest(len(devices)) if grid is None else grid
         self.halo = halo
         count = next((number for number, layer in enumerate(net) if isinstance(layer, Dense)), len(self.net))

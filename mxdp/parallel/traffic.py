@@ -13,7 +13,7 @@ import numpy as onp
 
 from mxdp.backend import Batch, Device, NDArray, autograd, mx, np, upload
 from mxdp.collectives.tuning import plan_for
-from mxdp.layers import BatchNorm, Conv, Dense, LayerParams, Net, Shape, moments
+from mxdp.layers import BatchNorm, Conv, Dense, LayerParams, Net, Residual, Shape, moments
 
 FORWARD, BACKWARD = "forward", "backward"
 Moments = Tuple[NDArray, NDArray]
@@ -124,7 +124,7 @@ def has_gradient(net: Net) -> List[bool]:
     >>> has_gradient([Pool(2), Dense(3), Dense(2)])
     [False, False, True, True]
     """
-    seen = [isinstance(layer, (Conv, Dense, BatchNorm)) for layer in net]
+    seen = [isinstance(layer, (Conv, Dense, BatchNorm, Residual)) for layer in net]
     return [any(seen[:number]) for number in range(len(seen) + 1)]
 
 

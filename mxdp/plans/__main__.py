@@ -14,6 +14,7 @@ from mxdp.errors import MxdpError, SentenceParser, UsageError
 from mxdp.plans.collective import rings, trees
 from mxdp.plans.collective.algorithms import ALGORITHMS, check_algorithm, plan
 from mxdp.plans.collective.schedule import Schedule
+from mxdp.plans.layers.fully_sharded import fully_sharded
 from mxdp.plans.layers.halo import exchange, squarest
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import PIPELINES, pipeline
@@ -26,6 +27,7 @@ OK, USAGE = 0, 2
 DEVICES, MOST_DEVICES = 4, 64
 MICRO_BATCHES, MOST_MICRO_BATCHES = 4, 256
 TILES, PICTURE, WINDOW, MOST_PIXELS = "tiles", 8, 3, 28
+SHARDED, LAYERS, MOST_LAYERS, STAGE = "fully-sharded", 3, 64, 3
 MOST_SIZE = 10**9
 """Elements of an array."""
 
@@ -44,6 +46,8 @@ OPTIONS = (
     ("sizes", "N,N", ["sharded"], "elements of each array (default: 1 for each device)"),
     ("source", "DEVICE", ["broadcast"], "the device that has the vector (default: 0)"),
     ("micro-batches", "M", sorted(PIPELINES), f"1 to {MOST_MICRO_BATCHES} (default: {MICRO_BATCHES})"),
+    ("layers", "L", [SHARDED], f"1 to {MOST_LAYERS} (default: {LAYERS})"),
+    ("stage", "STAGE", [SHARDED], f"ZeRO's, 0 (plain) to 3 (default: {STAGE})"),
     ("picture", "SIDE", [TILES], f"1 to {MOST_PIXELS} pixels (default: {PICTURE})"),
     ("window", "SIDE", [TILES], f"of the convolution, odd (default: {WINDOW})"),
 )
@@ -55,9 +59,12 @@ def parser() -> argparse.ArgumentParser:
     top = SentenceParser(
         prog="python -m mxdp.plans",
         description="Prints who sends what to whom in each step, for a pipeline which stage works on what, for tiles "
-        "which halos travel. Without a name: a table of all collectives.",
+        "which halos travel, for layers in shards when a device holds which. Without a name: a table of all "
+        "collectives.",
     )
-    top.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(NAMES)}; pipelines: {_PIPELINES}; {TILES}")
+    top.add_argument(
+        "name", nargs="?", metavar="NAME", help=f"{', '.join(NAMES)}; pipelines: {_PIPELINES}; {TILES}; {SHARDED}"
+    )
     devices = f"1 to {MOST_DEVICES} (default: {DEVICES}); a pipeline's stages; tiles"
     top.add_argument("devices", nargs="?", metavar="DEVICES", help=devices)
     top.add_argument("--list", nargs="?", const=str(DEVICES), metavar="DEVICES", help="all collectives")
@@ -74,7 +81,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     try:
         options = parser().parse_args(arguments)
         if options.name is not None:
-            check_algorithm(options.name, also=[*PARTS, *PIPELINES, TILES])
+            check_algorithm(options.name, also=[*PARTS, *PIPELINES, TILES, SHARDED])
         if options.html is not None and (options.name is None or options.json):
             raise UsageError("--html makes a page of one plan: give its name, and no --json")
         for option, _, names, _ in OPTIONS:
@@ -99,6 +106,9 @@ def _plan(options: argparse.Namespace) -> Plan:
     if options.name in PIPELINES:
         parts = _whole(options.micro_batches, MICRO_BATCHES, "--micro-batches is a whole number", 1, MOST_MICRO_BATCHES)
         return pipeline(options.name, devices, parts)
+    if options.name == SHARDED:
+        layers = _whole(options.layers, LAYERS, "--layers is a whole number", 1, MOST_LAYERS)
+        return fully_sharded(layers, devices, _whole(options.stage, STAGE, "--stage is a whole number", 0, 3))
     if options.name == TILES:
         side = _whole(options.picture, PICTURE, "--picture is a whole number", 1, MOST_PIXELS)
         window = _whole(options.window, WINDOW, "--window is an odd number", 1, side, step=2)
@@ -149,6 +159,7 @@ def _list(devices: int, as_json: bool) -> None:
     else:
         print(list_as_text(rows, devices, shutil.get_terminal_size().columns))
         print(f"Pipelines ({_PIPELINES}): python -m mxdp.plans gpipe {devices} --micro-batches {MICRO_BATCHES}")
+        print(f"Layers in shards (ZeRO): python -m mxdp.plans {SHARDED} {devices} --stage {STAGE}")
 
 
 def _show(shown: Plan, options: argparse.Namespace) -> None:

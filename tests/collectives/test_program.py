@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -52,6 +53,23 @@ def test_large_vectors_are_summed_in_place_if_the_program_is_kept():
     for size, again, staged in [(large, True, 0), (large - 1, True, 1), (large, False, 1)]:
         chunks = [chunk_views(schedule, vector) for vector in vectors(2, size)]
         assert bool(Program(schedule, chunks, again).buffers) == staged
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+def test_a_frugal_program_sums_small_vectors_without_staging_buffers(devices, size):
+    schedule = shared_memory(devices)
+    half = replace(schedule, steps=schedule.steps[:1])
+    data = vectors(devices, size)
+    program = Program(half, [chunk_views(half, vector) for vector in data], again=True, frugal=True)
+    assert not program.buffers
+    for turn in (1, 2):
+        for rank, vector in enumerate(data):
+            vector[:] = mx.nd.arange(size, ctx=vector.ctx) * turn + 10**rank
+        expected = sum(vector.asnumpy() for vector in data)
+        program()
+        for vector, (start, stop) in zip(data, half.borders(size)):
+            assert (vector[start:stop].asnumpy() == expected[start:stop]).all()
 
 
 @pytest.mark.parametrize("kinds", [(mx.gpu, mx.gpu), (mx.cpu, mx.gpu), (mx.gpu, mx.cpu)])

@@ -110,4 +110,21 @@ SOLUTIONS: Dict[str, str] = {
             params[start:stop] = new.as_in_ctx(params.ctx)
         start = stop
 """,
+    "reduce_scatter": """
+    n, chunks = len(data), []
+    for k, x in enumerate(data):
+        total = np.array_split(x, n)[k]
+        for other in data:
+            if other is not x:
+                total = total + np.array_split(other, n)[k].as_in_ctx(x.ctx)
+        chunks.append(total)
+    return chunks
+""",
+    "all_gather": """
+    vectors = []
+    for mine in chunks:
+        here = [chunk.as_in_ctx(mine.ctx) for chunk in chunks]
+        vectors.append(np.concatenate([chunk for chunk in here if chunk.size]))
+    return vectors
+""",
 }

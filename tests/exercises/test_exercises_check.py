@@ -228,7 +228,7 @@ def test_json_is_one_report_or_a_list(tmp_path, monkeypatch, capsys):
 def test_copy_writes_all_files_and_overwrites_none(tmp_path, capsys):
     folder = tmp_path / "new" / "mine"
     assert main(["copy", str(folder)]) == 0
-    assert sorted(file.name for file in folder.iterdir()) == sorted(exercise.file for exercise in EXERCISES.values())
+    assert sorted(file.name for file in folder.iterdir()) == sorted({exercise.file for exercise in EXERCISES.values()})
     assert f"check {folder}/03_split_and_load.py" in (folder / "03_split_and_load.py").read_text()
     for file in [*folder.iterdir()][1:]:
         file.unlink()

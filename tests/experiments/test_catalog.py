@@ -101,8 +101,8 @@ SEVERAL = "numbers of which one is above 1"
     ("name", "setting", "values", "allowed"),
     [
         *((name, "devices", [[1]], SEVERAL) for name in (
-            "strategies", "layerwise", "combined", "tiles", "pipeline", "latency-throughput", "allreduce", "links",
-            "parameter-server", "graph", "mixed-devices",
+            "strategies", "layerwise", "fully-sharded", "combined", "tiles", "pipeline", "latency-throughput",
+            "allreduce", "links", "parameter-server", "graph", "mixed-devices",
         )),
         ("lost-worker", "devices", [[1]], "2 or more, since one process is lost"),
         ("batch-scaling", "times", [[1, 2]], "whole numbers above 1"),

@@ -7,12 +7,14 @@ from littles import little
 
 from mxdp.backend import devices, np
 from mxdp.collectives import GradientSync
+from mxdp.collectives.program import Program
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.lab.told import Told
 from mxdp.experiments.oracle import count
 from mxdp.experiments.other_splits import (
     combined,
+    fully_sharded,
     layerwise,
     steps,
     strategies,
@@ -43,6 +45,7 @@ def settings(module, **changes):
     [
         ("data", 2, GradientSync, "__call__"),
         ("layerwise", 2, Layerwise, "_allreduce"),
+        ("fully-sharded", 2, Program, "__call__"),
         (COMBINED[0], 4, GradientSync, "__call__"),
         (COMBINED[1], 4, GradientSync, "__call__"),
         (COMBINED[1], 4, Layerwise, "_allreduce"),
@@ -182,6 +185,39 @@ def test_two_splits_are_judged_by_what_each_process_has_counted(moved, memory, h
     )))  # fmt: skip
     assert found == held
     assert t.sentence.endswith("memory." if memory else "bytes.")
+
+
+@pytest.mark.parametrize(
+    ("peak", "moved", "seconds", "held"),
+    [
+        (20e6, 9e6, 1.5, [True, True, True, True]),
+        (24.1e6, 9.1e6, 1.6, [False, True, False, False]),
+        (None, 9e6, 1.5, [None, True, True, True]),  # where MXNet can't count memory
+    ],
+)
+def test_a_stage_is_judged_beside_activations_and_one_layer(peak, moved, seconds, held):
+    """The plain step keeps 16 MB, and 5 MB of activations; the largest layer has 3 MB."""
+
+    def numbers(case):
+        known = dict(seconds=1.0, moved_bytes=6e6, peak_bytes=21e6, lasting_bytes=16e6, layer_bytes=0.0)
+        if case.stage == 3:
+            known.update(seconds=seconds, moved_bytes=moved, peak_bytes=peak, layer_bytes=6e6)
+        return dict(known, predicted_peak_bytes=1.0)
+
+    t, found = told(fully_sharded, settings(fully_sharded), numbers)
+    assert found == held
+    assert "each device holds 0.56" in t.sentence if peak == 20e6 else True
+    assert ("each device holds" in t.sentence) == (peak is not None)
+
+
+def test_memory_is_looked_at_by_the_first_process_alone_and_is_as_predicted():
+    s = settings(fully_sharded, units=64)
+    case = next(each for each in fully_sharded.cases(s) if (each.net, each.stage) == ("wide", 3))
+    _, known = fully_sharded.set_up(case, s).round()
+    assert known["peak_bytes"] == pytest.approx(known["predicted_peak_bytes"], rel=0.05)
+    assert known["lasting_bytes"] < known["peak_bytes"]
+    case.number = 1
+    assert "peak_bytes" not in fully_sharded.set_up(case, s).round()[1]
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])

@@ -12,10 +12,11 @@ from serial import TOLERANCE, assert_equal, run, wrong
 import mxdp
 from mxdp.backend import mx, np
 from mxdp.layers import moments
-from mxdp.parallel import data, layerwise, stage, tile, traffic
+from mxdp.parallel import data, fully_sharded, layerwise, stage, tile, traffic
 from mxdp.parallel import strategy as common
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
+from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.layerwise import Layerwise
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.strategy import Strategy
@@ -26,12 +27,13 @@ STRATEGIES = {
     "layerwise": Layerwise,
     "pipeline": partial(Pipeline, cuts=(3, 6)),
     "tile": Tile,
+    "fully-sharded": FullySharded,
     "combined": partial(Combined, split=Layerwise, groups=3),
 }
 each_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
 
-@pytest.mark.parametrize("strategy", [Data, Layerwise, Pipeline, Tile, Combined])
+@pytest.mark.parametrize("strategy", [Data, Layerwise, Pipeline, Tile, FullySharded, Combined])
 def test_has_the_common_form(strategy):
     for name, method in vars(Strategy).items():
         if inspect.isfunction(method) and not name.startswith("_"):
@@ -84,7 +86,7 @@ def test_the_arrays_that_a_layer_takes_lie_on_one_device(strategy, monkeypatch):
 
         return call
 
-    for module in (common, data, layerwise, stage, tile):
+    for module in (common, data, fully_sharded, layerwise, stage, tile):
         for name in {"apply", "normalise", "cross_entropy"} & set(vars(module)):
             monkeypatch.setattr(module, name, noting(getattr(module, name)))
     net, shape, params, X, y, _ = serial("stack")

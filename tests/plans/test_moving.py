@@ -9,10 +9,11 @@ import pytest
 
 from mxdp.plans.__main__ import NAMES, collective, main
 from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.layers.fully_sharded import fully_sharded, holds
 from mxdp.plans.layers.halo import exchange, squarest
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import cycles, gpipe, one_f_one_b
-from mxdp.plans.show.board import of_collective, of_exchange, of_pipeline
+from mxdp.plans.show.board import of_collective, of_exchange, of_pipeline, of_sharded
 from mxdp.plans.show.contents import contents, written
 from mxdp.plans.show.moving import moving
 
@@ -77,6 +78,20 @@ def test_the_board_is_what_each_tile_holds(tiles):
     assert board.frames[-1].sent == sum(halo.elements for step in plan.steps for halo in step)
 
 
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("devices", [1, 4])
+def test_the_board_holds_what_a_device_holds_of_each_layer(stage, devices):
+    found = fully_sharded(3, devices, stage)
+    board, part = of_sharded(found), "1/4" if devices == 4 else "whole"
+    for shown, layers in zip(replayed(board), holds(found)):
+        for row, layer in enumerate(layers):
+            assert shown[row, 0] == ("whole" if layer.parameters else part)
+            assert shown[row, 1] == ("whole" if layer.gradients else part)
+            assert shown.get((row, 3), "") == ("kept" if layer.activations else "")
+    assert len(board.frames) == len(found.tasks) + 1
+    assert board.frames[-1].sent == pytest.approx((3 if stage == 3 else 2) * (devices - 1) / devices)
+
+
 def test_a_page_needs_no_network_and_says_each_step():
     html = moving(plan("ring", 4)).html
     assert not re.search(r"https?:(?!//www.w3.org/2000/svg)|src=|href=|@import|url\((?!#)", html)
@@ -96,7 +111,13 @@ def test_in_a_notebook_the_page_stands_in_a_frame():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "file"), [("ring 4", "ring-4.html"), ("gpipe 3", "gpipe-3.html"), ("tiles", "tiles-4.html")]
+    ("arguments", "file"),
+    [
+        ("ring 4", "ring-4.html"),
+        ("gpipe 3", "gpipe-3.html"),
+        ("tiles", "tiles-4.html"),
+        ("fully-sharded 2", "fully-sharded-2.html"),
+    ],
 )
 def test_the_command_writes_a_page(arguments, file, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -13,6 +13,7 @@ from mxdp.plans.__main__ import NAMES, main
 from mxdp.plans.collective import trees
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.rings import all_gather, reduce_scatter
+from mxdp.plans.layers.fully_sharded import fully_sharded
 from mxdp.plans.layers.halo import exchange
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import gpipe, one_f_one_b
@@ -48,6 +49,8 @@ def run(monkeypatch, capsys):
         ("naive 1", plan("naive", 1)),
         ("gpipe", gpipe(4, 4)),
         ("1f1b 2 --micro-batches 3", one_f_one_b(2, 3)),
+        ("fully-sharded", fully_sharded(3, 4, 3)),
+        ("fully-sharded 2 --layers 5 --stage 0", fully_sharded(5, 2, 0)),
         ("tiles 6", exchange(8, 8, (3, 2), Window(3, padding=1))),
         ("tiles 2 --picture 9 --window 5", exchange(9, 9, (2, 1), Window(5, padding=2))),
     ],
@@ -96,6 +99,9 @@ def test_the_list_has_every_plan(line, devices, run):
         ("1f1b 2 --micro-batches", "expected one argument"),
         ("ring --micro-batches 2", "--micro-batches is for 1f1b and gpipe alone, not for ring"),
         ("ring 4 --picture 3", "--picture is for tiles alone"),
+        ("fully-sharded --stage 4", "--stage is a whole number from 0 to 3, not '4'"),
+        ("fully-sharded 2 --layers 0", "--layers is a whole number from 1 to 64, not '0'"),
+        ("ring --stage 1", "--stage is for fully-sharded alone, not for ring"),
         ("tiles --window 4", "--window is an odd number from 1 to 8"),
         ("tiles --picture 99", "--picture is a whole number from 1 to 28"),
         ("tiles 64 --picture 3", "use fewer"),

@@ -56,7 +56,8 @@ def oracle(case, s):
     devices = devices_of(case, s)
     together = _training(devices, case.trainer, case.hybrid, s, your_net.stop_dropout)
     alone = _training(devices[:1], "device", False, s, your_net.stop_dropout)
-    yield from compared_step(together, alone, *_batch(2 * len(devices), s), LR, summed=case.trainer != "device")
+    X, y = _batch(2 * len(devices), s)
+    yield from compared_step(together, alone, X, y, LR, summed=case.trainer != "device")
 
 
 def set_up(case, s):

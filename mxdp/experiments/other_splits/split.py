@@ -12,9 +12,10 @@ from mxdp import process
 from mxdp.backend import Device, HostArray, autograd, upload
 from mxdp.experiments.memory import peak_bytes
 from mxdp.experiments.oracle import TOLERANCE, magnitude
-from mxdp.layers import LENET, BatchNorm, Conv, Dense, LayerParams, Net, Pool, Relu, Shape, forward, init
+from mxdp.layers import LENET, BatchNorm, Conv, Dense, LayerParams, Net, Pool, Relu, Shape, forward, init, resnet18
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
+from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.layer_costs import find_cuts
 from mxdp.parallel.layerwise import Layerwise
 from mxdp.parallel.pipeline import Pipeline
@@ -30,6 +31,7 @@ GROUPS = 2
 """Over which ``COMBINED`` splits the batch. A group splits its shard once more, as the second word says."""
 STRATEGIES: Mapping[str, Callable[..., Any]] = {
     SERIAL: Data, "data": Data, "pipeline": Pipeline, "layerwise": Layerwise, "tile": Tile,
+    "fully-sharded": FullySharded,
     **{name: partial(Combined, split=split, groups=GROUPS) for name, split in zip(COMBINED, (Pipeline, Layerwise))},
 }  # fmt: skip
 COMPARED = "losses, scores, each gradient and, after three steps, each parameter"
@@ -59,13 +61,14 @@ STAGES: Net = (
 
 
 def net_and_shape(name: str, size: int = 0) -> Tuple[Net, Shape]:
-    """``lenet``; ``stages``: a deeper one for the same images; ``wide``: three dense layers of ``size`` units;
-    ``pictures``: the slides' stack, for pictures of ``size`` x ``size`` pixels."""
+    """``lenet``; ``stages``: a deeper one for the same images; ``resnet``: ResNet-18 of width ``size`` for them;
+    ``wide``: three dense layers of ``size`` units; ``pictures``: the slides' stack, for pictures of ``size`` x ``size``
+    pixels."""
     if name == "wide":
         return (Dense(size), Relu(), Dense(size), Relu(), Dense(size), Relu(), Dense(10)), (784,)
     if name == "pictures":
         return PICTURES, (3, size, size)
-    return {"lenet": LENET, "stages": STAGES}[name], (1, 28, 28)
+    return resnet18(size) if name == "resnet" else {"lenet": LENET, "stages": STAGES}[name], (1, 28, 28)
 
 
 def numbers_of(name: str, units: int) -> Tuple[int, int]:
@@ -90,16 +93,17 @@ class SplitNet:
     devices: Sequence[Device]
     seed: int
     options: Mapping[str, Any]
+    dtype: str = "float32"
 
     def make(self) -> Any:
         """The strategy (:class:`mxdp.parallel.strategy.Strategy`), with the initial parameters."""
-        params = init(self.net, self.shape, self.seed)
+        params = init(self.net, self.shape, self.seed, self.dtype)
         return STRATEGIES[self.strategy](self.net, params, self.shape, self.devices, **self.options)
 
     def batch(self, samples: int) -> Tuple[HostArray, HostArray]:
         """Random samples and labels on the host."""
         random = onp.random.RandomState(self.seed + 1)
-        return random.uniform(-1, 1, (samples, *self.shape)).astype("float32"), random.randint(0, 10, samples)
+        return random.uniform(-1, 1, (samples, *self.shape)).astype(self.dtype), random.randint(0, 10, samples)
 
     def compare(self, samples: int) -> Iterator[Tuple[Any, ...]]:
         """For an oracle: scores, losses, each gradient and, after three steps, each parameter, with the serial run's.
@@ -122,7 +126,7 @@ class SplitNet:
     def _serial(self, X: HostArray, y: HostArray) -> List[List[HostArray]]:
         """The same on the first device alone, in plain MXNet."""
         device = self.devices[0]
-        params = [get_params(layer, device) for layer in init(self.net, self.shape, self.seed)]
+        params = [get_params(layer, device) for layer in init(self.net, self.shape, self.seed, self.dtype)]
         x, labels = upload(X, device), upload(y, device)
         expected = _to_host([[forward(self.net, x, params)]])
         for step in range(STEPS):

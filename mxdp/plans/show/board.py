@@ -1,22 +1,35 @@
 """Plans as boards whose cells change from frame to frame, for pages that show them move.
 
 A collective's board has a row for each device and a column for each chunk, a pipeline's a row for each stage and a
-column for each cycle, and a halo exchange's a cell for each pixel of each tile.
+column for each cycle, and a halo exchange's a cell for each pixel of each tile. That of a fully sharded step has a row
+for each layer, and a column for each kind of what a device holds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Dict, List, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from mxdp.errors import plural
 from mxdp.plans.collective.schedule import Schedule
+from mxdp.plans.layers import fully_sharded as sharded
 from mxdp.plans.layers.halo import Exchange
 from mxdp.plans.partition import offsets
 from mxdp.plans.pipeline import FORWARD, PipelinePlan, StageTask, bubble, cycles, kept, needs
 from mxdp.plans.show.contents import Held, adds, contents, legend, letter, sends, traffic, vectors_sent, written
 
 PASSES = "F0: micro-batch 0 forward, B0: its gradients back. All tasks are drawn equally long."
+
+TASKS = {
+    sharded.GATHER: "gather the layer's parameters from all devices",
+    sharded.FORWARD: "forward pass",
+    sharded.FREE: "free what was gathered",
+    sharded.BACKWARD: "backward pass",
+    sharded.REDUCE_SCATTER: "reduce-scatter, after which each device has its part of the summed gradients",
+    sharded.ALL_REDUCE: "all-reduce of the gradients",
+    sharded.UPDATE: "update of the parameters that the device owns",
+}
+"""What all devices do with a layer, by the letter of the drawing."""
 
 
 @dataclass
@@ -162,6 +175,63 @@ def of_exchange(exchange: Exchange) -> Board:
     marks = "o: a tile's own pixels; 1: what arrived in step 1; 2: what arrived in step 2, corners among it."
     about = f"{sum(len(step) for step in exchange.steps)} messages, {plural(pixels, 'pixel')} of each channel."
     return Board(title, about, marks, [""] * height, [""] * width, frames, "a pixel")
+
+
+def of_sharded(plan: sharded.ShardedPlan) -> Board:
+    """A frame for the start and one for each task: what each device holds of each layer."""
+    part = f"1/{plan.devices}" if plan.devices > 1 else "whole"
+    frames: List[Frame] = []
+    before: Sequence[Tuple[str, ...]] = [("",) * 5] * plan.layers
+    for number, layers in enumerate(sharded.holds(plan)):
+        task = plan.tasks[number - 1] if number else None
+        frame = Frame(text="The start: each device holds its part of each layer, and what the stage leaves whole.")
+        now = [
+            (
+                "whole" if layer.parameters else part,
+                "whole" if layer.gradients else part,
+                part if plan.stage else "whole",
+                "kept" if layer.activations else "",
+                task.kind if task and task.layer == row else "",
+            )
+            for row, layer in enumerate(layers)
+        ]
+        for row, pair in enumerate(zip(before, now)):
+            for column, (old, text) in enumerate(zip(*pair)):
+                if text != old:
+                    kind = "own" if text == part else "complete" if text == "whole" else "partial" if text else "empty"
+                    frame.cells.append((row, column, text, kind))
+        if task:
+            frame.text = f"Task {number} of {len(plan.tasks)}: layer {task.layer}, {TASKS[task.kind]}."
+            done = replace(plan, step=plan.tasks[:number], update=())
+            frame.sent = sharded.moved(done, [1] * plan.layers) / plan.devices / plan.layers
+            whole = plural(sum(layer.parameters for layer in layers), "layer")
+            frame.cost = f"The parameters of {whole} are whole; so far each device has sent {frame.sent:.3g} of all"
+        frames.append(frame)
+        before = now
+    title, about = shares_held(plan).split("\n")
+    columns = ["params", "grads", "state", "activ.", "task"]
+    rows = [f"layer {layer}" for layer in range(plan.layers)]
+    legend = f"params, grads: parameters, gradients; activ.: activations, from F to B. {tasks_in_words(plan)}"
+    return Board(title, about, legend, rows, columns, frames, "all parameters")
+
+
+def shares_held(plan: sharded.ShardedPlan) -> str:
+    """The name and the numbers of a plan, in two lines."""
+    sizes, plain = [plan.devices] * plan.layers, sharded.fully_sharded(plan.layers, plan.devices, stage=0)
+    held = sharded.peak(plan, sizes) / sharded.peak(plain, sizes)
+    sent = sharded.moved(plan, sizes) / plan.devices / sum(sizes)
+    cut = f"Cut: {sharded.STAGES[plan.stage]}."
+    return (
+        f"{plan.name}: stage {plan.stage}, {plural(plan.devices, 'device')}, {plural(plan.layers, 'layer')}, "
+        f"{len(plan.tasks)} tasks\n{cut} With equal layers and Adam, a device holds at most {held:.3g} of what plain "
+        f"data parallelism holds, and sends {sent:.3g} times all parameters in a step."
+    )
+
+
+def tasks_in_words(plan: sharded.ShardedPlan) -> str:
+    """How to read the letters of the plan."""
+    kinds = {task.kind for task in plan.tasks}
+    return "; ".join(f"{kind}: {words}" for kind, words in TASKS.items() if kind in kinds) + "."
 
 
 def _places(lengths: List[int]) -> Tuple[List[int], int]:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from mxdp.plans.collective.schedule import Schedule
+from mxdp.plans.layers.fully_sharded import ShardedPlan
 from mxdp.plans.layers.halo import Exchange
 from mxdp.plans.pipeline import PipelinePlan
-from mxdp.plans.show.board import Board, of_collective, of_exchange, of_pipeline
+from mxdp.plans.show.board import Board, of_collective, of_exchange, of_pipeline, of_sharded
 from mxdp.plans.show.text import Plan
 
 MOST_CELLS = 200_000
@@ -35,7 +36,12 @@ class Page:
 
 def moving(plan: Plan) -> Page:
     """The page of a plan. Raises a ValueError if the plan has too many cells for one."""
-    makers: Any = {Schedule: of_collective, PipelinePlan: of_pipeline, Exchange: of_exchange}
+    makers: Any = {
+        Schedule: of_collective,
+        PipelinePlan: of_pipeline,
+        Exchange: of_exchange,
+        ShardedPlan: of_sharded,
+    }
     board: Board = makers[type(plan)](plan)
     cells = sum(len(frame.cells) for frame in board.frames)
     if cells > MOST_CELLS:

@@ -1,4 +1,5 @@
-"""Plans as text of a given width: who sends what in each step and what each device then holds; staircases; tiles."""
+"""Plans as text of a given width: who sends what in each step and what each device then holds; staircases; tiles; the
+lives of layers."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Unio
 
 from mxdp.errors import plural
 from mxdp.plans.collective.schedule import Schedule
+from mxdp.plans.layers.fully_sharded import ShardedPlan
 from mxdp.plans.layers.halo import Exchange
 from mxdp.plans.pipeline import PipelinePlan, cycles
-from mxdp.plans.show.board import PASSES, bubbles
+from mxdp.plans.show.board import PASSES, bubbles, shares_held, tasks_in_words
 from mxdp.plans.show.contents import Held, contents, legend, sends, traffic, written
 
 MOST_DRAWN, MOST_LINES = 8, 4
@@ -20,7 +22,7 @@ LEAST = 20
 GAP = 3
 """Spaces between two sends, and between columns if they fit."""
 
-Plan = Union[Schedule, PipelinePlan, Exchange]
+Plan = Union[Schedule, PipelinePlan, Exchange, ShardedPlan]
 Rows = Sequence[Sequence[str]]
 """A table; its first row has the headings. A cell may have several lines."""
 
@@ -30,7 +32,9 @@ def as_text(plan: Plan, width: int) -> str:
     if isinstance(plan, Exchange):
         words = "Tile 0 (o: its own; 1, 2: arrives in this step; .: outside the picture):"
         return f"{plan}\n\n{words}\n{plan.drawn(0)}"
-    if isinstance(plan, PipelinePlan):
+    if isinstance(plan, ShardedPlan):
+        blocks = [_wrapped(shares_held(plan), width), *lives(plan, width), _wrapped(tasks_in_words(plan), width)]
+    elif isinstance(plan, PipelinePlan):
         blocks = [_wrapped(bubbles(plan), width), *staircase(plan, width), _wrapped(PASSES, width)]
     else:
         blocks = [_wrapped(traffic(plan), width), *_collective(plan, width)]
@@ -77,6 +81,28 @@ def staircase(plan: PipelinePlan, width: int = 80) -> List[str]:
             for label, *texts in lines
         )
         for first in range(0, len(rows), at_once)
+    ]
+
+
+def lives(plan: ShardedPlan, width: int = 80) -> List[str]:
+    """The drawing, a letter for each task of a layer, cut into pieces of at most ``width`` columns of text.
+
+    >>> from mxdp.plans.layers.fully_sharded import fully_sharded
+    >>> print(*lives(fully_sharded(2, 2, stage=2)))
+    layer 0   F       B R U   G
+    layer 1     F B R       U   G
+    """
+    left = len(f"layer {plan.layers - 1}") + GAP
+    at_once = max(1, (width - left + 1) // 2)
+    pieces = (plan.tasks[first : first + at_once] for first in range(0, len(plan.tasks), at_once))
+    return [
+        "\n".join(
+            (
+                f"layer {layer}".ljust(left) + " ".join(task.kind if task.layer == layer else " " for task in piece)
+            ).rstrip()
+            for layer in range(plan.layers)
+        )
+        for piece in pieces
     ]
 
 
