@@ -7,10 +7,11 @@ parameters of each device), and ``sums``: False leaves the all-reduce out of a s
 
 from __future__ import annotations
 
+import itertools
 import time
 from functools import lru_cache, partial
 from random import Random
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 import numpy as onp
 
@@ -18,6 +19,7 @@ import mxdp
 from mxdp import process
 from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, gluon, mx, np, npx, upload
 from mxdp.collectives import GradientSync
+from mxdp.experiments.oracle import TOLERANCE, largest
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, split_batch
 from mxdp.training import TrainStep
 
@@ -129,6 +131,28 @@ def serial_gradients(model: Any, X: HostArray, y: HostArray, shards: int, coarse
         loss.backward()
         total = [part + coarse(param.grad).asnumpy().astype("float64") for part, param in zip(total, params)]
     return total
+
+
+def check_network(many: Any, one: Any, X: HostArray, y: HostArray) -> Iterator[Tuple[Any, ...]]:
+    """For an oracle: a step of ``many``, a network on all devices, with the shards of the batch one by one on ``one``,
+    the same network on the first of them. Yields each gradient and each parameter of the first replica, and the bits of
+    the other replicas with its bits. Waits."""
+    start = [param.asnumpy() for param in many.replicas[0]]
+    for replica in (*many.replicas, *one.replicas):  # a step without its all-reduce has left them different
+        for param, value in zip(replica, start):
+            param[()] = upload(value, param.ctx)
+    gradients = serial_gradients(one, X, y, len(many.replicas))
+    many.step(X, y)
+    npx.waitall()
+    first, *others = [[(param.grad.asnumpy(), param.asnumpy()) for param in replica] for replica in many.replicas]
+    for (grad, param), expected, before in zip(first, gradients, start):
+        yield grad, expected, TOLERANCE
+        change = -LR / len(X) * expected
+        # The change is small beside the parameter, which is rounded.
+        yield param, before + change, 1.0, TOLERANCE * largest(change) + 2**-22 * largest(before)
+    for replica in others:
+        for array, same in zip(itertools.chain(*replica), itertools.chain(*first)):
+            yield array.view("u4") != same.view("u4"), onp.zeros(array.shape), 0.0
 
 
 def begin_anywhere(device: Device, random: Random) -> None:

@@ -5,23 +5,18 @@ larger batch, and mind the ratio of compute to parameters. :mod:`mxdp.plans.cost
 what one device tells: the time of a step on the batch and on a part of it, Python's part, and the speed of the links.
 """
 
-import itertools
 import os
 import statistics
 from random import Random
 
-import numpy as onp
-
 from mxdp import backend, process
-from mxdp.backend import npx, upload
 from mxdp.collectives.tuning import choose
 from mxdp.errors import plural
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.rows import by_process
 from mxdp.experiments.links import calibrated
-from mxdp.experiments.networks import LR, begin_anywhere, network, random_batch, seconds_a_step, serial_gradients
-from mxdp.experiments.oracle import TOLERANCE, largest
+from mxdp.experiments.networks import begin_anywhere, check_network, network, random_batch, seconds_a_step
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.break_even import break_even, step_seconds
 from mxdp.plans.cost.link import fit_link
@@ -73,23 +68,8 @@ def expect(s, cores):
 
 def oracle(case, s):
     """One step on the case's batch."""
-    (devices, many, one), (X, y) = _networks(case, s), random_batch(case.batch, s.seed)
-    start = [param.asnumpy() for param in many.replicas[0]]
-    for replica in (*many.replicas, *one.replicas):  # a step without its all-reduce has left them different
-        for param, value in zip(replica, start):
-            param[()] = upload(value, param.ctx)
-    gradients = serial_gradients(one, X, y, len(devices))
-    many.step(X, y)
-    npx.waitall()
-    first, *others = [[(param.grad.asnumpy(), param.asnumpy()) for param in replica] for replica in many.replicas]
-    for (grad, param), expected, before in zip(first, gradients, start):
-        yield grad, expected, TOLERANCE
-        change = -LR / len(X) * expected
-        # The change is small beside the parameter, which is rounded.
-        yield param, before + change, 1.0, TOLERANCE * largest(change) + 2**-22 * largest(before)
-    for replica in others:
-        for array, same in zip(itertools.chain(*replica), itertools.chain(*first)):
-            yield array.view("u4") != same.view("u4"), onp.zeros(array.shape), 0.0
+    _, many, one = _networks(case, s)
+    return check_network(many, one, *random_batch(case.batch, s.seed))
 
 
 def set_up(case, s):
