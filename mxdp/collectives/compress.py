@@ -44,7 +44,7 @@ class Form(NamedTuple):
 def _encode_bfloat16(x: HostArray) -> bytes:
     """The upper half of each number's bits, rounded to the nearest, ties to even."""
     bits = x.astype("<f4").view("<u4")
-    return (((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")).tobytes()
+    return bytes(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2"))
 
 
 FLOAT32 = Form(lambda x: x.astype("<f4").tobytes(), lambda data, size: onp.frombuffer(data, "<f4", size))
@@ -67,7 +67,7 @@ def two_bits(threshold: float) -> Form:
 
     def decode(data: bytes, size: int) -> HostArray:
         codes = onp.frombuffer(data, "uint8")[:, None] >> onp.array([6, 4, 2, 0], "uint8") & 3
-        return onp.array([0, 0, -threshold, threshold], "float32")[codes.ravel()[:size]]
+        return onp.asarray(onp.array([0, 0, -threshold, threshold], "float32")[codes.ravel()[:size]])
 
     return Form(encode, decode)
 
@@ -76,13 +76,12 @@ def largest(share: float) -> Form:
     """This share of the numbers, at least one, each with its place; of equal ones the first. The others are zero."""
 
     def encode(x: HostArray) -> bytes:
-        count = max(1, math.ceil(share * x.size))
-        size = onp.abs(x)
+        count, size = max(1, math.ceil(share * x.size)), onp.abs(x)
         least = onp.partition(size, x.size - count)[x.size - count]
         above = onp.flatnonzero(size > least)
         equal = onp.flatnonzero(size == least)[: count - above.size]
         places = onp.concatenate([above, equal]).astype("<i4")
-        return places.tobytes() + x[places].astype("<f4").tobytes()
+        return bytes(places) + bytes(x[places].astype("<f4"))
 
     def decode(data: bytes, size: int) -> HostArray:
         vector = onp.zeros(size, "float32")
@@ -138,7 +137,8 @@ class CompressedSync:
         for kept, vector, data in zip(self.kept, whole, said):
             kept[:] = vector - self._form.decode(data, vector.size) if self._feedback else 0
         self.sent += len(said[0])
-        total = sum(self._form.decode(data, whole[0].size) for rank in self._world.gather(said) for data in rank)
+        heard = [data for rank in self._world.gather(said) for data in rank]
+        total = sum((self._form.decode(data, whole[0].size) for data in heard), onp.zeros_like(whole[0]))
         for params, start in zip(self._replicas, self._start):
             for param, value in zip(params, start):
                 param[()] = value

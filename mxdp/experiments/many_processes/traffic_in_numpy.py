@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Iterator, List, Sequence, Tuple
 
 import numpy as onp
 
@@ -35,7 +35,7 @@ def all_gradients(s: Any) -> HostArray:
     """The sum of the gradients of all workers in all steps, in float64."""
     sizes = [param.size for param in init_lenet(s.seed, SCALE)]
     each = itertools.product(range(WORKERS), range(traffic_ranks.CHECKED))
-    return sum(known_gradient(worker, step, sizes, s.seed).astype("float64") for worker, step in each)
+    return sum((known_gradient(*of, sizes, s.seed) for of in each), onp.zeros(sum(sizes)))
 
 
 def in_numpy(form: str, s: Any) -> Tuple[List[Vectors], Vectors, Vectors]:
@@ -54,7 +54,7 @@ def in_numpy(form: str, s: Any) -> Tuple[List[Vectors], Vectors, Vectors]:
         else:
             said = [_said(form, vector, s) for vector in whole]
             kept = [(form in KEEPING) * (vector - sent) for vector, sent in zip(whole, said)]
-            after.append([sum(said)] * WORKERS)
+            after.append([sum(said, 0 * said[0])] * WORKERS)
             params = together
         params = [param - LR * gradient for param, gradient in zip(params, after[-1])]
     return after, params, kept
@@ -68,14 +68,15 @@ def _said(form: str, vector: HostArray, s: Any) -> HostArray:
         mantissa, exponent = onp.frexp(vector)
         return onp.ldexp(onp.rint(mantissa * 256) / 256, exponent).astype("float32")  # 8 significant bits
     if form in (TWO_BITS, MXNET):
-        return (s.threshold * ((vector >= s.threshold) * 1.0 - (vector <= -s.threshold))).astype("float32")
+        signs = 1.0 * (vector >= s.threshold) - (vector <= -s.threshold)
+        return onp.asarray(s.threshold * signs, "float32")
     if form in (LARGEST, CARELESS):
         few = onp.argsort(-onp.abs(vector), kind="stable")[: max(1, -int(-vector.size * s.share // 1))]
         return onp.where(onp.isin(onp.arange(vector.size), few), vector, 0).astype("float32")
     return vector
 
 
-def one_by_one(devices: Sequence[Device], s: Mapping[str, Any]) -> Iterator[Tuple[Any, ...]]:
+def one_by_one(devices: Sequence[Device], s: Any) -> Iterator[Tuple[Any, ...]]:
     """For an oracle: three steps with a float32 sum every step, and with mxdp's own all-reduce, bit for bit."""
     X, y = random_batch(s.batch_size, s.seed)
     found = []
