@@ -33,10 +33,11 @@ from mxdp.plans.cost.simulate import predict
 SOURCE = "Dive into Deep Learning, new edition, 'Multi-GPU from First Principles' and 'Multi-GPU in Practice'"
 COMPARED = "gradients and parameters of every replica, against the shards one by one on one device"
 TOGETHER = True
-COMMON = dict(
-    devices=[n for n in (1, 2, 4) if n <= max(2, process.cores())], width=64, lenet=128, resnet=8, at_least=0.3
-)
-PRESETS = {"quick": dict(COMMON, processes=6), "full": dict(COMMON, timeout=1800.0)}
+COMMON = dict(devices=[n for n in (1, 2, 4) if n <= max(2, process.cores())], width=64, lenet=128, resnet=8)
+PRESETS = {
+    "quick": dict(COMMON, at_least=0.3, processes=6),
+    "full": dict(COMMON, at_least=1.0, timeout=1800.0),
+}
 CHECKS = SEVERAL
 LITTLE = dict(devices=[1, 2], width=4, lenet=4, resnet=2, at_least=0.01)
 NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
