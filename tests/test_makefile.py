@@ -383,3 +383,20 @@ def tools_without_python(folder: Path) -> Path:
     for name in ("bash", "sh", "dirname", "mktemp", "rm", "tee", "tail", "cat"):
         (made / name).symlink_to(str(shutil.which(name)))
     return made
+
+
+@pytest.mark.parametrize(
+    ("most", "devices", "sums"), [("", "1,2,4,8,16", "8,16"), ("4", "1,2,4", "2,4"), ("2", "1,2", "2")]
+)
+def test_what_a_machine_with_many_cores_is_asked(most, devices, sums, tmp_path):
+    """And if one question fails, the other is measured nevertheless."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$@"\n[ "$4" != scaling ]\n')
+    python.chmod(0o755)
+    environ = {"PATH": os.environ["PATH"], "PYTHON": str(python), "OUT": "out", **({"MOST": most} if most else {})}
+    script = REPOSITORY / "tools" / "sixteen-cores.sh"
+    done = subprocess.run([script], env=environ, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "mxdp: the results are in out\n")
+    preset = "--preset experiments/presets/sixteen-cores.toml"
+    words = f"-m mxdp.experiments run {{}} {preset} --kind cpu --devices {{}} --out out"
+    assert done.stdout.splitlines() == [words.format("scaling", devices), words.format("allreduce", sums)]

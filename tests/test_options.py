@@ -81,6 +81,10 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
             )
         ],
         "predict": ["predict --batch 7", "predict --kind cpu", "predict --input 3,8,8", "predict --save x.toml"],
+        "predict --published": ["predict --published --memory"],
+        "predict --memory": [
+            f"predict --memory {more}" for more in ("--parameters 7e9", "--optimizer sgd", "--dtype mixed", "--room 9")
+        ],
     },
 }  # fmt: skip
 LINES = [(name, line, other) for name, lines in COMMANDS.items() for line, others in lines.items() for other in others]

@@ -111,7 +111,7 @@ for shard in mxdp.split_and_load(np.arange(9), devices, weights=[2, 1]):
 # A second device takes over half of the compute, and brings an all-reduce. So it pays with few parameters, much compute
 # a sample, and a large batch. `python -m mxdp.experiments run break-even` predicts it and measures it. A
 # larger batch also makes fewer updates: `python -m mxdp.experiments run batch-scaling` tries three rules for the
-# learning rate.
+# learning rate. `python -m mxdp.experiments run scaling` says how much of each further device is lost, and to what.
 #
 # `python -m mxdp.experiments run stock-loop peers` compares with the book's loop as it stands, and with PyTorch.
 #

@@ -74,9 +74,11 @@ subprocess.run([*launch, "2", "--restarts", "1", "--", sys.executable, program, 
 # `python -m mxdp.experiments run machines loader async-sgd lost-worker predicted`: what does it cost to train in
 # several processes, and by which engine? When is one loader for all too slow? What if nobody waits for the others? Who
 # notices that a worker is lost? Does one process's time predict several, and hosts with a slow link?
+# `python -m mxdp.experiments run less-traffic`: what if they say less, as float16, 2 bits or the largest 1 %?
 #
 # What would 64 machines give? `python -m mxdp.experiments predict --model resnet50 --machine dlperf-v100 --nodes 64`
-# says so from the speed of one GPU; LeNet and ResNet-18 are measured here (`docs/predict.md`).
+# says so from the speed of one GPU; LeNet and ResNet-18 are measured here (`docs/predict.md`). And does it fit?
+# `python -m mxdp.experiments predict --memory --parameters 7e9 --devices 8` says what each device must hold.
 #
 # ## Questions
 #

@@ -32,7 +32,7 @@ GATHERED = {
 """What these compare was copied to one device first, or is a count: their own tests have broken variants."""
 ON_GPUS = ("torch-two-jobs", "torch-copy-overlap")
 """Whose one claim is judged on GPUs alone."""
-UNTIMED = ("lost-worker", "predicted", "silent-bugs", "uneven")
+UNTIMED = ("less-traffic", "lost-worker", "predicted", "silent-bugs", "uneven")
 """Whose rounds start processes, or a training that takes long and is not judged by its time."""
 RECORDED = ("where-the-time-went",)
 """Whose seconds are a recording's."""

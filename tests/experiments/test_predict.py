@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mxdp.experiments.__main__ import main
-from mxdp.experiments.predict import command, inputs, published
+from mxdp.experiments.predict import command, inputs, memory, published
 from mxdp.experiments.predict.symbols import layers_of_symbol
 from mxdp.experiments.predict.ways import all_ways, counts, scaling
 from mxdp.plans.cost.cluster import NODE_ALLREDUCES, Cluster
@@ -68,6 +68,16 @@ def exported(folder, shape, *layers):
         (["--machine", "dgx-1-p10"], "there is no such file or machine; did you mean dgx-1-p100?"),
         (["--speed", "1", "--save", "x.toml"], "--save writes a network that was measured here"),
         (["--speed", "1", "--picture", "x.bmp"], "--picture ends in .png, .pdf or .svg, not .bmp"),
+        (["--memory", "--speed", "1"], "--speed has no effect with --memory: leave it out"),
+        (["--memory", "--kind", "cpu"], "--kind has no effect with --memory: leave it out"),
+        (["--speed", "1", "--room", "80"], "--room has no effect without --memory"),
+        (["--memory", "--parameters", "0"], "--parameters is a number above 0, not 0.0"),
+        (["--memory", "--parameters", "7e9", "--model", "vgg16"], "--parameters and --model both say how large"),
+        (["--memory", "--room", "-1"], "--room, GB of a device, is a number above 0, not -1.0"),
+        (["--memory", "--optimizer", "adagrad"], "--optimizer adagrad: it is sgd, momentum, adam"),
+        (["--memory", "--dtype", "int8"], "--dtype int8: it is float32, mixed"),
+        (["--memory", "--devices", "0"], "--devices is a whole number above 0, not 0"),
+        (["--memory", "--model", "letnet"], "there is no such file or network; did you mean lenet?"),
     ],
 )
 def test_what_can_not_be_is_refused_in_a_sentence(words, sentence, capsys, monkeypatch, tmp_path):
@@ -337,3 +347,45 @@ def test_a_machine_may_have_devices_that_share_cores_and_cannot_hide_sums(capsys
     assert shared["limit"] == "Python and shared cores"
     assert shared["lost_seconds"][shared["limit"]] == pytest.approx(own["alone_seconds"])  # twice as long
     assert one_by_one["seconds"] > own["seconds"]
+
+
+def test_memory_answers_a_reader_and_a_program(capsys):
+    assert main(["predict", "--memory", "--parameters", "7e9"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    sentence = "7 billion parameters with Adam on 8 devices of 80 GB: 112 GB each by copies, 14 GB fully sharded"
+    assert sentence in text
+    assert main(["predict", "--memory", "--parameters", "7e9", "--json", "--room", "10"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["answer"].endswith("14 GB fully sharded; none fits.")
+    assert [stage["bytes"] for stage in found["stages"]] == [112e9, 63e9, 38.5e9, 14e9]
+    assert [stage["activations"] for stage in found["stages"]] == [None] * 4
+
+
+def test_memory_of_a_list_of_layers_has_its_activations_and_the_largest_layer(capsys, tmp_path):
+    file = tmp_path / "net.toml"
+    file.write_text(
+        "".join(f"[[layer]]\noperations = 1\nparameters = {n}\noutputs = {o}\n" for n, o in ((30, 5), (10, 2)))
+    )
+    words = ["--model", str(file), "--batch", "3", "--devices", "2", "--nodes", "2", "--optimizer", "sgd", "--json"]
+    assert main(["predict", "--memory", *words]) == 0
+    copies, *_, sharded = json.loads(capsys.readouterr().out)["stages"]
+    assert copies == dict(
+        stage=0, parameters=160, gradients=160, state=0, activations=84, gathered=0, bytes=404, fits=True
+    )
+    assert (sharded["parameters"], sharded["gathered"], sharded["bytes"]) == (40, 120, 40 + 40 + 84 + 120)
+
+
+def test_published_memory_is_ours_to_the_digits_that_were_printed(capsys):
+    found = memory.published()
+    assert [figure.published for figure in found] == [112, 14, 120, 31.4, 16.6, 1.9]
+    for figure in found:
+        digits = len(str(figure.published).partition(".")[2])
+        assert round(figure.ours, digits) == figure.published
+        assert figure.source
+    assert main(["predict", "--memory", "--published", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 6
+    assert main(["predict", "--memory", "--published"]) == 0
+    assert "31.4 GB" in capsys.readouterr().out
+    page = (Path(__file__).parents[2] / "docs" / "predict.md").read_text(encoding="utf-8")
+    for figure in found:
+        assert f"| {figure.published:g} GB | {figure.ours:.3g} GB |" in page

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pickle
 import re
 import select
 import struct
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections import deque
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Deque, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import psutil
 
@@ -96,6 +99,33 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
         for name in names:
             with suppress(OSError, subprocess.TimeoutExpired):
                 _ip("netns", "del", name)
+
+
+def launched(module: str, order: Any, ranks: int, rate: int = 0, delay: float = 0.0) -> List[Any]:
+    """What each of ``ranks`` processes of ``module``, started by mxdp's launcher, has written. They are given a folder
+    with the ``order``, and write ``rank.0``, ``rank.1`` and so on there; all are pickles.
+
+    Each has a core: one that waits for the others polls MPI in a busy loop, and must not do so on another's core. With
+    a ``rate`` two of them are on two hosts, whose cable is slow (:func:`slow_cable`).
+
+    Raises:
+        Skipped: there must be hosts with a slow cable, and they can't be made here.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-hosts-")))
+        (folder / "order").write_bytes(pickle.dumps(order))
+        command, environ = [sys.executable, "-m", "mxdp.launch", "-n", str(ranks)], dict(os.environ)
+        if rate:
+            hosts = stack.enter_context(two_hosts(folder))
+            stack.enter_context(slow_cable(hosts, rate, delay))
+            command, environ = [*hosts.inside, *command, *hosts.options], hosts.environ
+        else:
+            command = [*command, "--mpiexec=-bind-to core"]
+        command = [*command, "--", sys.executable, "-m", module, str(folder)]
+        done = subprocess.run(command, env=environ, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            raise MxdpError(f"its processes ended with status {done.returncode}: {done.stderr[-500:]}")
+        return [pickle.loads((folder / f"rank.{rank}").read_bytes()) for rank in range(ranks)]
 
 
 def _remove_left_behind() -> None:

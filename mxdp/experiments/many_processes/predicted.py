@@ -4,19 +4,11 @@ The prediction takes a step of one device on its part of the batch, Python's par
 sizes than the network's take between the processes. Nothing that several processes have trained goes into it.
 """
 
-import os
-import pickle
 import statistics
-import subprocess
-import sys
-import tempfile
-from contextlib import ExitStack
-from pathlib import Path
 
-from mxdp.errors import MxdpError, plural
+from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work, by_process
-from mxdp.experiments.many_processes import predicted_ranks
-from mxdp.experiments.many_processes.hosts import slow_cable, two_hosts
+from mxdp.experiments.many_processes import hosts, predicted_ranks
 from mxdp.experiments.many_processes.predicted_ranks import PredictedRank
 from mxdp.experiments.networks import LR, serial_gradients
 from mxdp.experiments.oracle import changed, random_batch, same_bits
@@ -85,27 +77,11 @@ def expect(s, cores):
 def launched(case, s, before=None):
     """What each of the case's processes found: its parameters after a step from those ``before``, or the measurement.
 
-    Each has a core: one that waits for the others polls MPI in a busy loop, and must not do so on another's core.
-
     Raises:
         Skipped: there must be hosts with a slow cable, and they can't be made here.
     """
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-predicted-")))
-        order = dict(net=case.net, batch=case.batch, seed=s.seed, kind=s.kind, at_least=s.at_least, before=before)
-        (folder / "order").write_bytes(pickle.dumps(order))
-        command, environ = [sys.executable, "-m", "mxdp.launch", "-n", str(case.ranks)], dict(os.environ)
-        if case.rate:
-            hosts = stack.enter_context(two_hosts(folder))
-            stack.enter_context(slow_cable(hosts, case.rate, case.delay / 1e3))
-            command, environ = [*hosts.inside, *command, *hosts.options], hosts.environ
-        else:
-            command = [*command, "--mpiexec=-bind-to core"]
-        command = [*command, "--", sys.executable, "-m", predicted_ranks.__name__, str(folder)]
-        done = subprocess.run(command, env=environ, stderr=subprocess.PIPE, text=True)
-        if done.returncode:
-            raise MxdpError(f"its processes ended with status {done.returncode}: {done.stderr[-500:]}")
-        return [pickle.loads((folder / f"rank.{rank}").read_bytes()) for rank in range(case.ranks)]
+    order = dict(net=case.net, batch=case.batch, seed=s.seed, kind=s.kind, at_least=s.at_least, before=before)
+    return hosts.launched(predicted_ranks.__name__, order, case.ranks, case.rate, case.delay / 1e3)
 
 
 def oracle(case, s):
@@ -180,8 +156,8 @@ def tell(t, s):
 
 def _draw(axes, rows):
     """Predicted over measured, each row a mark; on the line they are equal."""
-    for words, hosts in (("processes", False), ("hosts", True)):
-        shown = [row for row in rows if bool(row.rate) is hosts]
+    for words, linked in (("processes", False), ("hosts", True)):
+        shown = [row for row in rows if bool(row.rate) is linked]
         x, y = ([1e3 * row.get(name).median for row in shown] for name in ("seconds", "predicted_seconds"))
         axes.plot(x, y, "o", label=words)
     axes.axline((1, 1), (10, 10), color=style.GREY, linestyle="--")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
 from mxdp import process
-from mxdp.errors import MxdpError, UsageError
-from mxdp.experiments.predict import inputs, published
+from mxdp.errors import MxdpError, UsageError, plural
+from mxdp.experiments.predict import inputs, memory, published
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known, KnownMachine
 from mxdp.experiments.predict.ways import HEADINGS, Predicted, all_ways, scaling
 from mxdp.plans.cost.cluster import Cluster
@@ -45,18 +45,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page with all of it and the step as a timeline")
     parser.add_argument("--published", action="store_true", help="what others measured, beside what is predicted")
     parser.add_argument("--json", action="store_true", help="for programs")
+    memory.add_arguments(parser)
 
 
 def main(options: argparse.Namespace) -> None:
     """Predict, and show it. Raises a UsageError for what can't be, an MxdpError if no device can be measured here."""
+    memory.check(options)
     if options.published:
-        _show_published(options.json)
+        (_show_published_memory if options.memory else _show_published)(options.json)
         return
     for file in (options.picture, options.html, options.save):
         if file:
             check_file(file)
     machine = _machine(options)
     batch = inputs.whole(options.batch, "--batch")
+    if options.memory:
+        _show_memory(memory.predicted(options, machine.cluster.count, batch, _shape(options)), options.json)
+        return
     network, known = _network(options, machine, batch)
     asked = network, machine.cluster, batch
     predicted = Predicted(*asked, all_ways(*asked), scaling(*asked), [*machine.known, *known])
@@ -101,10 +106,7 @@ def _machine(options: argparse.Namespace) -> KnownMachine:
 
 
 def _network(options: argparse.Namespace, machine: KnownMachine, batch: int) -> Tuple[Network, List[Known]]:
-    try:
-        shape = tuple(inputs.whole(int(side), "--input") for side in options.input.split(","))
-    except ValueError:
-        raise UsageError(f"--input {options.input}: give channels, height and width, as in 3,224,224") from None
+    shape = _shape(options)
     if options.speed is not None:
         inputs.checked_number(options.speed, "--speed, samples a second,", zero=False)
     rate, mark = (options.speed, GIVEN) if options.speed else (machine.samples_per_second.get(options.model), PUBLISHED)
@@ -131,6 +133,14 @@ def _network(options: argparse.Namespace, machine: KnownMachine, batch: int) -> 
         Known(f"{network.name}: shares of its layers", "by their operations", ASSUMED),
         Known("spread of a step", "none", ASSUMED),
     ]
+
+
+def _shape(options: argparse.Namespace) -> Tuple[int, ...]:
+    """Of a sample, for a symbol."""
+    try:
+        return tuple(inputs.whole(int(side), "--input") for side in options.input.split(","))
+    except ValueError:
+        raise UsageError(f"--input {options.input}: give channels, height and width, as in 3,224,224") from None
 
 
 def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Known]]:
@@ -188,3 +198,24 @@ def _show_published(as_json: bool) -> None:
     words = "Sources: --json, and docs/predict.md. Nothing in the model is tuned to these figures."
     headings = published.HEADINGS
     _print("", headings, [figure.cells() for figure in figures], headings[1:], f"{published.how_far_off()}\n{words}")
+
+
+def _show_memory(asked: memory.Memory, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asked.as_json(), indent=2))
+        return
+    title = f"{asked.model}, {asked.dtype}, on {plural(asked.devices, 'device')}"
+    below = (
+        f"{asked.answer}\nActivations: the outputs of the layers, at least; gathered: the largest layer, whole on each "
+        "device while it is computed. An unknown one is not in all."
+    )
+    _print(title, memory.HEADINGS, asked.cells(), memory.HEADINGS[1:-1], below)
+
+
+def _show_published_memory(as_json: bool) -> None:
+    figures = memory.published()
+    if as_json:
+        print(json.dumps([{**figure._asdict(), "off": figure.off} for figure in figures], indent=2))
+        return
+    headings = ("figure", "published", "here", "off")
+    _print("", headings, [figure.cells() for figure in figures], headings[1:], "Sources: --json, and docs/predict.md.")

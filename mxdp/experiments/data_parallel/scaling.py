@@ -1,0 +1,228 @@
+"""How does training scale with devices, and where does the rest go?
+
+Weak scaling: each device has its batch, and the whole batch grows. Strong scaling: all devices share one batch. Without
+overlap a step on k devices takes ``t_step(k) = t_compute(B / k) + 2N / beta``: one device's time for its part of the
+batch, and the all-reduce of N bytes of gradients, whose bandwidth beta counts both ways. So a step loses time because
+``t_compute`` does not fall as 1 / k, because of communication, and because devices slow each other down.
+
+On GPUs the book finds that a second one brings LeNet nothing: half a batch leaves a GPU underused, so
+``t_compute(B / 2)`` is about ``t_compute(B)``. A CPU device answers otherwise. A core computes a few numbers at a time,
+so a small batch fills it, and half a batch takes about half the time. A GPU computes thousands at a time.
+
+A second instrument is a step with its all-reduce less one without it, as inside ``no_sync``. Stated beforehand: it is
+within a factor of 2 of ``2N / beta`` if the gradients fit into no cache. It misses what backward hides. It has in
+addition what an all-reduce by itself has not: devices that come late, and memory that others have used. So we claim it
+for ResNet-18 (45 MB). LeNet's sum (0.5 MB) is 1 % of a step, and one step differs more from the next.
+"""
+
+import os
+import statistics
+from random import Random
+
+from mxdp import backend, process
+from mxdp.collectives import AllReduce
+from mxdp.errors import plural, size
+from mxdp.experiments.data_parallel.training import set_params
+from mxdp.experiments.devices import SEVERAL, devices_of, timed
+from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.networks import LR, begin_anywhere, compared_step, network, seconds_a_step
+from mxdp.experiments.oracle import random_batch
+from mxdp.experiments.show import style
+from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.cost.machine import CPU
+from mxdp.plans.cost.simulate import predict
+
+SOURCE = "Dive into Deep Learning, new edition, 'Multi-GPU from First Principles' and 'Multi-GPU in Practice'"
+COMPARED = "gradients and parameters of every replica, against the shards one by one on one device"
+TOGETHER = True
+COMMON = dict(devices=[n for n in (1, 2, 4) if n <= max(2, process.cores())], width=64, lenet=128, resnet=8)
+PRESETS = {
+    "quick": dict(COMMON, at_least=0.3, processes=6),
+    "full": dict(COMMON, at_least=1.0, timeout=1800.0),
+}
+CHECKS = SEVERAL
+LITTLE = dict(devices=[1, 2], width=4, lenet=4, resnet=2, at_least=0.01)
+NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
+"""Titles, and numbers of parameters. A setting of each name is the batch of a device in weak scaling; in strong scaling
+all devices share that of two."""
+TURNS = 3
+"""In which a round measures each time once; the median counts."""
+MOST = 200
+"""Steps of one measurement."""
+BOOK = "the book's new edition, on RTX 4090"
+HALF = "LeNet: one device takes at least 0.9 of the time for half of the batch, so a second device brings nothing."
+WEAK = "ResNet-18, weak scaling: {} devices reach at least {:.0%} of linear."
+BOOK_WEAK = {2: 0.88, 4: 0.82}
+LEAST = "ResNet-18: a step with its all-reduce less one without it is at least half of 2N / beta."
+MOST_APART = "ResNet-18: a step with its all-reduce less one without it is at most twice 2N / beta."
+OURS = "ours, stated before measuring; the book: within tens of percent"
+
+
+def cases(s):
+    for net, (title, _) in NETS.items():
+        whole = 2 * s[net]
+        for n in sorted({1, *s.devices}):
+            for batch in sorted({s[net] * n, whole}):  # the same on two devices
+                if n <= batch:
+                    yield Case(f"{title}, {plural(n, 'device')}, batch {batch}", n, net=net, batch=batch)
+
+
+def expect(s, cores):
+    n = max(s.devices)
+    sums = [
+        f"{style.number(1e3 * predict(plan('direct', n), 4 * count, CPU.with_cores(cores)))} ms for {title}"
+        for title, count in NETS.values()
+    ]
+    return (
+        f"Half a batch takes a core half the time, so up to {plural(cores, 'core')} both kinds of scaling stay above "
+        f"0.8 of linear. The all-reduce over {plural(n, 'device')} takes {' and '.join(sums)}."
+    )
+
+
+def oracle(case, s):
+    """One step on the case's batch."""
+    _, many, one = _networks(case, s)
+    if many is not one:  # a step without its all-reduce has left the replicas different
+        set_params(many.replicas, one.replicas[0])
+    yield from compared_step(many, one, *random_batch(case.batch, s.seed), LR)
+
+
+def set_up(case, s):
+    """A round is some steps; on several devices also steps without the all-reduce, steps of one device on its shard,
+    and all-reduces of one vector as long as all gradients. All take turns."""
+    (devices, model, one), batch = _networks(case, s), random_batch(case.batch, s.seed)
+    shard = tuple(array[: -(-case.batch // case.devices)] for array in batch)
+    count, random = sum(param.size for param in model.replicas[0]), Random(os.getpid())
+    summed = AllReduce([backend.np.zeros(count, ctx=device) for device in devices], "auto")
+    for _ in range(2):  # long ones
+        one.step(*shard)
+        model.step(*batch)
+        summed()
+    steps = max(1, min(MOST, round(s.at_least / TURNS / seconds_a_step(model, batch, 1)[0])))
+
+    def sums():
+        for _ in range(steps):
+            summed()
+
+    def turn():
+        begin_anywhere(devices[0], random)
+        seconds, _ = seconds_a_step(model, batch, steps)
+        if case.devices == 1:
+            return (seconds,)
+        model.sums = False
+        unsynced, _ = seconds_a_step(model, batch, steps)
+        model.sums = True
+        alone, _ = seconds_a_step(one, shard, steps)
+        return seconds, unsynced, alone, timed(sums) / steps
+
+    def one_round():
+        seconds, *others = (statistics.median(times) for times in zip(*[turn() for _ in range(TURNS)]))
+        return seconds, dict(zip(("unsynced_seconds", "shard_seconds", "allreduce_seconds"), others))
+
+    return Work(one_round, nbytes=4 * count)
+
+
+def _networks(case, s):
+    """The case's devices, its network on all of them, and on the first alone."""
+    devices = tuple(devices_of(case, s))
+    return (devices, *(network(case.net, s.width, some, s.seed) for some in (devices, devices[:1])))
+
+
+def tell(t, s):
+    several = [row for row in t.rows if row.devices > 1]
+    for row in several:
+        _tell_point(row, t, s[row.net])
+    t.column("seconds", "ms", ".4g", 1e3, about="a step of the whole batch, of steps that follow one another")
+    t.column("samples_per_sec", "samples/s", ",.4g")
+    t.column("weak", form=".2f", spread=True, about="efficiency with a batch a device: 1 is linear")
+    t.column("strong", form=".2f", spread=True, about="efficiency with one batch for all: 1 is linear")
+    t.column("predicted_seconds", "pred., ms", ".4g", 1e3, about="t_compute(B / k) + 2N / beta")
+    t.column("off", "x", ".2f", about="the prediction over the time, or its inverse")
+    lost = "of the step, lost because"
+    t.column("to_compute", "compute", ".0%", about=f"{lost} t_compute does not fall as 1 / k", more=True)
+    t.column("to_sums", "all-reduce", ".0%", about=f"{lost} of communication: 2N / beta, measured alone", more=True)
+    t.column("to_rest", "rest", "+.0%", about=f"{lost} devices slow each other down; negative: hidden", more=True)
+    t.column("difference", "synced less unsynced, ms", ".3g", 1e3, about="with the all-reduce less without", more=True)
+    t.column("allreduce_seconds", "2N / beta, ms", ".3g", 1e3, about="an all-reduce by itself", more=True)
+    t.column("instrument", "ratio", ".2f", spread=True, about="of these two", more=True)
+    t.column("beta", "beta, GB/s", ".1f", 1e-9, about="2N over that time", more=True)
+    for row in t:
+        row.samples_per_sec = row.batch / row.seconds
+    for row in several:
+        resnet = row.net == "resnet"
+        t.claim(HALF, None if resnet or row.devices != 2 else row.half, at_least=0.9, source=BOOK)
+        for n, bound in BOOK_WEAK.items():
+            known = row.get("weak") if resnet and row.devices == n else None
+            t.claim(WEAK.format(n, bound), known, at_least=bound, source=BOOK)
+        t.claim(LEAST, row.instrument if resnet else None, at_least=0.5, source=OURS)
+        t.claim(MOST_APART, row.instrument if resnet else None, at_most=2.0, source=OURS)
+    t.first(several)
+    n = max(s.devices)
+    strong, weak = t.one(net="lenet", devices=n, batch=2 * s.lenet), t.one(net="resnet", devices=n, batch=n * s.resnet)
+    t.answer(
+        f"On {plural(n, 'device')} LeNet with one batch for all trains {n * strong.strong:.2f} times as fast as on "
+        f"one, and ResNet-18 with a batch a device {n * weak.weak:.2f} times."
+    )
+    half = t.maybe(net="lenet", devices=2)
+    if half:
+        t.explain(
+            f"Half of LeNet's batch takes one device {half.half:.2f} of the whole batch's time: where devices are "
+            "cores, a small batch fills one. On GPUs the book finds about 1, so a second one brings nothing."
+        )
+    t.explain(
+        f"With and without its all-reduce ResNet-18's step differs by {weak.instrument:.2f} times 2N / beta, and "
+        f"LeNet's by {strong.instrument:.2f} times ({size(strong.nbytes)}, a small part of a step)."
+    )
+    t.draw(lambda axes: _draw_efficiency(axes, t, s))
+    shared = [row for row in several if row.get("strong")]
+    t.draw(lambda axes: _draw_lost(axes, shared), len(shared) * style.BAR_HEIGHT + 1.4)
+
+
+def _tell_point(row, t, batch):
+    """What a row on several devices says beside those on one. ``batch``: of a device, in weak scaling."""
+    k, whole = row.devices, t.one(net=row.net, devices=1, batch=2 * batch).seconds
+    row.predicted_seconds = row.shard_seconds + row.allreduce_seconds
+    row.off = (row.predicted_seconds / row.seconds).one_way()
+    row.to_sums = row.allreduce_seconds / row.seconds
+    row.to_rest = (row.seconds - row.predicted_seconds) / row.seconds
+    row.difference = row.seconds - row.unsynced_seconds
+    row.instrument, row.beta = row.difference / row.allreduce_seconds, 2.0 * row.nbytes / row.allreduce_seconds
+    if row.batch == k * batch:
+        row.weak = t.one(net=row.net, devices=1, batch=batch).seconds / row.seconds
+    if row.batch == 2 * batch:
+        row.strong, row.half = whole / row.seconds / k, row.shard_seconds / whole
+        row.to_compute = (row.shard_seconds - whole / k) / row.seconds
+
+
+def _draw_efficiency(axes, t, s):
+    """Efficiency over devices: measured, and predicted from one device and the all-reduce (dashed)."""
+    for at, (net, kind) in enumerate((net, kind) for net in NETS for kind in ("weak", "strong")):
+        rows = [row for row in t.find(net=net) if row.get(kind) is not None]
+        counts = [1, *(row.devices for row in rows)]
+        measured = [1.0, *(row.get(kind).median for row in rows)]
+        predicted = [1.0, *((row.get(kind) * row.seconds / row.predicted_seconds).median for row in rows)]
+        colour, marker = style.COLOURS[at], style.MARKERS[at]
+        axes.plot(counts, measured, f"{marker}-", color=colour, label=f"{NETS[net][0]}, {kind}")
+        axes.plot(counts, predicted, "--", color=colour, linewidth=1.2)
+    axes.axhline(1, color=style.GREY, linewidth=1)
+    axes.set(xlabel="devices (dashed: predicted)", ylabel="of linear", xticks=sorted({1, *s.devices}))
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=9.5, ncols=2, loc="lower center")
+
+
+def _draw_lost(axes, rows):
+    """Strong scaling: a step in its parts, in units of one device's time over k; a mark where the step ends."""
+    words = {"1 / k": style.LIGHT_GREY, "compute": style.COLOURS[0], "all-reduce": style.COLOURS[4], "rest": "#DDDDDD"}
+    for y, row in enumerate(rows):
+        lost = [row.get(name).median for name in ("to_compute", "to_sums", "to_rest")]
+        unit, left = 1 - sum(lost), 0.0
+        for (name, colour), part in zip(words.items(), (unit, *lost)):
+            wide = max(0.0, part / unit)  # what is hidden has no width
+            axes.barh(y, wide, left=left, height=style.THICK, color=colour, label=name if y == 0 else None)
+            left += wide
+        axes.plot([1 / unit] * 2, [y - 0.3, y + 0.3], color=style.INK)
+        axes.annotate(row.label, (0, y - style.THICK / 2), (3, 2), textcoords="offset points", va="bottom")
+    axes.set_ylim(len(rows) - 0.5, -0.8)
+    axes.set(yticks=[], title="Strong scaling: where a step's time goes")
+    axes.set_xlabel("one device's time / k")
+    style.legend_below(axes)

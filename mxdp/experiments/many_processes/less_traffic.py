@@ -1,0 +1,250 @@
+"""What if devices say less?
+
+Where the link is slow, a step waits for the gradients' bytes. Every other number of float16 or bfloat16 halves them; 2
+bits a number make a sixteenth, the largest 1 % a fiftieth (each needs its place, too); a sum every h steps 1 / h. All
+lose something. Error feedback keeps what was not sent and adds it to the next gradient, so that it is only late (Seide
+et al. 2014; Stich 2019). Without it small gradients are never heard of.
+
+What breaks, and when: a sum of many in float16. It has 11 significant bits, so from 2,048 times an addend on, adding it
+changes nothing; bfloat16's 8 bits stop at 256. So all forms here are decoded and added up in float32. And float16 ends
+at 65,504, which gradients that are summed over a large batch may pass.
+
+MXNet's stores compress to 2 bits, between devices of one process (``device``) or on the way to a server (``dist``),
+whose answers are not compressed.
+"""
+
+import itertools
+import json
+from functools import lru_cache
+
+import numpy as onp
+
+from mxdp.collectives.compress import BFLOAT16, FLOAT16
+from mxdp.datasets.minibatches import Stream
+from mxdp.errors import plural
+from mxdp.experiments.devices import devices_of
+from mxdp.experiments.lab import Case, Work, by_process, fastest, mean
+from mxdp.experiments.many_processes import hosts
+from mxdp.experiments.many_processes import traffic_ranks as forms
+from mxdp.experiments.many_processes.traffic_in_numpy import KEEPING, all_gradients, in_numpy, one_by_one
+from mxdp.experiments.many_processes.traffic_ranks import FULL, HALF, LARGEST, WORKERS
+from mxdp.experiments.show import style
+from mxdp.processes import World
+from mxdp.scratch import evaluate, get_params, init_lenet, lenet
+from mxdp.training import BoundNet
+
+SOURCE = "Dive into Deep Learning, new edition, exercise 4; MXNet's documentation, 'Gradient Compression'"
+COMPARED = "gradients after ten sums, parameters and what was kept, against NumPy; with h = 1, the plain step"
+TOGETHER = True
+COMMON = dict(
+    kind="cpu", data="auto", data_dir=None, batch_size=32, lr=0.1, rate=100, threshold=0.5, share=0.01, every=8
+)
+PRESETS = {
+    "quick": dict(COMMON, steps=96, test=500, hosts_steps=8, processes=6),
+    "full": dict(COMMON, timeout=1800.0, steps=384, test=2000, hosts_steps=40),
+}
+LITTLE = dict(data="synthetic", batch_size=4, steps=48, test=100, hosts_steps=8)
+PARTS = 6
+"""Of a training: the network is evaluated before it and after each of them."""
+CHECKS = {
+    "steps": (lambda steps: steps > 0 and steps % (8 * PARTS) == 0, f"a multiple of {8 * PARTS}"),
+    "every": (lambda every: every in (2, 4, 8), "2, 4 or 8"),
+    "hosts_steps": (lambda steps: steps > 0 and steps % 8 == 0, "a multiple of 8"),
+    "share": (lambda share: 0 < share <= 1, "above 0 and at most 1"),
+}
+MANY = [1 << power for power in range(6, 13)]
+"""Equal numbers that are added up in float16, one after another."""
+LESS = "Without error feedback, the form '{}' is less accurate than the full sum after equal steps."
+MANY_ONES = "4,096 equal numbers, added up in float16 one after another, make at most half of their sum."
+FASTER = "Between hosts at 100 Mbit/s, a step with the form '{}' takes at most {:.1f} of the full sum's time."
+IN_TIME = "Between these hosts, in equal time, the form '{}' is at least as accurate as the full sum."
+SEIDE, ARITHMETIC = "Seide et al. 2014", "bytes over the rate, and a step of some 15 ms; the bound is ours"
+SOURCES = {
+    LARGEST: "Lin et al. 2018; read as 0.05",
+    forms.EVERY: "Stich 2019; read as 0.05",
+    forms.TWO_BITS: "MXNet's documentation",
+}
+NUMBERS = 129_068
+"""LeNet's parameters."""
+
+
+def titles(s):
+    """Of each form, in the order of the rows."""
+    share = f"largest {100 * s.share:g} %"
+    return {
+        FULL: "full sum",
+        HALF: "float16",
+        forms.BFLOAT: "bfloat16",
+        forms.TWO_BITS: "2 bits",
+        LARGEST: share,
+        forms.CARELESS: f"{share}, nothing kept",
+        forms.EVERY: f"every {s.every} steps",
+        forms.MXNET: "2 bits by MXNet's store",
+    }
+
+
+def cases(s):
+    for place, rate in (("devices", 0), ("hosts", s.rate)):
+        for form, title in titles(s).items():
+            if form in forms.BETWEEN_HOSTS or not rate:
+                yield Case(f"{place}: {title}", WORKERS, form=form, place=place)
+
+
+def expect(s, cores):
+    full_ms = 4e3 * NUMBERS * 8 / (s.rate * 1e6)
+    return (
+        f"Between hosts at {s.rate} Mbit/s a step's gradients take {style.number(full_ms)} ms, in float16 half of "
+        f"that, in 2 bits a sixteenth, the largest {100 * s.share:g} % {2 * s.share:.2g} times as long. On devices of "
+        f"one machine ({plural(cores, 'core')}) a sum takes less than a millisecond: each costs more than it saves."
+    )
+
+
+@lru_cache(maxsize=None)
+def between_hosts(settings_words, number):
+    """By form what the processes of both hosts have found, all started once (the ``number``-th time)."""
+    order = json.loads(settings_words)
+    found = hosts.launched(forms.__name__, order, WORKERS, order["rate"])
+    return {form: [rank[form] for rank in found] for form in forms.BETWEEN_HOSTS}
+
+
+def oracle(case, s):
+    """Gradients that are known, after each of ten sums and updates, against the same in plain NumPy. Of a sum every h
+    steps also: with h = 1 parameters are bit for bit those of the plain step."""
+    if case.place == "hosts":
+        ranks = between_hosts(json.dumps({**s, "compare": True}), 0)[case.form]
+    else:
+        devices = devices_of(case, s)
+        replicas = [get_params(init_lenet(s.seed, forms.SCALE), device) for device in devices]
+        after, params, kept = forms.compared(case.form, s, replicas, World())
+        ranks = [([step[k : k + 1] for step in after], [params[k]], kept and [kept[k]]) for k in range(WORKERS)]
+    expected, params, kept = in_numpy(case.form, s)
+    for worker, (after, (found,), found_kept) in enumerate(ranks):
+        for (gradients,), right in zip(after, expected):
+            yield gradients, right[worker], 0.0
+        yield found, params[worker], 0.0
+        if found_kept is not None:
+            yield found_kept[0], kept[worker], 0.0
+    if case.form in KEEPING and ranks[0][2]:  # what was said and what was kept are all gradients together
+        said = sum(gradients.astype("float64") for (gradients,) in ranks[0][0])
+        yield said + sum(found_kept[0] for *_, found_kept in ranks), all_gradients(s), 0.0
+    if case.form == forms.EVERY and case.place == "devices":
+        yield from one_by_one(devices, s)
+
+
+def set_up(case, s):
+    """Between devices a round is a training, evaluated PARTS times outside the clock, with another seed in each
+    process; its time is that of a step. Between hosts it is steps on one batch."""
+    numbers = itertools.count(1)
+    if case.place == "hosts":
+        words = json.dumps({**s, "compare": False})
+        names = [f"cpu(0) of host {rank + 1}" for rank in range(WORKERS)]
+        return Work(lambda: between_hosts(words, next(numbers))[case.form][0], names)
+    devices, net, data = devices_of(case, s), BoundNet(lenet), forms.pictures(s.data, s.data_dir, s.seed, s.test)
+
+    def train(seed, parts):
+        replicas, train_part, sync = forms.training(case.form, s, seed, devices)
+        stream, part = Stream(data.train, s.batch_size, seed), s.steps // PARTS
+        seconds, accuracies = 0.0, {"0": evaluate(data.test, replicas, net=net)}
+        for number in range(1, parts + 1):
+            seconds += train_part(stream.take(part * s.batch_size))
+            accuracies[str(number * part)] = evaluate(data.test, replicas, net=net)
+        sent = {"sent": sync.sent / (parts * part)} if hasattr(sync, "sent") else {}
+        return seconds / (parts * part), {"accuracies": accuracies, **sent, **of_many}
+
+    halves = {forms.BFLOAT: BFLOAT16, HALF: FLOAT16}
+    of_many = {"of_many": sums_of_ones(halves[case.form])} if case.form in halves else {}
+    if case.form == FULL:  # warms the process up for all its cases: each training makes its arrays anew
+        train(s.seed, 1)
+    return Work(lambda: train(s.seed + 1000 * case.number + next(numbers), PARTS), data=data.name)
+
+
+def sums_of_ones(form):
+    """What as many ones as :data:`MANY` make, added one after another in this form, as shares of their sums."""
+    total, shares = onp.zeros(1, "float32"), {}
+    for count in range(1, max(MANY) + 1):
+        total = form.decode(form.encode(total + 1), 1)
+        if count in MANY:
+            shares[str(count)] = float(total[0]) / count
+    return shares
+
+
+def tell(t, s):
+    devices, words = {row.form: row for row in t.find(place="devices")}, titles(s)
+    for place in ("devices", "hosts"):
+        rows = t.find(place=place)
+        for row in rows:
+            _tell_row(row, t.one(place=place, form=FULL), fastest(rows), devices, s)
+    t.column("seconds", "ms", ".3g", 1e3, about="a step")
+    t.column("of_full", "of full", ".2f", spread=True, about="that over the full sum's at the same place")
+    t.column("sent_bytes", "kB", ".4g", 1e-3, about="that a worker sends in a step, without headers")
+    t.column("accuracy", form=".3f", about="test accuracy after equal steps: the mean of the last three evaluations")
+    t.column("gain", "differs", "+.3f", spread=True, about="from the full sum's, seed by seed")
+    t.column(
+        "time_gain", "in equal time", "+.3f", spread=True, about="as much, in the time of the fastest form's steps"
+    )
+    t.note(
+        "Devices: two of one process. Hosts: two network namespaces of this machine with a cable of a limited rate, a "
+        "process on each. The accuracy is that of the training on devices: between hosts the numbers are the same."
+    )
+    for form in (HALF, forms.BFLOAT, forms.TWO_BITS, LARGEST, forms.EVERY):
+        sentence = f"After equal steps, the form '{words[form]}' is at most 0.05 less accurate than the full sum."
+        t.claim(sentence, devices[form].gain, at_least=-0.05, source=SOURCES.get(form, "ours"))
+    t.claim(LESS.format(words[LARGEST]), devices[forms.CARELESS].gain, at_most=0.0, source=SEIDE)
+    t.claim(MANY_ONES, devices[HALF].of_many[str(MANY[-1])], at_most=0.5, exact=True, source="float16 has 11 bits")
+    far = {row.form: row for row in t.find(place="hosts")}
+    t.claim(FASTER.format(words[HALF], 0.8), far[HALF].of_full if far else None, at_most=0.8, source=ARITHMETIC)
+    t.claim(FASTER.format(words[LARGEST], 0.6), far[LARGEST].of_full if far else None, at_most=0.6, source=ARITHMETIC)
+    t.claim(IN_TIME.format(words[LARGEST]), far[LARGEST].time_gain if far else None, at_least=0.0, source=ARITHMETIC)
+    where = f"Between two hosts at {s.rate} Mbit/s" if far else "Between two devices of this machine"
+    shown = far or devices
+    t.first(list(shown.values()))
+    t.answer(
+        f"{where}, a step that sends the {words[LARGEST]} takes {shown[LARGEST].of_full:.2f} of the full sum's time; "
+        f"after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}."
+    )
+    t.explain(
+        f"float16 takes {shown[HALF].of_full:.2f} of the time. Without error feedback the accuracy with the "
+        f"{words[LARGEST]} differs by {devices[forms.CARELESS].gain:+.3f}. Between devices of one machine it takes "
+        f"{devices[LARGEST].of_full:.1f} times as long as the full sum: the host encodes it."
+    )
+    t.draw(lambda axes: _draw_accuracy(axes, list(shown.values()), devices, words))
+    t.bars(unit="ms", scale=1e3, title="A step", rows=list(shown.values()))
+    t.draw(lambda axes: _draw_many(axes, [devices[HALF], devices[forms.BFLOAT]]))
+
+
+def _tell_row(row, full, least, devices, s):
+    """``full``, ``least``: the full sum and the fastest form at the row's place."""
+
+    def by_then(mine, fast, *accuracies):
+        return float(onp.interp(s.steps * fast / mine, [int(steps) for steps in known], accuracies))
+
+    def in_time(row):
+        return by_process(by_then, row.seconds, least.seconds, *devices[row.form].accuracies.values())
+
+    known = devices[row.form].accuracies
+    row.of_full = row.seconds / full.seconds
+    row.sent_bytes = devices[row.form].get("sent") or {FULL: 4 * NUMBERS, forms.MXNET: NUMBERS / 4}[row.form]
+    row.accuracy, of_full = (mean(list(devices[form].accuracies.values())[-3:]) for form in (row.form, FULL))
+    if row is not full:
+        row.gain, row.time_gain = row.accuracy - of_full, in_time(row) - in_time(full)
+
+
+def _draw_accuracy(axes, rows, devices, words):
+    """Accuracy over time, a line for each form."""
+    for row, colour, marker in zip(rows, style.COLOURS, style.MARKERS):
+        known = devices[row.form].accuracies
+        seconds = [int(steps) * row.seconds.median for steps in known]
+        accuracies = [number.median for number in known.values()]
+        axes.plot(seconds, accuracies, f"{marker}-", color=colour, markersize=4, label=words[row.form])
+    axes.set(xlabel="s", ylabel="accuracy", title=f"Between {rows[0].place}")
+    axes.legend(fontsize=9.5)
+
+
+def _draw_many(axes, rows):
+    for row, colour in zip(rows, style.COLOURS):
+        shares = {int(count): share.median for count, share in row.of_many.items()}
+        axes.plot(list(shares), list(shares.values()), "o-", color=colour, label=row.form)
+    axes.set(xscale="log", xlabel="equal numbers, added one after another", ylabel="of their sum")
+    style.plain_logarithmic(axes.xaxis)
+    axes.set_ylim(0, 1.05)
+    axes.legend()

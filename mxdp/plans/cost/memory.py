@@ -1,0 +1,54 @@
+"""What a device must hold while it trains: parameters, gradients and the optimiser's state, whole or in shards.
+
+::
+
+                 parameters     gradients      state          each of k devices holds, of n parameters
+    copies       |||||||||||    |||||||||||    |||||||||||    n (p + g + s) bytes
+    stage 1      |||||||||||    |||||||||||    ||             n (p + g) + n s / k
+    stage 2      |||||||||||    ||             ||             n p + n (g + s) / k
+    stage 3      ||             ||             ||             n (p + g + s) / k, and the layer at work, gathered
+
+In float32 p = g = 4 bytes, and s is 0 (SGD), 4 (momentum) or 8 (Adam). In mixed precision p = g = 2, and the state has
+the parameters once more, in float32: the optimiser updates these.
+
+Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020; stage 3 is
+PyTorch's "fully sharded data parallel".
+"""
+
+from __future__ import annotations
+
+from typing import Mapping, NamedTuple
+
+STAGES = (0, 1, 2, 3)
+"""0: each device has a copy of all."""
+STATE: Mapping[str, int] = {"sgd": 0, "momentum": 4, "adam": 8}
+"""Bytes a parameter of an optimiser's state, in float32."""
+BYTES: Mapping[str, int] = {"float32": 4, "mixed": 2}
+"""Of a parameter, a gradient and an activation."""
+
+
+class Held(NamedTuple):
+    """Bytes on one device."""
+
+    parameters: float
+    gradients: float
+    state: float
+
+    @property
+    def together(self) -> float:
+        """All of it."""
+        return self.parameters + self.gradients + self.state
+
+
+def held(parameters: float, devices: int, stage: int, optimizer: str = "adam", dtype: str = "float32") -> Held:
+    """What each of ``devices`` devices holds of a model with that many ``parameters``.
+
+    >>> [held(7e9, 8, stage).together / 1e9 for stage in STAGES]
+    [112.0, 63.0, 38.5, 14.0]
+    >>> [round(held(7.5e9, 64, stage, dtype="mixed").together / 1e9, 1) for stage in STAGES]
+    [120.0, 31.4, 16.6, 1.9]
+    """
+    width = BYTES[dtype]
+    state = STATE[optimizer] + (4 if dtype == "mixed" else 0)
+    shares = [devices if stage >= least else 1 for least in (3, 2, 1)]
+    return Held(*(parameters * size / share for size, share in zip((width, width, state), shares)))

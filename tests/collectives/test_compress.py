@@ -1,0 +1,150 @@
+"""Gradients in fewer bytes: what is sent, what is kept, and what a sum of some steps leaves."""
+
+from __future__ import annotations
+
+import numpy as onp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxdp.backend import devices, mx, np
+from mxdp.collectives import GradientSync
+from mxdp.collectives.compress import BFLOAT16, FLOAT16, FLOAT32, CompressedSync, Form, largest, two_bits
+from mxdp.scratch import get_params
+
+FORMS = {"float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16, "2 bits": two_bits(0.5), "10 %": largest(0.1)}
+VECTORS = st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=40)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@given(numbers=VECTORS)
+def test_what_was_said_once_is_said_again_in_the_same_bytes(form, numbers):
+    x = onp.array(numbers, "float32")
+    data = form.encode(x)
+    said = form.decode(data, x.size)
+    assert (said.dtype, said.shape) == (x.dtype, x.shape)
+    if form is not FORMS["10 %"]:  # zeros that were sent may be others
+        assert form.encode(said) == data
+
+
+@given(numbers=VECTORS)
+def test_halves_are_the_nearest(numbers):
+    x = onp.array(numbers, "float32")
+    assert FLOAT16.decode(FLOAT16.encode(x), x.size).tolist() == x.astype("float16").astype("float32").tolist()
+    said = BFLOAT16.decode(BFLOAT16.encode(x), x.size)
+    assert (said.view("<u4") & 0xFFFF == 0).all()
+    assert (abs(said - x) <= abs(x) * 2**-8 + 1e-40).all()  # half of the distance to the next
+
+
+def test_bfloat16_rounds_ties_to_even_and_not_down():
+    x = onp.array([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 3 * 2**-8], "float32")
+    assert BFLOAT16.decode(BFLOAT16.encode(x), 4).tolist() == [1, 1 + 2**-6, 1 + 2**-7, -1 - 2**-6]
+    cut = (x.view("<u4") >> 16 << 16).view("<f4")
+    assert cut.tolist() != BFLOAT16.decode(BFLOAT16.encode(x), 4).tolist()
+
+
+def test_two_bits_lie_as_in_mxnet():
+    form = two_bits(0.5)
+    data = form.encode(onp.array([0.5, -0.5, 0.49, 7, -9], "float32"))
+    assert data == bytes([0b11100011, 0b10000000])
+    assert form.decode(data, 5).tolist() == [0.5, -0.5, 0, 0.5, -0.5]
+    assert len(form.encode(onp.zeros(1600, "float32"))) == 400
+
+
+def test_the_largest_are_sent_with_their_places_and_of_equal_ones_the_first():
+    form = largest(0.4)
+    data = form.encode(onp.array([1, -3, 3, 2, -3], "float32"))
+    assert len(data) == 2 * 8
+    assert form.decode(data, 5).tolist() == [0, -3, 3, 0, 0]
+    assert len(largest(0.001).encode(onp.ones(5, "float32"))) == 8, "at least one"
+
+
+def replicas(n, start=1.0):
+    return [get_params([np.full((3, 5), start), np.zeros(7)], device) for device in devices(n, "cpu")]
+
+
+def fill(params, vector):
+    for param, part in zip(params, onp.split(vector, [15])):
+        param.grad[()] = np.array(part.reshape(param.shape), ctx=param.ctx)
+
+
+def grads(params):
+    return onp.concatenate([param.grad.asnumpy().ravel() for param in params])
+
+
+@pytest.mark.parametrize("feedback", [True, False])
+@pytest.mark.parametrize("form", [FORMS["2 bits"], FORMS["10 %"]], ids=["2 bits", "10 %"])
+def test_with_feedback_nothing_is_lost_in_the_sum_of_many_steps(form, feedback):
+    both, random = replicas(2), onp.random.RandomState(0)
+    sync, said, given_ = CompressedSync(both, form, feedback), onp.zeros(22), onp.zeros(22)
+    for _ in range(20):
+        for params in both:
+            vector = (random.randint(-64, 65, 22) / 32).astype("float32")
+            fill(params, vector)
+            given_ += vector
+        sync()
+        assert (grads(both[0]) == grads(both[1])).all()
+        said += grads(both[0])
+    assert ((said + sum(sync.kept) == given_).all()) == feedback
+
+
+def test_a_form_that_says_something_else_is_kept_and_not_lost():
+    """The broken variant: decoded twice as large; the feedback takes back what was too much."""
+    double = Form(FLOAT32.encode, lambda data, size: 2 * FLOAT32.decode(data, size))
+    (params,) = replicas(1)
+    sync = CompressedSync([params], double, feedback=True)
+    fill(params, onp.ones(22, "float32"))
+    sync()
+    assert grads(params).tolist() == [2] * 22
+    assert sync.kept[0].tolist() == [-1] * 22
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_float32_every_step_is_the_plain_sum_bit_for_bit(n):
+    plain, said = replicas(n), replicas(n)
+    syncs, random = (GradientSync(plain), CompressedSync(said, FLOAT32)), onp.random.RandomState(0)
+    for _ in range(3):
+        for pair in zip(plain, said):
+            vector = random.normal(size=22).astype("float32")
+            for params in pair:
+                fill(params, vector)
+        for sync in syncs:
+            sync()
+        for one, other in zip(plain, said):
+            assert grads(one).tobytes() == grads(other).tobytes()
+    assert syncs[1].sent == 3 * 4 * 22
+
+
+def test_after_local_steps_the_parameters_are_the_mean_of_those_that_went_apart():
+    both, h, lr = replicas(2), 3, 0.25
+    sync = CompressedSync(both, FLOAT32, every=h)
+    local = [onp.concatenate([onp.ones(15), onp.zeros(7)]) for _ in both]
+    for step in range(2 * h):
+        for number, params in enumerate(both):
+            fill(params, onp.full(22, number + step, "float32"))
+        sync()
+        for number, params in enumerate(both):
+            for param in params:
+                param[()] = param - lr / 2 * param.grad  # divided by the workers
+            local[number] -= lr * (number + step)
+        apart = [onp.concatenate([param.asnumpy().ravel() for param in params]) for params in both]
+        if (step + 1) % h == 0:
+            local = [sum(local) / 2] * 2
+            local = [vector.copy() for vector in local]
+        for found, expected in zip(apart, local):
+            assert found.tolist() == expected.tolist()
+
+
+def test_it_equals_mxnet_s_own_store():
+    both, random = replicas(2), onp.random.RandomState(1)
+    sync, store = CompressedSync(both, two_bits(0.5), feedback=True), mx.kv.create("device")
+    store.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+    store.init(0, mx.nd.zeros((22,)))
+    for _ in range(5):
+        vectors = [random.normal(size=22).astype("float32") for _ in both]
+        arrays = [mx.nd.array(vector, ctx=params[0].ctx) for vector, params in zip(vectors, both)]
+        for vector, params in zip(vectors, both):
+            fill(params, vector)
+        sync()
+        store.pushpull(0, arrays, out=arrays)
+        assert arrays[1].asnumpy().tolist() == grads(both[1]).tolist()

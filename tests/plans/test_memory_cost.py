@@ -1,0 +1,39 @@
+"""What a device must hold in training: shares that add up."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxdp.plans.cost.memory import BYTES, STAGES, STATE, held
+
+MODELS = dict(
+    parameters=st.integers(1, 10**12),
+    devices=st.integers(1, 4096),
+    optimizer=st.sampled_from(list(STATE)),
+    dtype=st.sampled_from(list(BYTES)),
+)
+
+
+@given(**MODELS)
+def test_each_stage_cuts_one_thing_more_and_the_last_all_of_it(parameters, devices, optimizer, dtype):
+    copies, *stages = (held(parameters, devices, stage, optimizer, dtype) for stage in STAGES)
+    for stage, shards in enumerate(stages, 1):
+        for at, (whole, part) in enumerate(zip(copies, shards)):
+            assert part == pytest.approx(whole / devices if at >= 3 - stage else whole)
+    assert devices * stages[-1].together == pytest.approx(copies.together)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "dtype", "expected"),
+    [
+        ("sgd", "float32", 8),
+        ("momentum", "float32", 12),
+        ("adam", "float32", 16),
+        ("sgd", "mixed", 8),
+        ("adam", "mixed", 16),
+    ],
+)
+def test_bytes_a_parameter(optimizer, dtype, expected):
+    assert held(1, 1, 0, optimizer, dtype).together == expected
