@@ -110,7 +110,7 @@ def test_a_result_whose_code_has_changed_is_marked_wherever_it_is_shown(changed,
 
 def test_an_answer_that_a_busy_machine_gave_is_marked(measured, tmp_path):
     result.write({**measured, "elsewhere": [0.3]}, tmp_path)
-    made = tables.written(tmp_path)
+    made = tables.written([tmp_path])
     for path in (tables.LISTED, README, EXPERIMENTS):
         assert "(measured on a busy machine)" in made[path]
 

@@ -67,7 +67,7 @@ iframe { width: 100%; height: 34rem; border: 0; }
 """
 TREES = {
     "Read": "install pieces book your-own gluon checkpoints several-processes silent-bugs experiments predict gpus "
-    "messages support",
+    "messages support editions",
     "Teach": "for-lecturers/index for-lecturers/answers exercises plans lessons/*",
     "Look up": "results api contributing changelog",
 }

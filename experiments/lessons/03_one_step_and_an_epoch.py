@@ -1,8 +1,7 @@
 # %% [markdown]
 # # 3. A step and an epoch, on one device and on two
 #
-# The book asks how much faster two GPUs train, and its own answer is disappointing. Here is why that is hard to say,
-# and how to say it.
+# The book asks how much faster two GPUs train. Here is why that is hard to say, and how to say it.
 
 # %%
 import time
@@ -18,8 +17,7 @@ params = mxdp.init_lenet(seed=0)
 # %% [markdown]
 # ## Is it right? One step, before any time
 #
-# A fast step that is wrong is worth nothing. So train one step on one device and one on two, from the same parameters
-# and with the same batch, and compare every parameter. How large may the difference be?
+# Train one step on one device and one on two, from the same start, with the same batch. How far may they differ?
 
 # %%
 before, after = [param.asnumpy() for param in params], []
@@ -30,12 +28,9 @@ for n in (1, 2):
     after.append([param.asnumpy() for param in replicas[0]])
 step = max(abs(new - old).max() for new, old in zip(after[0], before))
 difference = max(abs(one - two).max() for one, two in zip(*after))
-print(f"the largest update is {step:.0e}, and one device differs from two by at most {difference:.0e}")
+print(f"the largest update is {step:.0e}, and one device differs from two by at most {difference:.0e}, by rounding")
 
 # %% [markdown]
-# The difference is rounding: two devices add up the same numbers in another order. A gradient that isn't summed, or is
-# divided by the number of samples of one shard, differs by as much as an update. (Lesson 10 has a dozen such bugs.)
-#
 # ## A time needs a fence
 #
 # Python only pushes work; MXNet computes later. Which of the two times below is the product's?

@@ -10,16 +10,13 @@ import mxdp
 from mxdp.backend import autograd, np
 from mxdp.layers import LENET, Conv, Relu, forward, init, outputs
 from mxdp.parallel.data import Data
-from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.layerwise import Layerwise
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.tile import Tile
 from mxdp.parallel.traffic import flat
 from mxdp.plans.layers.column_row import cut_layers
-from mxdp.plans.layers.fully_sharded import fully_sharded
 from mxdp.plans.layers.halo import exchange
 from mxdp.plans.layers.halo_axis import Window
-from mxdp.plans.show.text import as_text
 from mxdp.scratch import cross_entropy, get_params
 
 devices = mxdp.devices(2)
@@ -108,60 +105,6 @@ for number, row in enumerate(without[0, 0] != whole[0, 0]):
     print(f"{number:2}", "".join("#" if wrong else "." for wrong in row))
 
 # %% [markdown]
-# ## What must a device hold? The life of a layer
-#
-# Data parallelism keeps all parameters, gradients and the optimiser's state on every device. Fully sharded (FSDP, or
-# stage 3 of ZeRO), a device owns a part of each layer, and borrows the rest while the layer is computed. A row is the
-# life of a layer. How often do its parameters travel, and how often its gradients?
-
-# %%
-print(as_text(fully_sharded(3, 2), 110))
-
-# %% [markdown]
-# The same life of one tiny layer, y = W x, on two devices with a sample each. Device 0 owns the first row of W, and
-# device 1 the second. The loss is half of the sum of all squares of y, so the gradient of y is y itself.
-
-# %%
-W = np.array([[1.0, 2.0], [3.0, 4.0]])
-shards = [row.copyto(device) for row, device in zip(W, devices)]
-samples = [np.array(x, ctx=device) for x, device in zip(([1.0, 0.0], [1.0, 1.0]), devices)]
-
-gathered = mxdp.all_gather(shards)
-print("gather          W =", *(whole.tolist() for whole in gathered))
-outputs = [np.dot(whole.reshape(2, 2), x) for whole, x in zip(gathered, samples)]
-print("forward         y =", *(y.tolist() for y in outputs))
-del gathered
-print("free            W =", *(shard.tolist() for shard in shards))
-gathered = mxdp.all_gather(shards)  # the backward pass to the layer before needs it: its gradient is W^T y
-input_gradients = [np.dot(whole.reshape(2, 2).T, y) for whole, y in zip(gathered, outputs)]
-layer_gradients = [np.outer(y, x).reshape(-1) for y, x in zip(outputs, samples)]
-print("gather, backward    ", *(gradient.tolist() for gradient in layer_gradients))
-sums = mxdp.reduce_scatter(layer_gradients)
-del gathered, layer_gradients
-print("reduce-scatter, free", *(total.tolist() for total in sums))
-for shard, total in zip(shards, sums):
-    shard -= 0.5 / len(samples) * total
-print("step            W =", *(shard.tolist() for shard in shards))
-
-whole_batch = np.array([[1.0, 0.0], [1.0, 1.0]])
-expected = W - 0.5 / 2 * np.dot(np.dot(W, whole_batch.T), whole_batch)
-assert all(abs(shard.as_in_ctx(row.ctx) - row).max() < 1e-6 for shard, row in zip(shards, expected))
-
-# %% [markdown]
-# ZeRO's stages cut first the optimiser's state, then the gradients, too, then the parameters, too. Stage 0 is data
-# parallelism. All give the same bits. Which of them sends more? (LeNet is too small to care for its memory, and one of
-# its layers has most of its parameters. `python -m mxdp.experiments run fully-sharded` takes larger networks.)
-
-# %%
-for stage in range(4):
-    sharded = FullySharded(LENET, params, shape, devices, stage=stage, optimizer="adam")
-    sharded.step(X, y)
-    for gradient, right in zip(flat(sharded.gradients()), gradients):
-        assert abs(gradient.asnumpy() - right).max() < 2e-5 * abs(right).max()
-    moved, held = sharded.bytes_moved(len(X)), sharded.lasting_bytes(len(X))[0]
-    print(f"stage {stage}: {moved / 1e6:.2f} MB moved; {held / 1e6:.2f} MB of parameters, gradients and state")
-
-# %% [markdown]
 # ## Which one?
 #
 # `python -m mxdp.experiments run strategies` measures all four here, with the bytes that each sends and keeps. Two
@@ -172,6 +115,5 @@ for stage in range(4):
 # 1. From which batch size on does data parallelism send less than layerwise partitioning? See `layerwise`.
 # 2. Which of the four can split a batch of one sample? Which of them split the parameters?
 # 3. Put a `BatchNorm` between the convolutions of the last cell. Where is the picture wrong now, and why?
-# 4. In stage 3 a layer is gathered twice. Why? What would it cost, and save, not to free it after the forward pass?
 #
-# Exercise 8 of `experiments/exercises` is the exchange of halos. Exercise 11 is a reduce-scatter and an all-gather.
+# Exercise 8 of `experiments/exercises` is the exchange of halos. Lesson 12 cuts the parameters.

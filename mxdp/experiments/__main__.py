@@ -39,9 +39,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("names", nargs="+", metavar="NAME", help="see 'list'; 'all' for all but profile")
     _add_settings(run)
     run.add_argument("--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)")
-    run.add_argument(
-        "--stale", action="store_true", help="only those without a result in --out that is of today's code"
-    )
+    run.add_argument("--stale", action="store_true", help="only those whose result in --out is not of today's code")
     run.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
     run.add_argument(
         "--why", "--explain", action="store_true", help="print claims, the oracle and how to read each table, too"

@@ -62,13 +62,11 @@ def read(path: Union[str, Path]) -> Dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise MxdpError(f"{path} is damaged ({error}); move it away or run its experiment again.") from error
     if not isinstance(record, dict) or not {"experiment", "schema_version"} <= set(record):
-        lacks = "it has no 'experiment' and 'schema_version'"
-        raise UsageError(f"{path} is no result of mxdp ({lacks}); give a file {WROTE}")
+        raise UsageError(f"{path} is no result of mxdp (it has no 'experiment', 'schema_version'); give a file {WROTE}")
     if record["schema_version"] != SCHEMA_VERSION:
         other = f"{path} is of schema_version {record['schema_version']!r} and this mxdp reads {SCHEMA_VERSION}"
         raise MxdpError(f"{other}; run its experiment again, or use the mxdp that wrote it.")
-    wrong = _wrong(record, RESULT, "")
-    if wrong:
+    if wrong := _wrong(record, RESULT, ""):
         raise MxdpError(f"{path} is damaged ({wrong}); move it away or run its experiment again.")
     return record
 
@@ -86,11 +84,10 @@ def _wrong(record: Any, shape: Any, where: str) -> str:
     return next(filter(None, (_wrong(*part) for part in parts)), "")
 
 
-def read_folder(folder: Union[str, Path]) -> Dict[str, List[Dict[str, Any]]]:
+def read_folder(folder: Path) -> Dict[str, List[Dict[str, Any]]]:
     """By name, sorted, all runs in ``folder`` that can be shown together, oldest first: those that did the same work by
     the same code on a processor of the same kind as the newest. Foreign JSON and other runs are named on stderr. Raises
     a UsageError if there is no such folder, or no result in it, and what :func:`read` raises."""
-    folder = Path(folder)
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; give one {WROTE}")
     by_name: Dict[str, List[Dict[str, Any]]] = {}

@@ -37,8 +37,7 @@ def interval(values: Sequence[float]) -> Tuple[Value, Value]:
 def _each(function: Callable[[Any, Any], Any], sign: str = "") -> Callable[[Number, Any], Number]:
     def operation(number: Number, other: Any) -> Number:
         result = by_process(function, number, other)
-        if sign and not isinstance(other, Number):
-            result.made = number, sign, other
+        result.made = None if isinstance(other, Number) or not sign else (number, sign, other)
         return result
 
     return operation
@@ -48,7 +47,8 @@ class Number:
     """One value a process, or None. ``runs`` has the run of each process; ``label`` is that of the row which has the
     number. Computed from the values: ``units``, of which the interval is (the median of each run if there are six or
     more, else the processes), their ``median`` (NaN without any), ``low`` and ``high``, the interval's ends (None if
-    there are too few), ``last``, the last process's value, and ``truth``, whether all are true or false.
+    there are too few), ``last``, the last process's value, and ``truth``, whether all are true or false. ``made``: of a
+    number times or over a plain one, these two and the sign, to be shown beside it.
 
     Numbers are added, subtracted, multiplied and divided process by process.
 
@@ -63,7 +63,6 @@ class Number:
         self.values = [float(value) if value is not None and math.isfinite(value) else None for value in every]
         self.runs, self.label = [0] * len(every) if runs is None else list(runs), label
         self.made: Optional[Tuple[Number, str, Any]] = None
-        """If it is another number times or over a plain one: these, to be shown beside it."""
         by_run: Dict[int, List[float]] = {}
         for run, value in zip(self.runs, self.values):
             if value is not None:
@@ -90,8 +89,7 @@ class Number:
         return (self * -1).at_most(-bound)
 
     def one_way(self) -> Number:
-        """It, or its inverse if that is at least 1: how far two things are apart, whichever is the larger. (If each
-        process chose by itself, noise alone would drive them apart.)"""
+        """It, or its inverse if its median is below 1. (If each process chose, noise would drive them apart.)"""
         return self if not self.median < 1 else 1 / self
 
     def __format__(self, form: str) -> str:

@@ -60,8 +60,7 @@ class Run:
             how = {"devices": case.devices, "processes": case.processes, "engine": case.engine, **case.settings}
             row = dict(label=case.label, reference=case.reference, case=how, devices=[], facts={}, processes=[])
             self.rows[case.label] = {**row, "oracle": {"checked": 0, "wrong": 0}}
-            missing = lacking({**self.question.NEEDS, **case.needs})
-            if missing:
+            if missing := lacking({**self.question.NEEDS, **case.needs}):
                 self.skipped[case.label] = missing
 
     def groups(self) -> List[List[Case]]:

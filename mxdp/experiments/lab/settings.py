@@ -42,8 +42,7 @@ def resolve(questions: Sequence[Question], preset: str, options: Mapping[str, An
         for given in (tables.get(question.name, {}), chosen):
             settings.update({key: _checked(question, key, value) for key, value in given.items()})
         resolved[question.name] = settings
-    idle = [key for key in options if not any(key in settings for settings in resolved.values())]
-    if idle:
+    if idle := [key for key in options if not any(key in settings for settings in resolved.values())]:
         option = f"--{idle[0].replace('_', '-')} has no effect on {', '.join(known)}"
         raise UsageError(f"{option}: leave it out, or name an experiment that uses it")
     return Path(preset).stem, resolved
@@ -57,8 +56,7 @@ def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"--preset {path}: not a TOML file that can be read: {error}") from error
-    stray = [key for key, table in tables.items() if not isinstance(table, dict)]
-    if stray:
+    if stray := [key for key, table in tables.items() if not isinstance(table, dict)]:
         raise UsageError(f"--preset {path}: {stray[0]!r} stands outside a table; write it under [experiment-name]")
     if not set(tables) & set(known):
         others = ", ".join(tables) or "nothing"

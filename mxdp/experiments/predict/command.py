@@ -206,8 +206,9 @@ def _show_memory(asked: memory.Memory, as_json: bool) -> None:
         return
     title = f"{asked.model}, {asked.dtype}, on {plural(asked.devices, 'device')}"
     below = (
-        f"{asked.answer}\nActivations: the outputs of the layers, at least; gathered: the largest layer, whole on each "
-        "device while it is computed. An unknown one is not in all."
+        f"{asked.answer}\nIn shards: ZeRO 1 the state, 2 the gradients, too, 3 the parameters, too (FSDP). "
+        "Activations: the outputs of the layers, at least; gathered: the largest layer, whole on each device while it "
+        "is computed. What is unknown (–) is not in 'all'."
     )
     _print(title, memory.HEADINGS, asked.cells(), memory.HEADINGS[1:-1], below)
 

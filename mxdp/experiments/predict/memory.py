@@ -11,16 +11,16 @@ from mxdp.experiments.predict import inputs
 from mxdp.experiments.show import style
 from mxdp.plans.cost.memory import BYTES, STAGES, STATE, Held, held
 
-TITLES = ("copies", "ZeRO 1: the state in shards", "ZeRO 2: gradients, too", "ZeRO 3: parameters, too (FSDP)")
+TITLES = ("copies", "ZeRO 1", "ZeRO 2", "ZeRO 3")
 HEADINGS = (
-    "GB on each device",
-    "parameters",
+    "GB each",
+    "params",
     "gradients",
     "state",
-    "of these",
+    "sum",
     "activations",
     "gathered",
-    "in all",
+    "all",
     "fits",
 )
 OPTIMIZERS = {"sgd": "SGD", "momentum": "momentum", "adam": "Adam"}
@@ -30,7 +30,7 @@ WITHOUT_EFFECT = ("speed", "link", "inside", "save", "picture", "html")
 """Options that have nothing to do with memory."""
 
 
-class Stage(NamedTuple):
+class ZeroStage(NamedTuple):
     """One of the ways. ``activations``, ``gathered``: bytes; None if no list of layers says them."""
 
     title: str
@@ -53,7 +53,7 @@ class Memory(NamedTuple):
     dtype: str
     devices: int
     room: float
-    stages: List[Stage]
+    stages: List[ZeroStage]
 
     @property
     def answer(self) -> str:
@@ -143,7 +143,9 @@ def predicted(options: argparse.Namespace, devices: int, batch: int, shape: Tupl
         if layers:
             activations = BYTES[dtype] * batch * float(sum(outputs for outputs, _ in layers))
             gathered = BYTES[dtype] * float(max(count for _, count in layers)) if stage == 3 else 0.0
-        stages.append(Stage(TITLES[stage], held(parameters, devices, stage, optimizer, dtype), activations, gathered))
+        stages.append(
+            ZeroStage(TITLES[stage], held(parameters, devices, stage, optimizer, dtype), activations, gathered)
+        )
     return Memory(name, parameters, optimizer, dtype, devices, 1e9 * room, stages)
 
 
