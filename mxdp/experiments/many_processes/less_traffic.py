@@ -199,13 +199,13 @@ def tell(t, s):
     shown = far or devices
     t.first(list(shown.values()))
     t.answer(
-        f"{where}, a step that sends the {words[LARGEST]} takes {shown[LARGEST].of_full:.2f} of the full sum's time; "
-        f"after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}."
+        f"{where}, a step that sends the {words[LARGEST]} is {1 / shown[LARGEST].of_full:.2f} times as fast as with the "
+        f"full sum; after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}."
     )
     t.explain(
-        f"float16 takes {shown[HALF].of_full:.2f} of the time. Without error feedback the accuracy with the "
-        f"{words[LARGEST]} differs by {devices[forms.CARELESS].gain:+.3f}. Between devices of one machine it takes "
-        f"{devices[LARGEST].of_full:.1f} times as long as the full sum: the host encodes it."
+        f"With float16 it is {1 / shown[HALF].of_full:.2f} times as fast. Without error feedback the accuracy with the "
+        f"{words[LARGEST]} differs by {devices[forms.CARELESS].gain:+.3f}. Between devices of one machine the "
+        f"{words[LARGEST]} takes {devices[LARGEST].of_full:.1f} times as long as the full sum: the host encodes it."
     )
     t.draw(lambda axes: _draw_accuracy(axes, list(shown.values()), devices, words))
     t.bars(unit="ms", scale=1e3, title="A step", rows=list(shown.values()))
