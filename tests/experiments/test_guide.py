@@ -52,3 +52,12 @@ def test_the_walk_of_a_run_names_files_functions_and_calls_that_are_there():
         code = (ROOT / "mxdp" / "experiments" / file).read_text(encoding="utf-8")
         assert f"def {function}(" in code
         assert call in code
+
+
+def test_the_other_walks_name_files_and_functions_that_are_there():
+    walks = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("Other walks")[2].partition("## Rules")[0]
+    hops = re.findall(r"`(\S+\.py)` \((.*?)\)", walks)
+    assert len(hops) == 7 + 3
+    for file, functions in hops:
+        defined = re.findall(r"^ *def (\w+)\(", (ROOT / file).read_text(encoding="utf-8"), re.M)
+        assert set(re.findall(r"`(\w+)`", functions)) <= set(defined), file
