@@ -12,12 +12,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import psutil
 import pytest
 from filelock import FileLock
 from littles import little
 
+from mxdp.experiments import book_loop
 from mxdp.experiments.lab import ranks, run
 from mxdp.experiments.lab.module import find
 from mxdp.tracing import recording
@@ -30,6 +32,20 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "measured" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(autouse=True)
+def loads_in_this_process(monkeypatch):
+    """The book's loader forks workers, which may hang if MXNet has threads, as here after other tests. Processes that
+    tests start fork them, as a user's do."""
+
+    def data_loader(*given, real=book_loop.data_loader):
+        from d2l import mxnet as d2l
+
+        with mock.patch.object(d2l, "get_dataloader_workers", return_value=0):
+            return real(*given)
+
+    monkeypatch.setattr(book_loop, "data_loader", data_loader)
 
 
 @pytest.fixture(autouse=True)
