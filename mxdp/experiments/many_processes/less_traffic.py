@@ -199,8 +199,8 @@ def tell(t, s):
     shown = far or devices
     t.first(list(shown.values()))
     t.answer(
-        f"{where}, sending the {words[LARGEST]} makes a step {1 / shown[LARGEST].of_full:.2f} times as fast as the full "
-        f"sum; after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}."
+        f"{where}, sending the {words[LARGEST]} makes a step {1 / shown[LARGEST].of_full:.2f} times as fast as the "
+        f"full sum; after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}."
     )
     t.explain(
         f"With float16 it is {1 / shown[HALF].of_full:.2f} times as fast. Without error feedback the accuracy with the "
