@@ -63,7 +63,7 @@ def two_bits(threshold: float) -> Form:
     def encode(x: HostArray) -> bytes:
         codes = onp.zeros(-(-x.size // 4) * 4, "uint8")
         codes[: x.size] = 3 * (x >= threshold).view("uint8") + 2 * (x <= -threshold).view("uint8")
-        return (codes[0::4] << 6 | codes[1::4] << 4 | codes[2::4] << 2 | codes[3::4]).tobytes()
+        return bytes(codes[0::4] << 6 | codes[1::4] << 4 | codes[2::4] << 2 | codes[3::4])
 
     def decode(data: bytes, size: int) -> HostArray:
         codes = onp.frombuffer(data, "uint8")[:, None] >> onp.array([6, 4, 2, 0], "uint8") & 3

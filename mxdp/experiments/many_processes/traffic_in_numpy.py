@@ -53,8 +53,8 @@ def in_numpy(form: str, s: Any) -> Tuple[List[Vectors], Vectors, Vectors]:
             kept = whole
         else:
             said = [_said(form, vector, s) for vector in whole]
-            kept = [(form in KEEPING) * (vector - sent) for vector, sent in zip(whole, said)]
-            after.append([sum(said, 0 * said[0])] * WORKERS)
+            kept = [(vector - sent) * (form in KEEPING) for vector, sent in zip(whole, said)]
+            after.append([sum(said, onp.zeros_like(said[0]))] * WORKERS)
             params = together
         params = [param - LR * gradient for param, gradient in zip(params, after[-1])]
     return after, params, kept
