@@ -53,7 +53,8 @@ def in_numpy(form: str, s: Any) -> Tuple[List[Vectors], Vectors, Vectors]:
             kept = whole
         else:
             said = [_said(form, vector, s) for vector in whole]
-            kept = [(vector - sent) * (form in KEEPING) for vector, sent in zip(whole, said)]
+            lost = [vector - sent for vector, sent in zip(whole, said)]
+            kept = lost if form in KEEPING else [onp.zeros_like(vector) for vector in lost]
             after.append([sum(said, onp.zeros_like(said[0]))] * WORKERS)
             params = together
         params = [param - LR * gradient for param, gradient in zip(params, after[-1])]
