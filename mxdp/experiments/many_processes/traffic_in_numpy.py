@@ -53,7 +53,7 @@ def in_numpy(form: str, s: Any) -> Tuple[List[Vectors], Vectors, Vectors]:
             kept = whole
         else:
             said = [_said(form, vector, s) for vector in whole]
-            lost = [vector - sent for vector, sent in zip(whole, said)]
+            lost: Vectors = [vector - sent for vector, sent in zip(whole, said)]
             kept = lost if form in KEEPING else [onp.zeros_like(vector) for vector in lost]
             after.append([sum(said, onp.zeros_like(said[0]))] * WORKERS)
             params = together
