@@ -7,6 +7,7 @@
 # The results go to OUT, by default this machine's folder of committed results. PYTHON is a Python that has mxdp's needs.
 # What is not measured within its time is left out, and the result says so.
 set -eu
+[ $# -eq 0 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2; }  # it takes no arguments, only variables
 CDPATH= cd -- "$(dirname -- "$0")/.."
 MOST=${MOST:-16}
 OUT=${OUT:-experiments/reference/$(tools/machine.sh)}
