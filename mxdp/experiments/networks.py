@@ -18,6 +18,7 @@ import mxdp
 from mxdp import process
 from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, gluon, mx, np, npx, upload
 from mxdp.collectives import GradientSync
+from mxdp.experiments.data_parallel.training import set_params
 from mxdp.experiments.oracle import changed, same_bits
 from mxdp.processes import World
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, split_batch
@@ -102,6 +103,15 @@ def network(name: str, size: int, devices: Devices, seed: int, world: Optional[W
     net.hybridize()
     sgd = partial(mxdp.Trainer, optimizer="sgd", optimizer_params={"learning_rate": LR}, world=world)
     return Gluon(net, devices, seed, sgd, mx.init.Xavier())
+
+
+def on_all_and_one(name: str, size: int, devices: Sequence[Device], seed: int) -> Tuple[Any, Any]:
+    """The :func:`network` on all of these devices, and on the first alone, with the same parameters: a step without
+    its sums leaves the replicas different. Doesn't wait."""
+    many, one = (network(name, size, tuple(some), seed) for some in (devices, devices[:1]))
+    if many is not one:
+        set_params(many.replicas, one.replicas[0])
+    return many, one
 
 
 def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[float, float]:

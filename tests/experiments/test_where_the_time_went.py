@@ -12,4 +12,4 @@ from mxdp.experiments.lab.module import Question
 def test_more_devices_than_the_profiler_can_follow_are_refused(monkeypatch):
     monkeypatch.setattr(where_the_time_went, "can_record", lambda devices: False)
     with pytest.raises(UsageError, match="can't follow 2 CPU devices on this machine: ask for fewer"):
-        where_the_time_went.set_up(Case("", 2, sync="book"), little(Question(where_the_time_went), kind="cpu"))
+        where_the_time_went.set_up(Case("", 2), little(Question(where_the_time_went), kind="cpu"))

@@ -111,14 +111,14 @@ def _sync(case, replicas):
 def tell(t, s):
     best, choices, over = {}, [], {net: [None] for net in NETS}
     for net, n in itertools.product(NETS, s.devices):
-        rows = t.find(net=net, devices=n, run=None)  # older results have rows with a run
+        rows = t.find(net=net, devices=n)
         for row in rows:
             row.of_device_store = row.seconds / t.one(net=net, devices=n, algorithm="mxnet-device").seconds
         ours = [row for row in rows if row.bucket_mb]
         best[net, n] = fastest(ours)
         over[net] += [row.of_device_store for row in contenders(ours) if n in JUDGED]
         does = {row: [str(row.get("buckets", row.label))] * len(row.seconds.values) for row in ours}
-        for auto in t.find(net=net, devices=n, run=None, algorithm=AUTO, bucket_mb=DEFAULT_MB):
+        for auto in t.find(net=net, devices=n, algorithm=AUTO, bucket_mb=DEFAULT_MB):
             choices += arrays.tell_over_others(auto, does[auto], does)
     for net, (title, bound) in NETS.items():
         what = f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time"
@@ -145,4 +145,4 @@ def tell(t, s):
     )
     t.explain("One by one, each array costs its calls and a wait; in a bucket it costs little more than its bytes.")
     for net, (title, _) in NETS.items():
-        t.bars(unit="ms", scale=1e3, title=title, colour="bucket_mb", rows=t.find(net=net, devices=few, run=None))
+        t.bars(unit="ms", scale=1e3, title=title, colour="bucket_mb", rows=t.find(net=net, devices=few))

@@ -12,11 +12,10 @@ from random import Random
 from mxdp import backend, process
 from mxdp.collectives.tuning import choose
 from mxdp.errors import plural
-from mxdp.experiments.data_parallel.training import set_params
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.links import calibrated
-from mxdp.experiments.networks import LR, begin_anywhere, compared_step, network, seconds_a_step
+from mxdp.experiments.networks import LR, begin_anywhere, compared_step, on_all_and_one, seconds_a_step
 from mxdp.experiments.oracle import random_batch
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.link import fit_link
@@ -69,16 +68,14 @@ def expect(s, cores):
 
 def oracle(case, s):
     """One step on the case's batch."""
-    _, many, one = _networks(case, s)
-    if many is not one:  # a step without its all-reduce has left the replicas different
-        set_params(many.replicas, one.replicas[0])
+    many, one = _networks(case, s)
     yield from compared_step(many, one, *random_batch(case.batch, s.seed), LR)
 
 
 def set_up(case, s):
     """A round is some steps, on one device. On several, it is these with the all-reduce and without it, and what the
     prediction takes: steps of one device on its shard, and the links' speeds."""
-    (devices, model, one), n = _networks(case, s), case.devices
+    (model, one), devices, n = _networks(case, s), devices_of(case, s), case.devices
     all_devices, batch = tuple(backend.devices(max(s.devices), s.kind)), random_batch(case.batch, s.seed)
     shard = tuple(array[: -(-case.batch // n)] for array in batch)
     one.step(*shard)
@@ -105,9 +102,8 @@ def set_up(case, s):
 
 
 def _networks(case, s):
-    """The case's devices, its network on all of them, and on the first alone."""
-    devices, size = tuple(devices_of(case, s)), s.width if case.net == "resnet" else s.units
-    return (devices, *(network(case.net, size, some, s.seed) for some in (devices, devices[:1])))
+    """The case's network on all of its devices, and on the first alone."""
+    return on_all_and_one(case.net, s.width if case.net == "resnet" else s.units, devices_of(case, s), s.seed)
 
 
 def sums_seconds(sizes, devices, machine):

@@ -22,10 +22,9 @@ from random import Random
 from mxdp import backend, process
 from mxdp.collectives import AllReduce
 from mxdp.errors import plural, size
-from mxdp.experiments.data_parallel.training import set_params
 from mxdp.experiments.devices import SEVERAL, devices_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.networks import LR, begin_anywhere, compared_step, network, seconds_a_step
+from mxdp.experiments.networks import LR, begin_anywhere, compared_step, on_all_and_one, seconds_a_step
 from mxdp.experiments.oracle import random_batch
 from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import plan
@@ -81,16 +80,15 @@ def expect(s, cores):
 
 def oracle(case, s):
     """One step on the case's batch."""
-    _, many, one = _networks(case, s)
-    if many is not one:  # a step without its all-reduce has left the replicas different
-        set_params(many.replicas, one.replicas[0])
+    many, one = on_all_and_one(case.net, s.width, devices_of(case, s), s.seed)
     yield from compared_step(many, one, *random_batch(case.batch, s.seed), LR)
 
 
 def set_up(case, s):
     """A round is some steps; on several devices also steps without the all-reduce, steps of one device on its shard,
     and all-reduces of one vector as long as all gradients. All take turns."""
-    (devices, model, one), batch = _networks(case, s), random_batch(case.batch, s.seed)
+    devices, batch = devices_of(case, s), random_batch(case.batch, s.seed)
+    model, one = on_all_and_one(case.net, s.width, devices, s.seed)
     shard = tuple(array[: -(-case.batch // case.devices)] for array in batch)
     count, random = sum(param.size for param in model.replicas[0]), Random(os.getpid())
     summed = AllReduce([backend.np.zeros(count, ctx=device) for device in devices], "auto")
@@ -120,12 +118,6 @@ def set_up(case, s):
         return seconds, dict(zip(("unsynced_seconds", "shard_seconds", "allreduce_seconds"), others))
 
     return Work(one_round, nbytes=4 * count)
-
-
-def _networks(case, s):
-    """The case's devices, its network on all of them, and on the first alone."""
-    devices = tuple(devices_of(case, s))
-    return (devices, *(network(case.net, s.width, some, s.seed) for some in (devices, devices[:1])))
 
 
 def tell(t, s):

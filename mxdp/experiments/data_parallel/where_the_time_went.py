@@ -27,7 +27,7 @@ LITTLE = dict(batch_size=40, steps=2)
 
 def cases(s):
     for n in s.devices:
-        yield Case(f"{plural(n, 'device')}, one bucket", n, sync="buckets")
+        yield Case(f"{plural(n, 'device')}, one bucket", n)
 
 
 def expect(s, cores):
@@ -77,7 +77,7 @@ def tell(t, s):
         "Waiting: for another device's result, or because Python waited. Python: the device was idle, since nothing "
         "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons."
     )
-    row = t.find(sync="buckets")[-1]
+    row = t.rows[-1]
     most = max((part for part in training.PARTS if part != "compute"), key=lambda part: training.mean_shares(row)[part])
     t.answer(
         f"On {plural(row.devices, 'device')} {row.compute:.1%} of a training step is compute; the next largest part, "
