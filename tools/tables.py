@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Sequence
+from typing import Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from mxdp.errors import MxdpError
 from mxdp.experiments.data_parallel.bugs import BUGS
@@ -143,8 +143,9 @@ KINDS = {kind.__name__: kind for kind in (answers, experiments, claims, table, b
 BLOCK = re.compile(rf"(<!-- ({'|'.join(KINDS)})(?:: (.*?))? -->\n)(?:(?!<!--).)*(<!-- end -->)", re.S)
 
 
-def written(folders: Sequence[Path] = FOLDERS) -> Dict[Path, str]:
-    """The text that each file must have, by its path."""
+def written(folders: Sequence[Path] = FOLDERS, quick: Optional[Path] = None) -> Dict[Path, str]:
+    """The text that each file must have, by its path. ``quick``: results of that preset, whose times ``list`` says;
+    without them it says those that it said before."""
     known: Dict[str, Known] = {}
     for folder in folders:
         measured = [words.shown(runs) for runs in result.read_folder(folder).values()]
@@ -153,15 +154,13 @@ def written(folders: Sequence[Path] = FOLDERS) -> Dict[Path, str]:
             older = bool(provenance.changes(shown.latest, newest["environment"]["versions"]))
             elsewhere = "" if folder == folders[0] else _machine([shown])
             known[shown.latest["experiment"]] = Known(shown, older, elsewhere)
-    seconds = {}  # of one process of each case
-    for name, one in sorted(known.items()):
-        if one.shown.latest["status"] == "ok":
-            runs = one.shown.runs
-            processes = sum(run["settings"].get("processes", len(run["rows"][0]["processes"])) for run in runs)
-            seconds[name] = round(sum(run["elapsed_seconds"] for run in runs) / processes, 1)
+    known_before = json.loads(LISTED.read_text(encoding="utf-8"))["seconds"]["quick"]
     listed = {
         "machine": _machine(one.shown for one in known.values()),
-        "seconds": {"full": seconds, "quick": json.loads(LISTED.read_text(encoding="utf-8"))["seconds"]["quick"]},
+        "seconds": {
+            "full": _seconds({name: one.shown.runs for name, one in sorted(known.items())}),
+            "quick": _seconds(result.read_folder(quick)) if quick else known_before,
+        },
         "answers": {question.name: known[question.name].answer for question in _ours() if question.name in known},
     }
     texts = {LISTED: json.dumps(listed, indent=1, ensure_ascii=False) + "\n"}
@@ -173,6 +172,16 @@ def written(folders: Sequence[Path] = FOLDERS) -> Dict[Path, str]:
 
         texts[path] = BLOCK.sub(fill, path.read_text(encoding="utf-8"))
     return texts
+
+
+def _seconds(measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> Dict[str, float]:
+    """Of one process of each case, by question."""
+    seconds = {}
+    for name, runs in measured.items():
+        if runs[-1]["status"] == "ok":
+            processes = sum(run["settings"].get("processes", len(run["rows"][0]["processes"])) for run in runs)
+            seconds[name] = round(sum(run["elapsed_seconds"] for run in runs) / processes, 1)
+    return seconds
 
 
 def _ours() -> List[Question]:
@@ -208,9 +217,10 @@ def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Se
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", type=Path, metavar="DIR", help="results of that preset, whose times `list` says")
     try:
-        for path, text in written().items():
+        for path, text in written(quick=parser.parse_args().quick).items():
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 write_beside(path, text)
                 print(f"written: {path.relative_to(ROOT)}")
