@@ -28,9 +28,9 @@ from mxdp.plans.show.files import write_beside
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "experiments" / "reference"
-FOLDERS = [REFERENCE / name for name in ("amd-epyc-2-cores", "nvidia-h200", "intel-xeon-processor-2-cores")]
-"""The machine whose results are shown; one for the questions that need a GPU; one where some were measured since, until
-the first is at hand again. Of a question that two have, the later one's counts."""
+FOLDERS = [REFERENCE / name for name in ("amd-epyc-2-cores", "nvidia-h200")]
+"""The machine whose results are shown, and one for the questions that need a GPU. Of a question that both have, the
+later one's counts."""
 PAGES = (ROOT / "README.md", ROOT / "experiments" / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
 LISTED = ROOT / "mxdp" / "experiments" / "reference.json"
 """The file from which ``list`` takes each experiment's time and answer."""

@@ -168,6 +168,7 @@ ENDINGS = [
 @pytest.mark.parametrize(("found", "said", "colour"), ENDINGS, ids=[said for _, said, _ in ENDINGS])
 def test_each_ending_has_its_words_and_colour(found, said, colour, tmp_path):
     assert re.search(rf"\x1b\[{colour}m{said} *\x1b\[0m", printed([found], styles=True))
+    assert ("measured" in printed([found], why=False)) is bool(found["rows"])
     html = made(tmp_path, found)
     assert html.attributes("class").count(f"badge {CLASSES[colour]}") >= 2  # in the summary and in its own section
     assert f"{said.capitalize()}." in made(tmp_path, slides=True).words()

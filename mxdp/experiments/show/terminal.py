@@ -211,7 +211,8 @@ def _after(s: words.Shown, why: bool) -> Iterator[Tuple[str, Text]]:
         ("ended", Text(ended[1], style=COLOURS[ended[0]])) if ended else ("answer", Text(words.answer(s), style="bold"))
     )
     if not why:
-        yield "measured", Text(f"{words.summary(s)}. More: --why, or the report.", style="dim")
+        measured = words.summary(s)
+        yield "measured", Text(f"{measured}. More: --why, or the report." if measured else "", style="dim")
         return
     yield "why", Text(words.explanation(s))
     for kind, held, sentence in words.claim_lines(s):
