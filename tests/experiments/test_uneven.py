@@ -25,21 +25,24 @@ def test_its_oracle_weighs_the_shards_both_ways(monkeypatch, devices, weights):
     assert (checked, wrong, steps) == (2 * 3 * 129068 * 2 * (2 * devices - 1), 0, weights)
 
 
-def test_shards_are_measured_beside_a_busy_neighbour():
+def test_shards_are_measured_beside_a_busy_neighbour_which_this_process_ends_and_waits_for(monkeypatch):
     if len(psutil.Process().cpu_affinity()) < 2:
         pytest.skip("it needs two cores")
-    children = psutil.Process().children
+    ending = []
+    monkeypatch.setattr(uneven.atexit, "register", ending.append)
+    before = os.times().children_user
     try:
         work = uneven.set_up(Case("", 2, split="by speed", busy=True), little(Question(uneven), steps=3))
-        (neighbour,) = children()
+        (neighbour,) = psutil.Process().children()
         assert neighbour.cpu_affinity() == psutil.Process().cpu_affinity()[1:2]
         assert sum(map(int, work.facts["shards"].split(" + "))) == 24
         assert work.round()[1]["slower"] > 0
         assert neighbour.cpu_times().user > 0
     finally:
-        for child in children():
-            child.kill()
-            child.wait()
+        for end in reversed(ending):
+            end()
+    assert not neighbour.is_running()
+    assert os.times().children_user > before, "else the machine would seem busy with other work"
 
 
 def test_without_a_core_for_each_device_it_is_skipped(monkeypatch):
