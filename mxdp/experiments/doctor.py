@@ -28,8 +28,8 @@ NEWEST_TESTED = (3, 13)
 DIFFERENCES = Path(__file__).with_name("mxnet_differences.txt")
 """MXNet's own tests that fail on NumPy 2, with reasons; ``tools/mxnet_tests.py`` keeps it true."""
 
-MXNET_ALONE = "AttributeError: module 'numpy' has no attribute 'bool'"
-"""The last line of 27 with which MXNet's own import fails, from NumPy 1.24 on."""
+MXNET_ALONE = "module 'numpy' has no attribute 'bool'", "`np.PZERO` was removed in the NumPy 2.0 release."
+"""How the last line of 27 begins with which MXNet's own import fails: on NumPy 1, from 1.24 on, and on NumPy 2."""
 IMPORT_SECONDS = 60
 MEMORY_WANTED = 4 << 30
 """Four processes of ``epochs``, each with Fashion-MNIST as float32 and LeNet's work space (0.7 GB), and the system."""
@@ -71,7 +71,9 @@ def _numpy() -> Check:
     """NumPy's version, and what is known not to work with it."""
     version = provenance.versions()["numpy"]
     release = [int(number) for number in version.split(".")[:2]]
-    cure = f"import mxdp before mxnet; otherwise `import mxnet` ends in: {MXNET_ALONE}"
+    cure = (
+        f"import mxdp before mxnet; otherwise `import mxnet` ends in: AttributeError: {MXNET_ALONE[release >= [2]]}"
+    )
     if release < [2]:
         return _limit("NumPy", version, cure, unless=release < [1, 24])
     known = re.findall("^- (.*)", DIFFERENCES.read_text(encoding="utf-8"), re.M)

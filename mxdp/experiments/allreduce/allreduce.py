@@ -151,9 +151,11 @@ def tell(t, s):
     if next(row.chosen for row in shown if row.algorithm == AUTO) in names:
         expected = "as the cost model expects"
     t.answer(
-        f"For {size(best.bytes)} on {plural(best.devices, 'device')}, mxdp's fastest all-reduce is {either(names)}, "
+        f"For {size(best.bytes)} on {plural(best.devices, 'device')}, mxdp's fastest all-reduce is {best.algorithm}, "
         f"{expected}, and {1 / best.of_device_store:.2f} times as fast as MXNet's device store."
     )
+    if others := [name for name in names if name != best.algorithm]:
+        t.explain(f"There {either(others)} may be as fast.")
     t.explain(
         "Large arrays cost bytes, so plans that send little win; small arrays cost calls, so plans with few operations "
         "win."

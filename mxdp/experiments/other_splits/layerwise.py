@@ -57,6 +57,9 @@ def tell(t, s):
             t.claim(sentence, first.of_data, at_most=1.0, source="the cost model")
         sentence = "With the largest batch, its time over that of data parallelism is at least 1 times what it is with"
         t.claim(f"{sentence} the smallest.", last.of_data / first.of_data, at_least=1.0, source="the cost model")
-    times = " and ".join(f"{1 / row.of_data:.2f} times as fast with a batch of {row.batch:,}" for row in ends[0])
-    t.answer(f"On {several(s)[0]} devices, splitting the layers instead of the batch is {times}.")
+    least, most = ends[0]
+    t.answer(
+        f"On {several(s)[0]} devices, splitting layers instead of the batch is {1 / least.of_data:.2f} times as fast "
+        f"with a batch of {least.batch:,}, and {1 / most.of_data:.2f} times with {most.batch:,}."
+    )
     t.explain(f"Layerwise partitioning sends less than data parallelism up to a batch of {params / sums:,.0f}.")
