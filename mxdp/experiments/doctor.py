@@ -71,9 +71,7 @@ def _numpy() -> Check:
     """NumPy's version, and what is known not to work with it."""
     version = provenance.versions()["numpy"]
     release = [int(number) for number in version.split(".")[:2]]
-    cure = (
-        f"import mxdp before mxnet; otherwise `import mxnet` ends in: AttributeError: {MXNET_ALONE[release >= [2]]}"
-    )
+    cure = f"import mxdp before mxnet; otherwise `import mxnet` ends in: AttributeError: {MXNET_ALONE[release >= [2]]}"
     if release < [2]:
         return _limit("NumPy", version, cure, unless=release < [1, 24])
     known = re.findall("^- (.*)", DIFFERENCES.read_text(encoding="utf-8"), re.M)

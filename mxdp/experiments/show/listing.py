@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mxdp.errors import plural
 from mxdp.experiments.lab import provenance, result
 from mxdp.experiments.lab.module import COMMON, discover
 from mxdp.experiments.show.words import duration
@@ -68,7 +67,7 @@ def due(name: str, preset: str, folder: Path) -> str:
     if runs[-1]["status"] != "ok":
         return f"its result is {runs[-1]['status']}"
     changed = provenance.changes(runs[-1])
-    more = f" and {plural(len(changed) - 1, 'more')}" if changed[1:] else ""
+    more = f" and {len(changed) - 1} more" if changed[1:] else ""
     return f"measured before a change of {changed[0]}{more}" if changed else ""
 
 
