@@ -168,7 +168,7 @@ def _tell_batches(net, s, rows):
     slower = [batch for batch, answer in answers.items() if answer != "yes"]
     paying = [batch for batch in s[net] if batch > max(slower, default=0)]
     undecided = [str(batch) for batch in slower if answers[batch] == "open"]
-    below = f" ({' and '.join(undecided)}: open)" if undecided else f" ({max(slower)}: no)" if slower else ""
+    below = f" ({', '.join(undecided)}: open)" if undecided else f" ({max(slower)}: no)" if slower else ""
     return f"{f'from {min(paying)}' if paying else 'never'} for {NETS[net]}{below}"
 
 
