@@ -26,9 +26,14 @@ DOCS = ROOT / "docs"
 
 @pytest.fixture
 def measured():
-    """A run of ``epochs``, of code that is today's."""
-    (run,) = result.read_folder(tables.FOLDERS[0])["epochs"][-1:]
-    return {**run, "sources": {"mxdp.timing": tables.provenance.sources(["mxdp.timing"], 1e12)["mxdp.timing"]}}
+    """A run of ``epochs``, of code that is today's, with enough processes for an interval."""
+    run = result.read_folder(tables.FOLDERS[0])["epochs"][-1]
+    rows = [{**row, "processes": row["processes"] * 2} for row in run["rows"]]
+    return {
+        **run,
+        "rows": rows,
+        "sources": {"mxdp.timing": tables.provenance.sources(["mxdp.timing"], 1e12)["mxdp.timing"]},
+    }
 
 
 def test_what_quotes_the_results_is_neither_edited_by_hand_nor_older_than_they_are():
@@ -129,7 +134,7 @@ def test_the_tool_writes_what_differs_and_names_it(tmp_path, monkeypatch, capsys
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / path).is_dir() else shutil.copy)(ROOT / path, tmp_path / path)
     folder = tmp_path / tables.FOLDERS[0].relative_to(ROOT) / "epochs"
-    (path,) = folder.glob("*.json")
+    path = max(folder.glob("*.json"))
     changed = {**result.read(path), "elapsed_seconds": 1}
     path.unlink()
     result.write(changed, folder.parent)

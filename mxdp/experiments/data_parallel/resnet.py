@@ -1,4 +1,4 @@
-"""What does a second device bring to ResNet-18, through gluon?
+"""What does a second device bring to ResNet-18, or to your network, through gluon?
 
 The book trains ResNet-18 on small pictures with ``gluon.Trainer``, whose store sums the gradients: 13.2 s an epoch on
 one GPU and 7.3 s on two, with the same batch a device. The cost model says as much: 11 million parameters are 45 MB to
