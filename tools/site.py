@@ -15,7 +15,11 @@ from pathlib import Path
 from typing import Dict
 
 from notebooks import LESSONS, ROOT, write
-from sphinx.cmd.build import build_main
+
+try:
+    from sphinx.cmd.build import build_main
+except ImportError:
+    sys.exit("make site needs Python 3.9 or newer, for Sphinx 7: make site PYTHON=python3.11 VENV=.venv-site")
 
 from mxdp.experiments.show import page
 from mxdp.plans.__main__ import main as plans
