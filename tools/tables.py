@@ -154,12 +154,12 @@ def written(folders: Sequence[Path] = FOLDERS, quick: Optional[Path] = None) -> 
             older = bool(provenance.changes(shown.latest, newest["environment"]["versions"]))
             elsewhere = "" if folder == folders[0] else _machine([shown])
             known[shown.latest["experiment"]] = Known(shown, older, elsewhere)
-    known_before = json.loads(LISTED.read_text(encoding="utf-8"))["seconds"]["quick"]
+    before = json.loads(LISTED.read_text(encoding="utf-8"))["seconds"]["quick"]
     listed = {
         "machine": _machine(one.shown for one in known.values()),
         "seconds": {
             "full": _seconds({name: one.shown.runs for name, one in sorted(known.items())}),
-            "quick": _seconds(result.read_folder(quick)) if quick else known_before,
+            "quick": _seconds(result.read_folder(quick)) if quick else before,
         },
         "answers": {question.name: known[question.name].answer for question in _ours() if question.name in known},
     }

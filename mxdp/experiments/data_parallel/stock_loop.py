@@ -43,7 +43,7 @@ def cases(s):
 
 
 def expect(s, cores):
-    return f"mxdp is at least so many times as fast: {expect_speedups(s, cores)}; more by what the book's loader takes."
+    return f"Speed-up over the book's loop: at least {expect_speedups(s, cores)}, and more by what its loader takes."
 
 
 def oracle(case, s):
