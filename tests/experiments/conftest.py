@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -23,7 +24,10 @@ from mxdp.experiments.lab.module import find
 from mxdp.tracing import recording
 
 sys.path.insert(0, str(Path(__file__).parent))
-TOGETHER = ("epochs", "loader", "parallel-evaluation", "profile", "two-jobs", "uneven", "where-the-time-went")
+TOGETHER = {
+    *("epochs", "loader", "parallel-evaluation", "profile", "two-jobs", "uneven", "where-the-time-went"),
+    *([] if find_spec("torch") else ["peers"]),  # in no process MXNet and PyTorch are both loaded
+}
 """Here the cases of these questions share a process, too: it takes two seconds to start one."""
 
 
