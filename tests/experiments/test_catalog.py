@@ -127,9 +127,7 @@ def cases():
     return [
         pytest.param(question, case, id=f"{question.name}: {case.label}")
         for question in QUESTIONS
-        for case in question.cases(
-            little(question, **({"data": "synthetic"} if "data" in question.preset("quick") else {}))
-        )
+        for case in question.cases(little(question))
         if case.processes == 1 and not case.environment and not lacking({**question.NEEDS, **case.needs})
     ]
 
