@@ -107,15 +107,17 @@ def test_a_failure_is_exit_status_1_and_the_others_complete(run, tmp_path):
     assert [results(tmp_path, name)[0]["status"] for name in ("faulty", "links")] == ["failed", "ok"]
 
 
-@pytest.mark.parametrize("interrupt", [None, KeyboardInterrupt])
-def test_a_damaged_file_costs_no_other_question_and_hides_no_interrupt(interrupt, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("error", "measured"), [(None, [record()]), (RuntimeError, []), (KeyboardInterrupt, None)])
+def test_a_defect_and_a_damaged_file_cost_no_result_and_hide_no_interrupt(
+    error, measured, tmp_path, monkeypatch, capsys
+):
     (tmp_path / "epochs").mkdir()
     (tmp_path / "epochs" / "1.json").write_text('{"experiment"')
-    monkeypatch.setattr(lab_run, "run", mock.Mock(side_effect=interrupt, return_value=record()))
-    with pytest.raises(interrupt) if interrupt else nullcontext():
+    monkeypatch.setattr(lab_run, "run", mock.Mock(side_effect=error, return_value=record()))
+    with nullcontext() if measured is not None else pytest.raises(error):
         assert not command.ask([Question(faulty)], "quick", {"faulty": {"processes": 1}}, tmp_path, as_json=True)
     said = capsys.readouterr()
-    assert interrupt or json.loads(said.out) == [record()]
+    assert measured is None or json.loads(said.out) == measured
     assert f"mxdp: there is no report: {tmp_path / 'epochs' / '1.json'} is damaged" in said.err
 
 
