@@ -8,13 +8,12 @@ import pickle
 import sys
 import threading
 import time
-from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-import psutil
 import pytest
 from filelock import FileLock
 from littles import little
@@ -25,6 +24,11 @@ from mxdp.experiments.lab.module import find
 from mxdp.tracing import recording
 
 sys.path.insert(0, str(Path(__file__).parent))
+TOGETHER = {
+    *("epochs", "loader", "parallel-evaluation", "profile", "two-jobs", "where-the-time-went"),
+    *([] if find_spec("torch") else ["peers"]),  # in no process MXNet and PyTorch are both loaded
+}
+"""Here the cases of these questions share a process, too: it takes two seconds to start one."""
 
 
 def pytest_collection_modifyitems(items):
@@ -48,35 +52,6 @@ def loads_in_this_process(monkeypatch):
     monkeypatch.setattr(book_loop, "data_loader", data_loader)
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left_behind():
-    """Of what a test has started, nothing runs when it has ended."""
-    before = set(own_processes())
-    yield
-    until = time.monotonic() + 20
-    while (left := own_processes() - before) and time.monotonic() < until:
-        time.sleep(0.05)
-    said = []
-    for pid in left:
-        with suppress(psutil.Error):
-            process = psutil.Process(pid)
-            said.append(f"{pid} ({process.status()}): {' '.join(process.cmdline())}")
-            process.kill()
-    assert not said
-
-
-def own_processes():
-    """The numbers of the processes that this one has started. psutil would read those of the whole machine."""
-    tasks = list(Path("/proc/self/task").glob("*/children"))
-    if not tasks:
-        return {child.pid for child in psutil.Process().children()}
-    found = set()
-    for task in tasks:
-        with suppress(OSError):  # the thread has ended
-            found.update(map(int, task.read_text().split()))
-    return found
-
-
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory):
     """``measured(name)``: the folder and the result of that question, run with little work, once for all tests."""
@@ -90,6 +65,7 @@ def measured(tmp_path_factory):
         with FileLock(folder / f"{name}.lock"):
             if not kept.exists():
                 question = find(name)
+                question.TOGETHER = question.TOGETHER or name in TOGETHER
                 result = run.run(question, "quick", little(question), folder, lambda *_: None)
                 kept.write_bytes(pickle.dumps(result))
         return folder, pickle.loads(kept.read_bytes())

@@ -9,13 +9,7 @@ import pytest
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce
 from mxdp.experiments.allreduce import arrays
-from mxdp.experiments.allreduce.arrays import (
-    LEAD,
-    TURNS,
-    exact_sums,
-    replicas,
-    seconds_in_turn,
-)
+from mxdp.experiments.allreduce.arrays import LEAD, TURNS, exact_sums, replicas, seconds_in_turn
 from mxdp.experiments.oracle import count
 
 SHAPES = [(3, 300), (5,), ()]
@@ -23,18 +17,10 @@ SEED = 3
 DEVICES = [mx.cpu(rank) for rank in range(3)]
 
 
-def filled():
-    return replicas(SHAPES, DEVICES, SEED)
-
-
-def one_by_one(arrays, op="sum"):
-    for same in zip(*arrays):
-        AllReduce(same, op=op)()
-
-
 def test_wrong_sums_are_counted():
-    arrays = filled()
-    one_by_one(arrays)
+    arrays = replicas(SHAPES, DEVICES, SEED)
+    for same in zip(*arrays):
+        AllReduce(same)()
     assert count(exact_sums(arrays, SEED)) == (2718, 0)
     arrays[1][1][2] += 1
     assert count(exact_sums(arrays, SEED)) == (2718, 1)

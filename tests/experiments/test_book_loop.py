@@ -9,24 +9,18 @@ from mxdp.experiments import book_loop
 from mxdp.scratch import get_params, init_lenet
 
 
-@pytest.fixture
-def data():
-    return load("digits").take(50, 20)
-
-
-def test_the_books_loader_delivers_them_all_and_is_left_as_it_was(data):
-    before = gluon.data.vision.FashionMNIST
+def test_the_books_loader_delivers_them_all_and_is_left_as_it_was():
+    data, before = load("digits").take(50, 20), gluon.data.vision.FashionMNIST
     batches = list(book_loop.data_loader(data.train, data.test, 20))
     assert gluon.data.vision.FashionMNIST is before
     assert [len(y) for _, y in batches] == [20, 20, 10]
     assert batches[0][0].shape == (20, 1, 28, 28)
     labels = onp.concatenate([y.asnumpy() for _, y in batches])
-    sums = [onp.concatenate([X.asnumpy() for X, _ in batches]).sum(axis=axes) for axes in ((1, 2), (1, 3))]
     assert sorted(labels) == sorted(data.train.y)
-    for found, axes in zip(sums, ((1, 2), (1, 3))):  # by row and by column: no picture is turned
-        onp.testing.assert_allclose(
-            onp.sort(found, axis=0), onp.sort(data.train.X.sum(axis=axes), axis=0), atol=28 / 510
-        )
+    loaded = onp.concatenate([X.asnumpy() for X, _ in batches])
+    for axes in ((1, 2), (1, 3)):  # by row and by column: no picture is turned
+        sums, expected = (onp.sort(X.sum(axis=axes), axis=0) for X in (loaded, data.train.X))
+        onp.testing.assert_allclose(sums, expected, atol=28 / 510)
 
 
 def test_an_epoch_moves_the_parameters_and_a_last_batch_that_devices_cannot_share_is_left_out():

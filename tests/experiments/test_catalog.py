@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import shutil
 import xml.etree.ElementTree as ElementTree
@@ -23,6 +24,7 @@ from mxdp.experiments.show.words import shown
 from mxdp.plans.cost.machine import CPU
 
 QUESTIONS = [question for question in discover().values() if question.module.__name__.startswith("mxdp.")]
+name = operator.attrgetter("name")
 COUNTS = Path(__file__).with_name("counts.json")
 """How many numbers the oracle of each case compares. ``MXDP_GOLDEN=write`` writes it anew."""
 GATHERED = {
@@ -43,10 +45,6 @@ PUSHING = {
     *("stage_times._timed", "training.step"),
 }
 """Who reads the clock while devices work: it is Python's time."""
-
-
-def name(question):
-    return question.name
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=name)
@@ -113,6 +111,10 @@ SEVERAL = "numbers of which one is above 1"
         ("layerwise", "batch_sizes", [[1, 1.5], [8, 8]], "two or more different whole numbers"),
         ("pipeline", "micro_batches", [[1, 1.5]], "whole numbers"),
         ("latency-throughput", "batches", [[1, 1.5]], "whole numbers"),
+        ("less-traffic", "steps", [50], "a multiple of 48"),
+        ("less-traffic", "hosts_steps", [4], "a multiple of 8"),
+        ("less-traffic", "every", [3], "2, 4 or 8"),
+        ("less-traffic", "share", [2.0], "above 0 and at most 1"),
     ],
 )  # fmt: skip
 def test_a_setting_that_cannot_be_measured_is_refused(name, setting, values, allowed):
@@ -125,9 +127,7 @@ def cases():
     return [
         pytest.param(question, case, id=f"{question.name}: {case.label}")
         for question in QUESTIONS
-        for case in question.cases(
-            little(question, **({"data": "synthetic"} if "data" in question.preset("quick") else {}))
-        )
+        for case in question.cases(little(question))
         if case.processes == 1 and not case.environment and not lacking({**question.NEEDS, **case.needs})
     ]
 

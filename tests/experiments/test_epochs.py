@@ -8,7 +8,6 @@ from mxdp.datasets import load
 from mxdp.experiments.data_parallel import epochs, training
 from mxdp.experiments.lab import Case, Number, Row, Settings, Told
 from mxdp.experiments.lab.module import Question
-from mxdp.tracing import Parts
 
 SETTINGS = Settings(devices=[1, 2], rounds=1)
 
@@ -41,21 +40,6 @@ def test_the_account_of_what_is_lost_adds_up():
     assert list(two.lost.values()) == pytest.approx([0.16, -0.28, 0.1, 0.2, 0.02, 0.12, 0.04, 0.04])
     assert two.possible - sum(two.lost.values()) == pytest.approx(two.speedup.median)
     assert not hasattr(told(parts=PARTS, alone=PARTS).rows[0], "lost")
-
-
-def test_a_part_is_the_mean_of_its_shares_in_all_processes():
-    steps = [
-        [Parts(0.6 + 0.01 * k, 0.03, 0.02 * k, 0.01, 0.04, 0.1 * k, 0.02 + 0.01 * k) for k in range(6)],
-        [Parts(0.9, 0.0, 0.0, 0.02 * k, 0.01, 0.0, 0.01) for k in range(6)],
-    ]
-    two, ceiling = told().rows[1], told().references[0]
-    for which, own in zip((two, ceiling), steps):
-        vars(which).update({part: Number([step.shares()[part] for step in own]) for part in training.PARTS})
-    lost, shared, alone = epochs._tell_account(two, ceiling), training.mean_shares(two), training.mean_shares(ceiling)
-    assert sum(shared.values()) == pytest.approx(1)
-    for part, words in training.PARTS.items():
-        assert lost[words] == pytest.approx(2 * (shared[part] - two.of_ceiling.median * alone[part])), words
-    assert set(training.PARTS) == set(Parts().as_dict())
 
 
 @pytest.mark.parametrize("recorded", [dict(), dict(parts=PARTS), dict(alone=PARTS)])
@@ -92,13 +76,13 @@ def test_what_is_measured_beside_the_time(devices, reference):
 
 @pytest.mark.parametrize("case", [Case("x"), Case("x", 2), Case("x", processes=2)])
 def test_a_process_goes_on_with_the_training_of_the_one_before(tmp_path, monkeypatch, case):
-    """Over the end of an epoch, too: 1000 pictures are one. Of a ceiling's processes the second one, too."""
-    data, case.process = load("synthetic").take(1000, 100), case.processes - 1
+    """Over the end of an epoch, too: 200 pictures are one. Of a ceiling's processes the second one, too."""
+    data, case.process = load("synthetic").take(200, 50), case.processes - 1
     monkeypatch.setattr(training, "pictures", lambda s: data)
 
     def measured(rounds, folder, number=0):
         case.folder, case.number = folder, number
-        work = epochs.set_up(case, little(Question(epochs), samples=600))
+        work = epochs.set_up(case, little(Question(epochs), samples=120))
         return [(more["loss"], more["test_accuracy"]) for _, more in (work.round() for _ in range(rounds))]
 
     assert measured(2, str(tmp_path)) + measured(1, str(tmp_path), number=2) == measured(3, "")

@@ -9,11 +9,9 @@ from mxdp.backend import mx
 from mxdp.engine import prepare
 from mxdp.experiments import links as copies
 from mxdp.experiments.allreduce import links
-from mxdp.experiments.lab import Number, Row, Told
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.links import Copies, measured_link
 from mxdp.experiments.oracle import count
-from mxdp.plans.cost.link import Link
 
 S = little(find("links"), devices=[3], kind="cpu", sizes=[4, 12, 4000])
 CASES = {case.label: case for case in links.cases(S)}
@@ -70,28 +68,6 @@ def test_a_link_is_measured_in_its_direction_with_messages_of_several_sizes(monk
     monkeypatch.setattr(copies, "Copies", lambda *given: made.append(given) or SimpleNamespace(seconds=lambda: 1e-3))
     measured_link(*pairs[0], 1 << 22, seed=3)
     assert made == [(pairs, nbytes, 3) for nbytes in (4, 1 << 16, 1 << 18, 1 << 20, 1 << 22)]
-
-
-def told(times):
-    """Of two devices, of which 1 is twice as slow as 0, a copy in these seconds by its bytes; at once 5 times that."""
-    rows = []
-    for case in links.cases(little(find("links"), devices=[2])):
-        slower = {"0 to 1": 1, "1 to 0": 2}.get(case.label, 5)
-        seconds = {nbytes: Number([slower * time] * 6) for nbytes, time in times.items()}
-        rows.append(Row(case.label, False, {"devices": 2, "pairs": case.pairs, "seconds_by_bytes": seconds}))
-        rows[-1].seconds = seconds[max(times, key=int)]
-    found = Told(rows)
-    links.tell(found, S)
-    return found, found.one(label="0 to 1")
-
-
-def test_the_numbers_of_a_perfect_link():
-    link = Link(alpha=1e-5, beta=2e-10)
-    found, row = told({str(nbytes): link.seconds(nbytes) for nbytes in (4, 4096, 10**6)})
-    assert (row.alpha, row.beta) == pytest.approx((1e-5, 2e-10))
-    assert (row.latency_us, row.bandwidth_gbs) == pytest.approx((10.0008, 1e6 / 2.1e-4 / 1e9))
-    assert found.one(label="all 2 at once").over_alone.median == pytest.approx(5 / 1.5)
-    assert "The slowest pair takes 2.00 times as long as the fastest, so one link does not do" in found.explanation
 
 
 def test_a_round_times_each_size_on_the_devices_of_the_pairs():

@@ -10,10 +10,14 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
 import faulty
+import psutil
 import pytest
+from littles import record
 
 from mxdp import experiments
 from mxdp.errors import UsageError
@@ -28,17 +32,26 @@ HERE = str(Path(__file__).parent)
 MADE = {"MXDP_EXPERIMENTS": "faulty", "PYTHONPATH": os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))}
 
 
-def run(*arguments, timeout=120, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "mxdp.experiments", *map(str, arguments)],
-        capture_output=True, text=True, timeout=timeout, env={**os.environ, "COLUMNS": "80", **environment},
-    )  # fmt: skip
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """``run(*arguments)``: what this command line prints, and its exit status. It knows the question `faulty`."""
+    for name, value in {**MADE, "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(psutil, "cpu_percent", lambda seconds: 0.0)
+
+    def called(*arguments):
+        try:
+            status = main([*map(str, arguments)])
+        except SystemExit as stop:  # argparse's way
+            status = stop.code
+        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
+
+    return called
 
 
 def sentence(done, status=2):
     """The one line that a refused call prints."""
     assert done.returncode == status
-    assert "Traceback" not in done.stderr
     assert done.stdout == ""
     return done.stderr.strip().splitlines()[-1]
 
@@ -47,23 +60,11 @@ def results(folder, name="faulty"):
     return [result.read(path) for path in sorted((folder / name).glob("*.json"))]
 
 
-@pytest.fixture
-def preset(tmp_path):
-    """``preset(faults)``: the path of a preset file for `faulty`."""
-
-    def written(faults, **more):
-        path = tmp_path / "faults.toml"
-        path.write_text(f"[faulty]\nfaults = '{faults}'\n" + "\n".join(f"{name} = {more[name]}" for name in more))
-        return path
-
-    return written
-
-
-def test_list_names_every_question_what_it_answers_and_how_long_it_takes():
+def test_list_names_every_question_what_it_answers_and_how_long_it_takes(run):
     known = json.loads(Path(experiments.__file__).with_name("reference.json").read_text(encoding="utf-8"))
-    found = {one["name"]: one for one in json.loads(run("list", "--json", **MADE).stdout)}
+    found = {one["name"]: one for one in json.loads(run("list", "--json").stdout)}
     assert found["faulty"]["seconds"] == {"quick": None, "full": None}
-    assert set(discover()) < set(found)
+    assert set(discover()) == set(found)
     assert [name for name, one in found.items() if one["tour"]] == ["epochs", "two-jobs"]
     assert {name: one["answer"] for name, one in found.items() if one["answer"]} == known["answers"]
     assert {name for name, one in found.items() if one["seconds"]["full"]} == set(known["seconds"]["full"])
@@ -72,69 +73,52 @@ def test_list_names_every_question_what_it_answers_and_how_long_it_takes():
 
 def test_all_runs_every_question_once_but_the_one_that_repeats_another(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(command, "ask", lambda questions, *more: asked.extend(questions) or True)
+    monkeypatch.setattr(command, "ask", lambda *given: asked.append(given) or True)
     assert main(["run", "epochs", "all", "--preset", "full", "--out", str(tmp_path)]) == 0
-    assert sorted(question.name for question in asked) == sorted(set(discover()) - {"profile"})
-    asked.clear()
     assert main([]) == 0
-    assert [question.name for question in asked] == ["epochs", "two-jobs"]
+    (every, *_, here), (tour, *_, folder) = (given[:4] for given in asked)
+    assert sorted(question.name for question in every) == sorted(set(discover()) - {"profile"})
+    assert [question.name for question in tour] == ["epochs", "two-jobs"]
+    assert (here, folder.parent) == (tmp_path, Path("runs"))
+    assert time.strptime(folder.name, "%Y-%m-%d_%H-%M-%S")
 
 
-def test_a_run_prints_a_table_an_answer_and_a_report_and_why_if_asked(tmp_path, preset):
-    done = run("run", "faulty", "--preset", preset("none"), "--out", tmp_path / "out", **MADE)
+def test_a_run_prints_a_table_an_answer_and_a_report_and_why_if_asked(run, tmp_path):
+    done = run("run", "faulty", "--out", tmp_path / "out")
     assert done.returncode == 0
     assert ("It takes 0.25 s." in done.stdout, "prediction   Good." in done.stdout) == (True, True)
     assert "It takes at most 0.3 s." not in done.stdout
     assert max(map(len, done.stdout.splitlines()[:-1])) <= 80
     assert (tmp_path / "out" / "report.html").is_file()
-    done = run("run", "faulty", "--preset", preset("none"), "--why", "--json", "--out", tmp_path / "out", **MADE)
+    done = run("run", "faulty", "--processes", 1, "--why", "--json", "--out", tmp_path / "out")
     assert json.loads(done.stdout) == results(tmp_path / "out")[1:]
-    done = run("report", tmp_path / "out", "--picture", "faulty", "--panel", 1, **MADE)
+    done = run("report", tmp_path / "out", "--picture", "faulty", "--panel", 1)
     assert Path(done.stdout.strip()) == tmp_path / "out" / "faulty-panel-1.png"
-    assert Path(run("report", tmp_path / "out", "--slides", **MADE).stdout.strip()).is_file()
+    assert Path(run("report", tmp_path / "out", "--slides").stdout.strip()).is_file()
 
 
-def test_a_failure_is_exit_status_1_and_the_others_complete(tmp_path, preset):
-    path = preset("raises in round")
-    path.write_text(f"{path.read_text()}[two-jobs]\nsize = 64\nproducts = 2\n")
-    done = run("run", "faulty", "two-jobs", "--preset", path, "--out", tmp_path, "--processes", 1, **MADE)
+def test_a_failure_is_exit_status_1_and_the_others_complete(run, tmp_path):
+    path = tmp_path / "faults.toml"
+    path.write_text("[faulty]\nfaults = 'raises in round'\n[links]\nsizes = [4, 8]\n")
+    done = run("run", "faulty", "links", "--preset", path, "--out", tmp_path, "--processes", 1)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
-    assert [results(tmp_path, name)[0]["status"] for name in ("faulty", "two-jobs")] == ["failed", "ok"]
+    assert [results(tmp_path, name)[0]["status"] for name in ("faulty", "links")] == ["failed", "ok"]
 
 
-def test_what_can_not_be_shown_costs_no_other_question(tmp_path, preset):
+@pytest.mark.parametrize(("error", "measured"), [(None, [record()]), (RuntimeError, []), (KeyboardInterrupt, None)])
+def test_a_defect_and_a_damaged_file_cost_no_result_and_hide_no_interrupt(
+    error, measured, tmp_path, monkeypatch, capsys
+):
     (tmp_path / "epochs").mkdir()
     (tmp_path / "epochs" / "1.json").write_text('{"experiment"')
-    done = run("run", "faulty", "--json", "--processes", 1, "--out", tmp_path, **MADE)
-    assert done.returncode == 1
-    assert [one["status"] for one in json.loads(done.stdout)] == ["ok"]
-    (said,) = [line for line in done.stderr.splitlines() if line.startswith("mxdp")]
-    assert said.startswith(f"mxdp: there is no report: {tmp_path / 'epochs' / '1.json'} is damaged")
-
-
-def test_a_damaged_file_does_not_hide_an_interrupt(tmp_path, monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    (tmp_path / "epochs").mkdir()
-    (tmp_path / "epochs" / "1.json").write_text('{"experiment"')
-    monkeypatch.setattr(lab_run, "run", interrupted)
-    question = Question(faulty)
-    with pytest.raises(KeyboardInterrupt):
-        command.ask([question], "quick", {"faulty": {"processes": 1}}, tmp_path)
-    assert "1.json is damaged" in capsys.readouterr().err
-
-
-def test_the_default_folder_is_named_after_the_time(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "mxdp.experiments", "run", "faulty", "--processes", "1"],
-        cwd=tmp_path, env={**os.environ, **MADE}, capture_output=True, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 0
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert time.strptime(folder.name, "%Y-%m-%d_%H-%M-%S")
+    monkeypatch.setattr(lab_run, "run", mock.Mock(side_effect=error, return_value=record()))
+    with nullcontext() if measured is not None else pytest.raises(error):
+        assert not command.ask([Question(faulty)], "quick", {"faulty": {"processes": 1}}, tmp_path, as_json=True)
+    said = capsys.readouterr()
+    assert measured is None or json.loads(said.out) == measured
+    assert f"mxdp: there is no report: {tmp_path / 'epochs' / '1.json'} is damaged" in said.err
 
 
 @pytest.mark.parametrize(
@@ -164,20 +148,15 @@ def test_the_default_folder_is_named_after_the_time(tmp_path):
         (["compare", "/nowhere", "/either"], "there is no folder /nowhere"),
     ],
 )
-def test_bad_usage_is_one_sentence_and_exit_status_2(arguments, expected, tmp_path, capsys):
-    out = ["--out", str(tmp_path / "out")] if arguments[:1] == ["run"] and "--stale" not in arguments else []
-    try:
-        status = main([*arguments, *out])
-    except SystemExit as stop:  # argparse's way
-        status = stop.code
-    said = capsys.readouterr()
-    assert expected in sentence(subprocess.CompletedProcess(arguments, status, said.out, said.err))
+def test_bad_usage_is_one_sentence_and_exit_status_2(arguments, expected, tmp_path, run):
+    out = ["--out", tmp_path / "out"] if arguments[:1] == ["run"] and "--stale" not in arguments else []
+    assert expected in sentence(run(*arguments, *out))
 
 
-def test_a_folder_that_cannot_be_made_or_written_to_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_made_or_written_to_is_refused_before_anything_is_measured(run, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     words = "can't write results to the folder"
-    assert words in sentence(run("run", "faulty", "--out", tmp_path / "file" / "out", **MADE))
+    assert words in sentence(run("run", "faulty", "--out", tmp_path / "file" / "out"))
 
     def denied(**_):
         raise PermissionError(errno.EACCES, "Permission denied")
@@ -202,45 +181,36 @@ def test_make_run_finds_a_question_in_the_folder_that_it_was_called_from(tmp_pat
     assert '"made-from-here"' in done.stdout
 
 
-def test_gpus_that_are_not_there_are_a_failure_that_says_how_many_there_are(tmp_path):
-    done = run("run", "links", "--kind", "gpu", "--processes", 1, "--out", tmp_path)
-    if done.returncode == 0:
-        pytest.skip("this machine has GPUs that MXNet can use")
-    assert done.returncode == 1
-    assert "MXNet can use 0" in results(tmp_path, "links")[0]["error"]
-    assert "Traceback" not in done.stdout + done.stderr
-
-
-def test_stale_measures_what_has_no_result_of_todays_code(tmp_path, preset):
+def test_stale_measures_what_has_no_result_of_todays_code(run, tmp_path):
     command = ["run", "faulty", "--stale", "--json", "--processes", 1, "--out", tmp_path]
-    done = run(*command, **MADE)
+    done = run(*command)
     assert "faulty: not measured yet" in done.stderr
     assert listing.due("faulty", "quick", tmp_path) == ""
     assert listing.due("faulty", "full", tmp_path) == "measured with the preset quick"
-    assert run(*command, **MADE).stdout == "[]\n"
+    assert run(*command).stdout == "[]\n"
     (path,) = (tmp_path / "faulty").glob("*.json")
     found = json.loads(path.read_text())
     assert {"faulty", "mxdp.experiments.lab.child"} <= set(found["sources"])
     path.write_text(json.dumps({**found, "sources": {**found["sources"], "mxdp.process": "0", "mxdp.timing": "0"}}))
     assert listing.due("faulty", "quick", tmp_path) == "measured before a change of mxdp.process and 1 more"
-    assert len(json.loads(run(*command, **MADE).stdout)) == 1
+    assert len(json.loads(run(*command).stdout)) == 1
     path.write_text("{")
-    assert f"{path.name} is damaged" in sentence(run(*command, **MADE), status=1)
+    assert f"{path.name} is damaged" in sentence(run(*command), status=1)
 
 
-def test_wrong_data_are_told_before_anything_is_measured(tmp_path):
+def test_wrong_data_are_told_before_anything_is_measured(run, tmp_path):
     done = run("run", "two-jobs", "epochs", "--data-dir", tmp_path / "none", "--out", tmp_path / "out")
     assert "is not a folder" in sentence(done, status=1)
     assert not list((tmp_path / "out").glob("*/*.json"))
 
 
-def test_two_checkouts_are_measured_in_turns_and_two_folders_are_only_shown(tmp_path, preset):
+def test_two_checkouts_are_measured_in_turns_and_two_folders_are_only_shown(run, tmp_path):
     command = ["compare", HERE + "/../..", HERE + "/../..", "faulty", "--processes", 6, "--json"]
-    (found,) = json.loads(run(*command, **MADE).stdout)
+    (found,) = json.loads(run(*command).stdout)
     assert [row["verdict"] for row in found["rows"]] == ["undecided"]  # both took 0.25 s, by their own clock
     assert found["rows"][0]["ratio"] == {"median": 1.0, "low": 1.0, "high": 1.0}
     for name in "ab":
-        run("run", "faulty", "--processes", 1, "--out", tmp_path / name, **MADE)
-    said = " ".join(run("compare", tmp_path / "a", tmp_path / "b", **MADE).stdout.split())
-    assert re.search(r"good +0\.250 +0\.250", said)
+        result.write(record("faulty"), tmp_path / name)
+    said = " ".join(run("compare", tmp_path / "a", tmp_path / "b").stdout.split())
+    assert re.search(r"1 device +2\.000? +2\.000?", said)
     assert "nothing is judged" in said
