@@ -12,7 +12,7 @@ import pytest
 
 from mxdp.backend import autograd, gluon, mx
 from mxdp.errors import MxdpError
-from mxdp.gluon import Checkpoint, Trainer
+from mxdp.gluon import Trainer
 from mxdp.gluon.updater import leaves
 
 SHAPES = [(60, 10), (23,), (1,)]
@@ -62,28 +62,6 @@ def test_ranks_share_the_state_and_rank_0_alone_writes_all_of_it(name, ranks, n,
     assert [wrote for _, wrote in sharded] == [True] + [False] * (ranks - 1)
     states = [pickle.loads((tmp_path / f"{shard}-0").read_bytes())[0] for shard in (0, 1)]
     onp.testing.assert_equal(*[[[x.asnumpy() for x in leaves(its[i])] for i in sorted(its)] for its in states])
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("after", [1, 3])
-def test_a_checkpoint_continues_on_other_ranks(name, after, tmp_path):
-    def work(world, shard, steps):
-        net = gluon.nn.Dense(7, in_units=11)
-        net.initialize(mx.init.One(), ctx=[mx.cpu(0), mx.cpu(1)])
-        trainer = Trainer(net.collect_params(), name, dict(OPTIMIZERS[name]), world=world, shard_optimizer=shard)
-        kept = Checkpoint(tmp_path / str(shard), world=world, report=lambda line: None)
-        done = (kept.load(net, trainer) or {"steps": 0})["steps"]
-        params = list(net.collect_params().values())
-        train(params, trainer, world, range(done, steps))
-        kept.save(net, trainer, steps=steps)
-        kept.wait()
-        return values(params)
-
-    trained = {}
-    for shard in (False, True):
-        fake_mpi.run(2, lambda world, shard=shard: work(world, shard, 2))
-        trained[shard] = fake_mpi.run(after, lambda world, shard=shard: work(world, shard, 4))
-    onp.testing.assert_equal(trained[True], trained[False])
 
 
 class Drawing(mx.optimizer.Optimizer):
