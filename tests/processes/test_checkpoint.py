@@ -458,16 +458,15 @@ def test_a_larger_checkpoint_takes_the_place_of_two_or_of_none(more, left, tmp_p
     )
 
 
-@pytest.mark.parametrize("damaged", [2, 3])
-def test_a_full_disk_never_costs_the_newest_whole_checkpoint(damaged, tmp_path, room):
+@pytest.mark.parametrize(("damaged", "whole", "newest"), [([3], 2, 4), ([2, 3], 1, 1)])
+def test_a_full_disk_never_costs_the_newest_whole_checkpoint(damaged, whole, newest, tmp_path, room):
     """Also if the newer ones are damaged and were never read."""
     saved(tmp_path, 1, 2, 3)
-    for number in range(4 - damaged + 1, 4) if damaged == 2 else (2, 3):
-        truncated(tmp_path / numbered(number)[0])
-    whole = 2 if damaged == 2 else 1
+    for name in numbered(*damaged):
+        truncated(tmp_path / name)
     room[0] = sum(path.stat().st_size for path in tmp_path.iterdir()) + 300
     saved(tmp_path, 4)
-    assert value_in(tmp_path)[0] == (4 if damaged == 2 else whole)
+    assert value_in(tmp_path)[0] == newest
     assert (tmp_path / numbered(whole)[0]).exists()
 
 

@@ -47,13 +47,8 @@ def test_one_rank_does_nothing():
     alone.broadcast([x])
     alone.barrier()
     assert x.tolist() == [0, 1, 2]
-    assert (alone.rank, alone.size, alone.local_rank, alone.gather("x"), alone.shard(7)) == (
-        0,
-        1,
-        0,
-        ["x"],
-        slice(0, 7),
-    )
+    assert (alone.rank, alone.size, alone.local_rank) == (0, 1, 0)
+    assert (alone.gather("x"), alone.shard(7)) == (["x"], slice(0, 7))
     alone.agree({"seed": 1})
     assert alone.devices(2, "cpu") == devices(2, "cpu")
     assert repr(world()) == "<rank 0 of 1>"
