@@ -286,14 +286,6 @@ def empty(path):
     path.write_bytes(b"")
 
 
-def foreign(path):
-    onp.savez(path, x=onp.ones(3))
-
-
-def text(path):
-    path.write_text("not a checkpoint\n" * 20)
-
-
 class RunsCode:
     def __reduce__(self):
         return print, ("code of the file runs",)
@@ -340,12 +332,14 @@ CRAFTED = {
 }
 
 
-def folder(path):
-    path.unlink()
-    path.mkdir()
-
-
-DAMAGED = {**{damage.__name__: damage for damage in (truncated, empty, foreign, text, folder)}, **CRAFTED}
+DAMAGED = {
+    "truncated": truncated,
+    "empty": empty,
+    "foreign": lambda path: onp.savez(path, x=onp.ones(3)),
+    "text": lambda path: path.write_text("not a checkpoint\n" * 20),
+    "folder": lambda path: path.unlink() or path.mkdir(),
+    **CRAFTED,
+}
 
 
 @pytest.mark.parametrize("what", DAMAGED)

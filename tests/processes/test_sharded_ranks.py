@@ -75,7 +75,7 @@ def test_an_optimiser_that_draws_keeps_ranks_equal(n):
         train(params, Trainer(params, Drawing(), world=world), world, range(2))
         return [data.asnumpy() for data in params[0].list_data()]
 
-    replicas = sum(fake_mpi.run(3, work), [])
+    replicas = [replica for of_rank in fake_mpi.run(3, work) for replica in of_rank]
     onp.testing.assert_equal(replicas, replicas[:1] * 3 * n)
 
 
