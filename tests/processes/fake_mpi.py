@@ -172,7 +172,7 @@ def run(n, work, make=World):
     """
     results, aborted = outcomes(n, work, make)
     errors = [outcome for outcome in results if isinstance(outcome, BaseException)]
-    first = next((error for error in errors if not isinstance(error, Alone)), None)
+    errors.sort(key=lambda error: isinstance(error, Alone))  # last
     failed = errors or aborted
-    assert not failed, f"a rank failed: {first!r} {aborted[:1]}"
+    assert not failed, f"a rank failed: {errors[:1]} {aborted[:1]}"
     return results

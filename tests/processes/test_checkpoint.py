@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import zipfile
+from pathlib import Path
 
 import fake_mpi
 import numpy as onp
@@ -285,14 +286,6 @@ def empty(path):
     path.write_bytes(b"")
 
 
-def foreign(path):
-    onp.savez(path, x=onp.ones(3))
-
-
-def text(path):
-    path.write_text("not a checkpoint\n" * 20)
-
-
 class RunsCode:
     def __reduce__(self):
         return print, ("code of the file runs",)
@@ -339,12 +332,14 @@ CRAFTED = {
 }
 
 
-def folder(path):
-    path.unlink()
-    path.mkdir()
-
-
-DAMAGED = {**{damage.__name__: damage for damage in (truncated, empty, foreign, text, folder)}, **CRAFTED}
+DAMAGED = {
+    "truncated": truncated,
+    "empty": empty,
+    "foreign": lambda path: onp.savez(path, x=onp.ones(3)),
+    "text": lambda path: path.write_text("not a checkpoint\n" * 20),
+    "folder": lambda path: path.unlink() or path.mkdir(),
+    **CRAFTED,
+}
 
 
 @pytest.mark.parametrize("what", DAMAGED)
@@ -378,10 +373,8 @@ def test_every_flipped_byte_is_noticed(tmp_path):
 
 
 def test_refused_files_stay_and_do_not_count(tmp_path):
-    saved(tmp_path, 1, 2, 3)
+    made, _ = saved(tmp_path, 1, 2, 3, keep=2)
     empty(tmp_path / numbered(3)[0])
-    lines = []
-    made = CheckpointFolder(tmp_path, keep=2, report=lines.append)
     made.read(HEADER)
     for value in (4, 5):
         made.write(HEADER, {"x": np.full((2, 3), value)}, {"step": value})
@@ -398,26 +391,6 @@ def test_a_folder_without_a_whole_checkpoint_starts_anew(tmp_path):
     assert value is None
     assert lines[0].endswith(": there is none before it")
     assert len(lines) == 1
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0 or sys.platform != "linux", reason="needs root to mount")
-def test_a_disk_that_is_really_full(tmp_path):
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", tmp_path], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"no disk can be mounted here: {mounted.stderr}")
-    try:
-        made, lines = saved(tmp_path, 1, 2)
-        made.write(HEADER, {"x": np.zeros((100, 1000))}, {"epoch": 6})
-        made.wait()
-        assert len(lines) == 2
-        assert lines[0].startswith("a checkpoint could not be written ([Errno 28] No space left on device")
-        assert lines[1] == f"nothing is saved from epoch 7 on: {numbered(2)[0]} is the newest checkpoint"
-        assert names(tmp_path) == numbered(1, 2)
-        assert value_in(tmp_path)[0] == 2
-    finally:
-        subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
 @pytest.fixture
@@ -479,16 +452,15 @@ def test_a_larger_checkpoint_takes_the_place_of_two_or_of_none(more, left, tmp_p
     )
 
 
-@pytest.mark.parametrize("damaged", [2, 3])
-def test_a_full_disk_never_costs_the_newest_whole_checkpoint(damaged, tmp_path, room):
+@pytest.mark.parametrize(("damaged", "whole", "newest"), [([3], 2, 4), ([2, 3], 1, 1)])
+def test_a_full_disk_never_costs_the_newest_whole_checkpoint(damaged, whole, newest, tmp_path, room):
     """Also if the newer ones are damaged and were never read."""
     saved(tmp_path, 1, 2, 3)
-    for number in range(4 - damaged + 1, 4) if damaged == 2 else (2, 3):
-        truncated(tmp_path / numbered(number)[0])
-    whole = 2 if damaged == 2 else 1
+    for name in numbered(*damaged):
+        truncated(tmp_path / name)
     room[0] = sum(path.stat().st_size for path in tmp_path.iterdir()) + 300
     saved(tmp_path, 4)
-    assert value_in(tmp_path)[0] == (4 if damaged == 2 else whole)
+    assert value_in(tmp_path)[0] == newest
     assert (tmp_path / numbered(whole)[0]).exists()
 
 
@@ -550,12 +522,10 @@ def test_what_only_one_side_says_of_the_training_is_compared(tmp_path):
     header = {"training": {"seed": 0, "dropout": 0.5}, "replicas": "1 device"}
     made = CheckpointFolder(tmp_path)
     made.write(header, {}, {})
-    with pytest.raises(MxdpError, match=r"dropout is 0\.5 there and None here"):
-        made.read(HEADER)
-    made.write(HEADER, {}, {})
-    for call in (made.read, lambda header: CheckpointFolder(tmp_path).write(header, {}, {})):
-        with pytest.raises(MxdpError, match=r"dropout is None there and 0\.5 here"):
-            call(header)
+    made.wait()
+    for call in (CheckpointFolder(tmp_path).read, lambda here: CheckpointFolder(tmp_path).write(here, {}, {})):
+        with pytest.raises(MxdpError, match=r"dropout is 0\.5 there and None here"):
+            call(HEADER)
 
 
 def test_each_file_is_on_the_disk_before_its_name_and_its_name_before_the_next(tmp_path, monkeypatch):
@@ -623,38 +593,26 @@ def test_a_reader_beside_a_quick_writer_takes_the_newest(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_checkpoint_takes_the_memory_of_one_copy_and_reading_it_that_of_its_arrays(tmp_path):
-    script = """
-import json
-import numpy as onp
-from mxdp.backend import npx
+    def peak():
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
-def peak():
-    return next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    def grown(do):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak becomes what is there
+        before = peak()
+        do()
+        return peak() - before
 
-def grown(do):
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the peak becomes what is there
-    before = peak()
-    kept = do()
-    return peak() - before, kept
+    def write(x):
+        made.write(HEADER, {"x": x}, {"step": 1})
+        made.wait()
 
-def write(x):
-    made.write(header, {"x": x}, {"step": 1})
-    made.wait()
-
-made = CheckpointFolder(folder, report=lambda line: None)
-write(onp.broadcast_to(onp.float32(0), 24 << 20))  # which takes no memory itself
-read, found = grown(lambda: made.read(header))
-del found
-x = np.ones((24 << 20,))
-npx.waitall()
-written, _ = grown(lambda: write(x))
-print(json.dumps([written, read]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE + script, tmp_path], timeout=200, check=True, stdout=subprocess.PIPE, text=True
-    )
-    written, read = json.loads(done.stdout)
+    made = CheckpointFolder(tmp_path, report=lambda line: None)
+    write(onp.broadcast_to(onp.float32(0), 24 << 20))  # which takes no memory itself
+    read = grown(lambda: made.read(HEADER))
+    x = np.ones((24 << 20,))
+    npx.waitall()
+    written = grown(lambda: write(x))
     print(f"96 MB written +{written:.0f} MB, and read +{read:.0f} MB")
-    assert written < 1.6 * 96
-    assert read < 1.25 * 96
+    assert 0.5 * 96 < written < 1.6 * 96
+    assert 0.5 * 96 < read < 1.25 * 96

@@ -55,9 +55,9 @@ STATELESS = [("sgd", {}), ("shrinking", {})]
 
 
 @st.composite
-def trainings(draw):
+def trainings(draw, names):
     """An optimiser with its options, and what is done: parts of a training, each by one trainer."""
-    name = draw(st.sampled_from(sorted(OPTIMIZERS)))
+    name = draw(st.sampled_from(names))
     options = draw(st.sampled_from(OPTIMIZERS[name]))
     cut = name in [known.lower() for known in ELEMENTWISE] and (name, options) not in STATELESS
     options = {**options, "learning_rate": 0.125, "wd": draw(st.sampled_from([0, 0.0625]))}
@@ -149,8 +149,9 @@ def run(case, by_gluon):
     return results
 
 
-EXAMPLES = int(os.environ.get("MXDP_TRAININGS", 100))
-"""Of one to three trainings each. The broken trainers below are found within 40."""
+EXAMPLES = int(os.environ.get("MXDP_TRAININGS", 60))
+"""Of one to three trainings each. The broken trainers below are found within 40, with the optimisers that they break
+within a few."""
 
 
 def check(case):
@@ -161,13 +162,13 @@ def check(case):
             onp.testing.assert_array_equal(array, its)
 
 
-def randomly(function, **options):
+def randomly(function, names, **options):
     return settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None, **options)(
-        given(trainings())(function)
+        given(trainings(names))(function)
     )
 
 
-test_random_trainings_have_the_bits_of_gluons_default_trainer = randomly(check)
+test_random_trainings_have_the_bits_of_gluons_default_trainer = randomly(check, sorted(OPTIMIZERS))
 
 
 def counts_by_device(self, numbers, pieces, do=Updater._by_mxnet):
@@ -181,16 +182,16 @@ def counts_each_piece(self, numbers, pieces, do=Updater._by_mxnet):
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "broken"),
+    ("where", "name", "broken", "optimisers"),
     [
-        (Updater, "_by_mxnet", counts_by_device),
-        (Updater, "_by_mxnet", counts_each_piece),
-        (Shards, "whole", lambda self, updater: {}),
-        (WholeParameters, "spread", lambda self, numbers: None),
-        (trainer, "unwritten", lambda params: {i: set() for i, its in enumerate(params) if its.grad_req != "null"}),
+        (Updater, "_by_mxnet", counts_by_device, ["adam"]),
+        (Updater, "_by_mxnet", counts_each_piece, ["adam"]),
+        (Shards, "whole", lambda self, updater: {}, ["adam"]),
+        (WholeParameters, "spread", lambda self, numbers: None, ["adam"]),
+        (trainer, "unwritten", lambda its: {i: set() for i, p in enumerate(its) if p.grad_req != "null"}, ["sgd"]),
     ],
 )
-def test_a_broken_trainer_is_found(where, name, broken, monkeypatch):
+def test_a_broken_trainer_is_found(where, name, broken, optimisers, monkeypatch):
     monkeypatch.setattr(where, name, broken)
     with pytest.raises(AssertionError):
-        randomly(check, phases=[Phase.generate], report_multiple_bugs=False)()
+        randomly(check, optimisers, phases=[Phase.generate], report_multiple_bugs=False)()
