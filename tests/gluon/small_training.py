@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as onp
 
 from mxdp.backend import autograd, gluon, mx, np
@@ -71,8 +73,8 @@ def train(make_trainer, n, steps=3, optimizer=SGD):
     return weights(params)
 
 
-def by_mxnet(params, *optimizer):
-    return gluon.Trainer(params, *optimizer, kvstore="device")
+by_mxnet = partial(gluon.Trainer, kvstore="device")
+by_devices = partial(gluon.Trainer, kvstore="device", update_on_kvstore=False)
 
 
 def zero(params):
