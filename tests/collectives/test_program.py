@@ -7,7 +7,7 @@ import pytest
 
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce, all_gather, allreduce, broadcast, reduce_scatter
-from mxdp.collectives.program import Program, as_vector, chunk_views
+from mxdp.collectives.program import Program, chunk_views
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.one_hop import direct, naive, shared_memory
 from mxdp.plans.collective.rings import ring
@@ -34,11 +34,6 @@ def program(schedule, size):
 )
 def test_calls(schedule, calls):
     assert len(program(schedule, 24).calls) == calls
-
-
-def test_empty_chunks_are_left_out():
-    assert len(program(direct(3), 1).calls) == 2 + 1 + 2
-    assert len(program(shared_memory(3), 1).calls) == 1 + 2  # in its place
 
 
 def test_staging_buffers_hold_what_the_docstrings_say():
@@ -81,12 +76,6 @@ def test_only_cpu_devices_share_memory(kinds):
     ) as caught:
         Program(shared_memory(2), chunks)
     assert ", ".join(map(str, devices)) in str(caught.value)
-
-
-def test_a_vector_is_a_view():
-    x = mx.np.zeros((2, 3))
-    as_vector(x)[1:3] = 5
-    assert x.asnumpy().tolist() == [[0, 5, 5], [0, 0, 0]]
 
 
 def convolved(rank, dimensions):
