@@ -126,6 +126,7 @@ def test_no_sync_adds_up_and_sums_once(n, mixed, semantics):
             expected[number] -= total(params, number, step) / 4
             onp.testing.assert_array_equal(param.list_data()[-1].asnumpy(), expected[number])
         zero(params)
+    assert len(trainer._buckets.buckets) == 1 + mixed, "gradients that add up have one of their own"
 
 
 def test_no_sync_refuses_what_would_part_the_replicas():

@@ -45,7 +45,7 @@ def assert_all(arrays, expected):
 def test_lists_of_keys(keys):
     """As MXNet's own tests ask of a custom store (tests/python/unittest/test_kvstore_custom.py in its 1.9.1)."""
     kv = Store("ring")
-    outs = [[mx.nd.empty(SHAPE, device) for device in DEVICES]] * 3
+    outs = [[mx.nd.empty(SHAPE, device) for device in DEVICES] for _ in keys]
     kv.broadcast(keys, [mx.nd.ones(SHAPE)] * 3, outs)
     for arrays in outs:
         assert_all(arrays, 1)

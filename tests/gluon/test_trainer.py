@@ -28,6 +28,7 @@ import mxdp
 from mxdp.backend import autograd, gluon, mx, np
 from mxdp.collectives import AllReduce
 from mxdp.collectives.tuning import choose
+from mxdp.errors import MxdpError
 from mxdp.gluon import Store, Trainer
 from mxdp.plans.cost.machine import CPU
 from mxdp.processes import World
@@ -463,6 +464,10 @@ def test_states_that_are_refused_change_nothing(shard, tmp_path):
     backward(expected, 1)
     other.step(4)
     assert_equal(weights(params), weights(expected))
+    trainer._optimizer.lr_scheduler = lambda count: 1.0
+    with pytest.raises(MxdpError, match=r"the optimiser can't be saved \(.*lambda.*\): it and its learning rate"):
+        trainer.save_states(f"{file}-unsaved")
+    assert not (tmp_path / "states-unsaved").exists()
 
 
 @pytest.mark.parametrize("size", [5, 20000])
