@@ -22,18 +22,20 @@ def program(schedule, size):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "calls"),
+    ("schedule", "size", "calls"),
     [
-        (naive(3), 2 + 1 + 2),
-        (direct(3), 6 + 3 + 6),
-        (shared_memory(3), 3 + 6 + 3),
-        (ring(3), 6 + 6 + 6 + 3),  # the last three put in place what was forwarded from a staging buffer
-        (naive(8), 7 + 3 + 7),  # eight parts are added in three sums, of at most four each
+        (naive(3), 24, 2 + 1 + 2),
+        (direct(3), 24, 6 + 3 + 6),
+        (shared_memory(3), 24, 3 + 6 + 3),
+        (ring(3), 24, 6 + 6 + 6 + 3),  # the last three put in place what was forwarded from a staging buffer
+        (naive(8), 24, 7 + 3 + 7),  # eight parts are added in three sums, of at most four each
+        (direct(3), 1, 2 + 1 + 2),  # empty chunks are left out
+        (shared_memory(3), 1, 1 + 2),  # in its place
     ],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_calls(schedule, calls):
-    assert len(program(schedule, 24).calls) == calls
+def test_calls(schedule, size, calls):
+    assert len(program(schedule, size).calls) == calls
 
 
 def test_staging_buffers_hold_what_the_docstrings_say():
