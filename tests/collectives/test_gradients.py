@@ -18,7 +18,6 @@ from mxdp.scratch import get_params
 
 SHAPES = [(2, 3), (), (5,), (0, 4), (1,)]
 ONE_KB = 1 / 1024
-DEVICES = [mx.cpu(rank) for rank in range(4)]
 
 
 def replicas(n, dtypes=("float32",), shapes=SHAPES):

@@ -49,9 +49,8 @@ def backward(params, step=0):
         autograd.backward(losses)
 
 
-def total(params, number, step=0, ranks=None):
-    ranks = range(len(params[0].list_ctx())) if ranks is None else ranks
-    return sum(slope(params[number], number, rank, step) for rank in ranks)
+def total(params, number, step=0):
+    return sum(slope(params[number], number, rank, step) for rank in range(len(params[0].list_ctx())))
 
 
 def weights(params):
