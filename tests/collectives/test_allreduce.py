@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import numpy as onp
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mxdp.backend import mx, np, npx
 from mxdp.collectives import ALGORITHMS, AllReduce, allreduce
@@ -16,7 +14,7 @@ from mxdp.collectives.program import Program, as_vector, chunk_views
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.machine import Machine, Rate
 
-DTYPES = ["float16", "float32", "float64", "int32", "int64"]
+OTHER_DTYPES = ["float16", "float64", "int32", "int64"]
 each_algorithm = pytest.mark.parametrize("algorithm", [*sorted(ALGORITHMS), "auto"])
 
 
@@ -39,31 +37,21 @@ def wrong(reduce, n=3, shape=(10,)):
 
 
 @each_algorithm
-@pytest.mark.parametrize("n", range(1, 9))
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_sums_exactly_at_every_awkward_length(algorithm, n, dtype):
-    for length in sorted({0, 1, n - 1, n, n + 1, 3 * n + 2}):
-        arrays = inputs(n, (length,), dtype)
+@pytest.mark.parametrize(
+    ("n", "dtype"), [*((n, "float32") for n in range(1, 9)), *((n, dtype) for n in (3, 8) for dtype in OTHER_DTYPES)]
+)
+def test_sums_exactly_at_every_awkward_length_and_shape(algorithm, n, dtype):
+    lengths = [(length,) for length in sorted({0, 1, n - 1, n, n + 1, 3 * n + 2})]
+    for shape in [*lengths, (), (2, 0), (2, 3, 5)]:
+        arrays = inputs(n, shape, dtype)
         data = on_devices(arrays)
         before = list(data)
         assert allreduce(data, algorithm) is None
         for rank, x in enumerate(data):
             assert x is before[rank]
             assert x.ctx == mx.cpu(rank)
-            assert x.dtype == arrays[0].dtype
+            assert (x.shape, x.dtype) == (shape, arrays[0].dtype)
             onp.testing.assert_array_equal(x.asnumpy(), sum(arrays[1:], arrays[0]))
-
-
-@each_algorithm
-@settings(max_examples=30, deadline=None)
-@given(n=st.integers(1, 5), shape=st.lists(st.integers(0, 5), max_size=4).map(tuple), dtype=st.sampled_from(DTYPES))
-def test_any_shape(algorithm, n, shape, dtype):
-    arrays = inputs(n, shape, dtype)
-    data = on_devices(arrays)
-    allreduce(data, algorithm)
-    for x in data:
-        assert x.shape == shape
-        onp.testing.assert_array_equal(x.asnumpy(), sum(arrays[1:], arrays[0]))
 
 
 @each_algorithm
@@ -82,6 +70,13 @@ def test_views_are_written_through(algorithm):
     for x, array in zip(whole, arrays):
         onp.testing.assert_array_equal(x.asnumpy()[2:5], sum(arrays)[2:5])
         onp.testing.assert_array_equal(x.asnumpy()[[0, 1, 5]], array[[0, 1, 5]])
+
+
+@each_algorithm
+def test_the_oracle_catches_a_mean_and_a_rebinding(algorithm):
+    assert wrong(lambda data: allreduce(data, algorithm)) == 0
+    assert wrong(lambda data: allreduce(data, algorithm, op="mean")) > 0
+    assert wrong(lambda data: allreduce([x.copy() for x in data], algorithm)) > 0
 
 
 def carry_out(schedule, data):
@@ -116,21 +111,6 @@ def test_the_oracle_catches_a_broken_plan(algorithm, broken):
     schedule = plan(algorithm, 3, [10])
     assert wrong(lambda data: carry_out(schedule, data)) == 0
     assert wrong(lambda data: carry_out(broken(schedule), data)) > 0
-
-
-def rebinds(data, algorithm):
-    copies = [x.copy() for x in data]
-    allreduce(copies, algorithm)
-    data[:] = copies
-
-
-@each_algorithm
-def test_the_oracle_catches_a_mean_and_a_rebinding(algorithm):
-    assert wrong(lambda data: allreduce(data, algorithm)) == 0
-    assert wrong(lambda data: allreduce(data, algorithm, op="mean")) > 0
-    kept = on_devices(inputs(3, (10,)))
-    rebinds(list(kept), algorithm)
-    assert (kept[0].asnumpy() != sum(inputs(3, (10,)))).any()
 
 
 @each_algorithm
@@ -182,12 +162,12 @@ def test_auto_chooses_by_the_machine_that_is_given_and_by_the_bytes_of_the_dtype
 
 
 def test_it_does_not_wait():
-    """Behind 40 products of 700 x 700 on each device, the call returns before the work is done."""
+    """Behind 20 products of 700 x 700 on each device, the call returns before the work is done."""
     data = on_devices(inputs(2, (700, 700)))
     allreduce(data)
     npx.waitall()
     slow = [x * 0 for x in data]
-    for _ in range(40):
+    for _ in range(20):
         slow = [np.dot(x, x) for x in slow]
     for x, zeros in zip(data, slow):
         x += zeros
@@ -198,7 +178,6 @@ def test_it_does_not_wait():
     assert pushed < (time.perf_counter() - started) / 2
 
 
-@each_algorithm
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
@@ -209,10 +188,10 @@ def test_it_does_not_wait():
         ([onp.zeros(3, "bool")], "numbers to sum, not bool"),
     ],
 )
-def test_what_does_not_fit_is_named(algorithm, arrays, message):
+def test_what_does_not_fit_is_named(arrays, message):
     data = [np.array(array, dtype=array.dtype) for array in arrays]
     with pytest.raises(ValueError, match=message):
-        allreduce(data, algorithm)
+        allreduce(data)
 
 
 @pytest.mark.parametrize("function", [allreduce, AllReduce])

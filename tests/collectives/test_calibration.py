@@ -18,6 +18,12 @@ from mxdp.plans.cost.simulate import predict
 SMALL = (1 << 16, 1 << 18)
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """16 and 4 repeats of the small footprints."""
+    monkeypatch.setattr(calibration, "ENOUGH", 1 << 20)
+
+
 class KnownDevice:
     """A clock that operators advance by a known time for each byte, in the background until the next fence."""
 
@@ -165,7 +171,8 @@ def test_the_second_fastest_turn_counts_and_as_many_pairs_run_as_there_are_cores
         assert [nbytes * rest for nbytes, rest in rate.together] == pytest.approx([2.0 * together] * 2, rel=1e-3)
 
 
-def test_a_machine_on_which_plans_can_be_simulated():
+def test_a_machine_on_which_plans_can_be_simulated(monkeypatch):
+    monkeypatch.setattr(calibration, "TURNS", 3)
     machine = calibrate([mx.cpu(0), mx.cpu(1)], SMALL)
     assert machine.cores == process.cores()
     assert machine.push > 0

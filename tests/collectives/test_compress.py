@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mxdp.backend import devices, mx, np
 from mxdp.collectives import GradientSync
-from mxdp.collectives.compress import BFLOAT16, FLOAT16, FLOAT32, CompressedSync, Form, largest, two_bits
+from mxdp.collectives.compress import BFLOAT16, FLOAT16, FLOAT32, CompressedSync, largest, two_bits
 from mxdp.scratch import get_params
 
 FORMS = {"float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16, "2 bits": two_bits(0.5), "10 %": largest(0.1)}
@@ -39,8 +39,6 @@ def test_halves_are_the_nearest(numbers):
 def test_bfloat16_rounds_ties_to_even_and_not_down():
     x = onp.array([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 3 * 2**-8], "float32")
     assert BFLOAT16.decode(BFLOAT16.encode(x), 4).tolist() == [1, 1 + 2**-6, 1 + 2**-7, -1 - 2**-6]
-    cut = (x.view("<u4") >> 16 << 16).view("<f4")
-    assert cut.tolist() != BFLOAT16.decode(BFLOAT16.encode(x), 4).tolist()
 
 
 def test_two_bits_lie_as_in_mxnet():
@@ -86,17 +84,6 @@ def test_with_feedback_nothing_is_lost_in_the_sum_of_many_steps(form, feedback):
         assert (grads(both[0]) == grads(both[1])).all()
         said += grads(both[0])
     assert ((said + sum(sync.kept) == given_).all()) == feedback
-
-
-def test_a_form_that_says_something_else_is_kept_and_not_lost():
-    """The broken variant: decoded twice as large; the feedback takes back what was too much."""
-    double = Form(FLOAT32.encode, lambda data, size: 2 * FLOAT32.decode(data, size))
-    (params,) = replicas(1)
-    sync = CompressedSync([params], double, feedback=True)
-    fill(params, onp.ones(22, "float32"))
-    sync()
-    assert grads(params).tolist() == [2] * 22
-    assert sync.kept[0].tolist() == [-1] * 22
 
 
 @pytest.mark.parametrize("n", [1, 2])

@@ -5,7 +5,6 @@ import math
 import time
 import weakref
 from collections import Counter
-from dataclasses import replace
 
 import numpy as onp
 import pytest
@@ -13,14 +12,12 @@ from gate import Gate
 
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import ALGORITHMS, GradientSync
-from mxdp.collectives.tuning import choose
 from mxdp.engine import CompletionEvent
-from mxdp.plans.cost.machine import CPU, Machine, Rate
+from mxdp.plans.cost.machine import Machine, Rate
 from mxdp.scratch import get_params
 
 SHAPES = [(2, 3), (), (5,), (0, 4), (1,)]
 ONE_KB = 1 / 1024
-DEVICES = [mx.cpu(rank) for rank in range(4)]
 
 
 def replicas(n, dtypes=("float32",), shapes=SHAPES):
@@ -45,10 +42,9 @@ def wrong(device_params, expected):
 
 @pytest.mark.parametrize("algorithm", [*sorted(ALGORITHMS), "auto"])
 @pytest.mark.parametrize("n", range(1, 6))
-@pytest.mark.parametrize("dtypes", [("float32",), ("float32", "float64", "float16")])
 @pytest.mark.parametrize("bucket_mb", [25, 2e-5])
-def test_every_gradient_of_every_replica_is_the_sum(algorithm, n, dtypes, bucket_mb):
-    device_params = replicas(n, dtypes)
+def test_every_gradient_of_every_replica_is_the_sum(algorithm, n, bucket_mb):
+    device_params = replicas(n, ("float32", "float64", "float16"))
     sync = GradientSync(device_params, algorithm, bucket_mb)
     for _ in range(2):  # the second time with the kept buffers
         expected = fill(device_params)
@@ -153,18 +149,10 @@ def test_a_bucket_has_one_all_reduce_for_any_number_of_gradients(algorithm, call
     assert [len(bucket.program.calls) for bucket in sync.buckets] == [calls]
 
 
-def test_the_default_is_auto_which_chooses_by_the_machine_that_is_given():
-    device_params, few_calls = replicas(4, shapes=[(1 << 18,)]), replace(CPU, push=1.0)
-    chosen = [GradientSync(device_params, machine=machine).buckets[0].algorithm for machine in (few_calls, CPU)]
-    assert chosen == [choose(DEVICES, [1 << 18], 4, machine) for machine in (few_calls, CPU)]
-    assert chosen[0] != chosen[1]
-    assert GradientSync(device_params, "tree", machine=CPU).buckets[0].algorithm == "tree"
-
-
 @pytest.mark.parametrize(
     ("dtype", "chosen"), [("float16", "doubling"), ("float32", "doubling"), ("float64", "shared-memory")]
 )
-def test_auto_chooses_by_the_bytes_of_the_dtype(dtype, chosen):
+def test_auto_is_the_default_and_chooses_by_the_machine_and_the_bytes_of_the_dtype(dtype, chosen):
     """Messages and bytes cost the same at 6000 bytes: below that doubling wins, above it shared memory."""
     rate = Rate(1.0, *[((1.0, 0.3625 / 6000),)] * 2)
     machine = Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
@@ -175,16 +163,6 @@ def backward(params, factor=1.0):
     with autograd.record():
         loss = factor * ((params[0] ** 2).sum() + 5 * params[1].sum())
     loss.backward()
-
-
-def test_backward_writes_into_the_bucket():
-    params = get_params([np.array([1.0, 2.0]), np.array([[3.0]])], mx.cpu(1))
-    sync = GradientSync([params])
-    backward(params)
-    onp.testing.assert_array_equal(sync.gradients[0][0].asnumpy(), [2, 4])
-    onp.testing.assert_array_equal(sync.gradients[0][1].asnumpy(), [[5]])
-    sync.gradients[0][1][:] = 7
-    assert params[1].grad.item() == 7
 
 
 def test_one_all_reduce_for_three_micro_batches():

@@ -13,11 +13,8 @@ import pytest
 from gate import Gate
 
 from mxdp.backend import mx, npx
-from mxdp.collectives import AllReduce, GradientSync, allreduce
+from mxdp.collectives import AllReduce, allreduce
 from mxdp.collectives import in_place as jobs
-from mxdp.collectives.program import Program, chunk_views
-from mxdp.plans.collective.one_hop import shared_memory
-from mxdp.plans.collective.rings import ring
 
 
 @pytest.fixture(autouse=True)
@@ -63,16 +60,6 @@ def test_a_mean():
     xs = vectors(2, 50)
     AllReduce(xs, "shared-memory", op="mean")()
     assert xs[1].asnumpy().tolist() == (total(2, 50) / 2).tolist()
-
-
-def test_gradients_in_buckets():
-    replicas = [[mx.np.ones(shape, ctx=mx.cpu(rank)) for shape in [(3, 5), (40,)]] for rank in range(3)]
-    sync = GradientSync(replicas, "shared-memory")
-    for rank, gradients in enumerate(sync.gradients):
-        for gradient in gradients.values():
-            gradient[:] = rank + 1
-    sync()
-    assert all((gradient.asnumpy() == 6).all() for gradients in sync.gradients for gradient in gradients.values())
 
 
 def check_who_reads_before(rank):
@@ -221,23 +208,4 @@ def test_a_bulk_asks_for_as_many_operators_as_it_has(monkeypatch):
     AllReduce(vectors(2, 100), "shared-memory")()
     guards, gather = 2 + 2, 1
     assert sum(asked) == len(calls) + guards + gather
-    assert len(asked) == 1 + 2 + 1
-
-
-def test_jobs_and_guards():
-    def calls(schedule, size, again=True):
-        return Program(
-            schedule, [chunk_views(schedule, vector) for vector in vectors(schedule.devices, size)], again
-        ).calls
-
-    assert len(calls(shared_memory(3), 100)) == 1 + 3 + 1
-    assert len(calls(shared_memory(3), 2)) == 1 + 2 + 1
-    assert len(calls(shared_memory(3), 100, again=False)) == 3 + 6 + 3
-    assert len(calls(ring(2), 100)) == 6
-
-
-def test_an_alias_is_the_same_memory():
-    x = mx.nd.zeros((4,), ctx=mx.cpu(1))
-    jobs.alias(x[1:3])[:] = 7
-    npx.waitall()
-    assert x.asnumpy().tolist() == [0, 7, 7, 0]
+    assert len(asked) == 1 + 2 + 1, "a job a device, between the guards"

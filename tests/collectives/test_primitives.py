@@ -58,12 +58,6 @@ def test_all_gather_joins_chunks_of_any_size(sizes, dtype):
         onp.testing.assert_array_equal(x.asnumpy(), array)
 
 
-def test_all_gather_joins_what_reduce_scatter_cut():
-    arrays = inputs(3, (2, 5))
-    for x in all_gather(reduce_scatter(on_devices(arrays))):
-        onp.testing.assert_array_equal(x.asnumpy(), sum(arrays).reshape(-1))
-
-
 @few
 @given(n=st.integers(1, 8), shape=shapes, source=st.integers(0, 7))
 def test_broadcast_overwrites_all_others_in_place(n, shape, source):

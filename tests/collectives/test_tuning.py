@@ -106,9 +106,9 @@ def test_the_usual_machine_is_of_the_same_maker_and_has_the_cores_of_this_one(cp
 
 
 def test_no_more_choices_are_kept_than_a_bound():
-    for size in range(2000):
+    for size in range(1100):
         choose(CPUS[:1], [size], 4, machine(1.0, 1.0))
-    assert choice._choose.cache_info().currsize < 2000
+    assert choice._choose.cache_info().currsize < 1100
 
 
 def test_a_name_stays_and_auto_becomes_one():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as onp
 
 from mxdp.backend import autograd, gluon, mx, np
@@ -47,9 +49,8 @@ def backward(params, step=0):
         autograd.backward(losses)
 
 
-def total(params, number, step=0, ranks=None):
-    ranks = range(len(params[0].list_ctx())) if ranks is None else ranks
-    return sum(slope(params[number], number, rank, step) for rank in ranks)
+def total(params, number, step=0):
+    return sum(slope(params[number], number, rank, step) for rank in range(len(params[0].list_ctx())))
 
 
 def weights(params):
@@ -71,8 +72,8 @@ def train(make_trainer, n, steps=3, optimizer=SGD):
     return weights(params)
 
 
-def by_mxnet(params, *optimizer):
-    return gluon.Trainer(params, *optimizer, kvstore="device")
+by_mxnet = partial(gluon.Trainer, kvstore="device")
+by_devices = partial(gluon.Trainer, kvstore="device", update_on_kvstore=False)
 
 
 def zero(params):

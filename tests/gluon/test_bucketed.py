@@ -9,12 +9,12 @@ from small_training import (
     SHAPES,
     assert_equal,
     backward,
+    by_devices,
     by_mxnet,
     deferred_net,
     devices,
     parameters,
     total,
-    train,
     train_net,
     weights,
     zero,
@@ -61,43 +61,6 @@ def test_zero_grad_reaches_the_buckets(how, semantics):
     assert buckets.hold()
 
 
-def test_gradients_that_add_up_have_buckets_of_their_own(semantics):
-    def run(make):
-        params = parameters(2)
-        for param in params[1:3]:
-            param.grad_req = "add"
-        trainer = make(params, *SGD)
-        for step in range(3):
-            for micro in range(2):
-                backward(params, step + micro)
-            trainer.step(4)
-            zero(params[1:3])
-        return weights(params), trainer
-
-    expected, _ = run(by_mxnet)
-    ours, trainer = run(Trainer)
-    assert_equal(ours, expected)
-    assert sorted(sorted(bucket.params) for bucket in trainer._buckets.buckets) == [[0, 3], [1, 2]]
-
-
-def test_frozen_parameters_stay_out_and_may_thaw():
-    def run(make):
-        params = parameters(2)
-        params[1].grad_req = "null"
-        trainer = make(params, "sgd", {"learning_rate": 0.5})
-        for step in range(6):
-            if step == 2:
-                params[1].grad_req, params[2].grad_req = "write", "null"
-            if step == 4:
-                params[2].grad_req = "add"
-            trained = [param for param in params if param.grad_req != "null"]
-            backward(trained, step)
-            trainer.step(1)
-        return weights(params)
-
-    assert_equal(run(Trainer), run(lambda *args: gluon.Trainer(*args, kvstore="device", update_on_kvstore=False)))
-
-
 CHANGES = {
     "cast all": lambda params: [param.cast("float64") for param in params],
     "cast one": lambda params: params[1].cast("float16"),
@@ -125,29 +88,7 @@ def test_what_changes_the_gradients_makes_new_buckets(change, when, semantics):
             trainer.step(1, ignore_stale_grad=True)
         return weights(params)
 
-    assert_equal(run(Trainer), run(lambda *args: gluon.Trainer(*args, kvstore="device", update_on_kvstore=False)))
-
-
-def test_gradients_that_were_attached_by_hand_are_summed():
-    params = parameters(2)
-    trainer = Trainer(params, *SGD)
-    for step in range(3):
-        if step == 1:
-            params[3].data(mx.cpu(1)).attach_grad()
-        backward(params, step)
-        trainer.step(4)
-    assert_equal(weights(params), train(by_mxnet, 2))
-
-
-def test_buckets_are_kept_while_nothing_changes():
-    params = parameters(2)
-    trainer = Trainer(params, *SGD)
-    made = trainer._buckets
-    for step in range(3):
-        backward(params, step)
-        trainer.step(1)
-        params[0].set_data(params[0].list_data()[0] * 0)
-    assert trainer._buckets is made
+    assert_equal(run(Trainer), run(by_devices))
 
 
 def test_a_parameter_given_twice_is_summed_once():
@@ -185,6 +126,7 @@ def test_no_sync_adds_up_and_sums_once(n, mixed, semantics):
             expected[number] -= total(params, number, step) / 4
             onp.testing.assert_array_equal(param.list_data()[-1].asnumpy(), expected[number])
         zero(params)
+    assert len(trainer._buckets.buckets) == 1 + mixed, "gradients that add up have one of their own"
 
 
 def test_no_sync_refuses_what_would_part_the_replicas():
@@ -204,19 +146,6 @@ def test_no_sync_refuses_what_would_part_the_replicas():
     assert_equal([arrays[:1] for arrays in weights(params)], [arrays[1:] for arrays in weights(params)])
 
 
-def test_after_the_sum_nothing_is_being_added_up_any_more():
-    params = parameters(2)
-    trainer = Trainer(params, "sgd", {"learning_rate": 1.0})
-    with trainer.no_sync():
-        backward(params)
-    backward(params)
-    trainer.step(1)
-    params[0].cast("float64")
-    backward(params)
-    trainer.step(1)
-    onp.testing.assert_array_equal(params[0].list_data()[1].asnumpy(), 1 - 3 * total(params, 0))
-
-
 def test_no_sync_needs_a_store_of_mxdp_and_initialised_parameters():
     for kvstore in ("device", None):
         trainer = Trainer(parameters(2), *SGD, kvstore=kvstore)
@@ -229,14 +158,14 @@ def test_no_sync_needs_a_store_of_mxdp_and_initialised_parameters():
         pass
 
 
-def forward_once(net):
-    net.hybridize(static_alloc=True, static_shape=True)
-    for device in devices(2):
-        net(np.ones((4, 6), ctx=device))
-
-
 def static(net):
     net.hybridize(static_alloc=True, static_shape=True)
+
+
+def forward_once(net):
+    static(net)
+    for device in devices(2):
+        net(np.ones((4, 6), ctx=device))
 
 
 def dense_weights(params):
@@ -271,10 +200,7 @@ def test_no_sync_brings_a_static_graph_into_the_buckets():
                 yield
         yield
 
-    def no_updates_in_the_store(params, *args):
-        return gluon.Trainer(params, *args, kvstore="device", update_on_kvstore=False)
-
-    expected, _ = train_net(no_updates_in_the_store, steps=4, micro_batches=added_up)
+    expected, _ = train_net(by_devices, steps=4, micro_batches=added_up)
     ours, trainer = train_net(Trainer, steps=4, prepare=static, micro_batches=held_back)
     assert_equal(dense_weights(ours), dense_weights(expected))
     assert trainer._buckets.hold()

@@ -18,7 +18,7 @@ OPTIMISERS = {
     "adam": {"learning_rate": 0.01},
     "nadam": {"learning_rate": 0.01},
 }
-EPOCHS = 4
+EPOCHS = 3
 LOAD = Checkpoint.load
 AMD = "AuthenticAMD"
 
@@ -73,12 +73,13 @@ def run(
 
 
 @pytest.mark.parametrize(
-    ("kind", "known"), [(mxdp.Trainer, False), (mxdp.Trainer, True), (gluon.Trainer, False)], ids=str
-)
-@pytest.mark.parametrize(
-    ("before", "now", "units"),
-    [((1, AMD), (4, AMD), 1000), ((2, AMD), (2, "GenuineIntel"), 500)],
-    ids=["cores", "maker"],
+    ("before", "now", "units", "kind", "known"),
+    [
+        ((1, AMD), (4, AMD), 1000, mxdp.Trainer, False),
+        ((2, AMD), (2, "GenuineIntel"), 500, mxdp.Trainer, True),
+        ((2, AMD), (2, "GenuineIntel"), 500, gluon.Trainer, False),
+    ],
+    ids=str,
 )
 def test_the_choice_of_an_all_reduce_is_the_checkpoints_on_another_processor_too(
     before, now, units, kind, known, tmp_path, monkeypatch
@@ -107,11 +108,10 @@ def differ(actual, expected):
 @pytest.mark.parametrize(("optimiser", "n"), [("sgd", 1), ("sgd", 2), ("adam", 1), ("adam", 2), ("nadam", 1)])
 def test_a_stopped_training_continues_bit_for_bit(optimiser, n, semantics, tmp_path):
     undisturbed, _ = run(n=n, optimiser=optimiser)
-    for stop in (1, 3):
-        run(tmp_path / f"{stop}", stop, n, optimiser)
-        resumed, lines = run(tmp_path / f"{stop}", n=n, optimiser=optimiser, seed=9)
-        assert differ(resumed, undisturbed) == []
-        assert lines == [f"continuing from {tmp_path / str(stop)}/checkpoint-00000{stop}.npz"]
+    run(tmp_path, 2, n, optimiser)
+    resumed, lines = run(tmp_path, n=n, optimiser=optimiser, seed=9)
+    assert differ(resumed, undisturbed) == []
+    assert lines == [f"continuing from {tmp_path}/checkpoint-000002.npz"]
 
 
 @pytest.mark.parametrize("store", [{"kvstore": "device"}, {"kvstore": "device", "update_on_kvstore": True}])
@@ -142,10 +142,15 @@ def test_a_part_that_is_not_restored_would_be_noticed(broken, tmp_path, monkeypa
 
 
 def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
-    run(tmp_path, 2, n=2)
-    continued, lines = run(tmp_path, n=3)
+    """All devices start with the first one's running means, not some with those of before."""
+    two, _ = run(tmp_path, 2, n=2)
+    three, lines = run(tmp_path, 2, n=3)
     assert lines[1].startswith("the checkpoint is of 1 process of 2 devices and this run of 1 process of 3 devices: ")
-    assert all(onp.isfinite(x).all() for x in continued.values())
+    for name in ("1.running_mean", "1.running_var"):
+        assert differ({name: two[f"{name} 1"]}, {name: two[f"{name} 0"]}), "else this test shows nothing"
+        for number in range(3):
+            assert differ({name: three[f"{name} {number}"]}, {name: two[f"{name} 0"]}) == []
+    assert all(onp.isfinite(x).all() for x in run(tmp_path, n=3)[0].values())
 
 
 @pytest.mark.parametrize("call", ["load", "save"])
@@ -260,13 +265,3 @@ def test_without_a_trainer_it_only_reads(tmp_path, monkeypatch):
     for name, param in net._collect_params_with_prefix().items():
         for data in again._collect_params_with_prefix()[name].list_data():
             onp.testing.assert_array_equal(data.asnumpy(), param.list_data()[0].asnumpy())
-
-
-def test_running_means_go_back_to_as_many_devices_only(tmp_path):
-    """With another number all devices start with the first one's, not some with the old ones'."""
-    two, _ = run(tmp_path, 2, n=2)
-    three, _ = run(tmp_path, 2, n=3)
-    for name in ("1.running_mean", "1.running_var"):
-        assert differ({name: two[f"{name} 1"]}, {name: two[f"{name} 0"]}), "else this test shows nothing"
-        for number in (1, 2):
-            assert differ({name: three[f"{name} {number}"]}, {name: three[f"{name} 0"]}) == []

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
 
 import numpy as onp
 import pytest
 
 import mxdp
 from mxdp.backend import autograd, gluon, mx, np, npx
-from mxdp.collectives import ALGORITHMS, AllReduce
-from mxdp.collectives.allreduce import prepare_allreduce
+from mxdp.collectives import ALGORITHMS
 from mxdp.gluon import Store, store
-from mxdp.plans.cost.machine import CPU
 
 NAMES = [f"mxdp{name}" for name in sorted([*ALGORITHMS, "auto"])]
 SHAPE = (4, 4)
@@ -44,43 +41,15 @@ def assert_all(arrays, expected):
         onp.testing.assert_array_equal(actual.asnumpy().astype("float64"), expected)
 
 
-# What MXNet's own tests ask of a custom store (tests/python/unittest/test_kvstore_custom.py in its 1.9.1).
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("key", [3, "a"])
-def test_broadcast_to_one_and_to_many(name, key, array):
-    kv = mx.kv.create(name)
-    ones, nothing = onp.ones(SHAPE, "float32"), onp.zeros(SHAPE, "float32")
-    out = array(nothing, mx.cpu())
-    kv.broadcast(key, array(ones, mx.cpu()), out)
-    assert_all([out], 1)
-    one_thrice = [array(nothing, mx.cpu())] * 3
-    kv.broadcast(key + key, array(ones, mx.cpu()), one_thrice)
-    assert_all(one_thrice, 1)
-
-
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("keys", [[5, 7, 11], ["b", "c", "d"]], ids=str)
-def test_broadcast_with_a_list_of_keys(name, keys):
-    kv = mx.kv.create(name)
-    ones = [mx.nd.ones(SHAPE)] * 3
-    out = [mx.nd.empty(SHAPE)] * 3
-    kv.broadcast(keys, ones, out)
-    assert_all(out, 1)
-    lists = [[mx.nd.empty(SHAPE)] * 2 for _ in keys]
-    kv.broadcast([key + key for key in keys], ones, lists)
-    for arrays in lists:
+def test_lists_of_keys(keys):
+    """As MXNet's own tests ask of a custom store (tests/python/unittest/test_kvstore_custom.py in its 1.9.1)."""
+    kv = Store("ring")
+    outs = [[mx.nd.empty(SHAPE, device) for device in DEVICES] for _ in keys]
+    kv.broadcast(keys, [mx.nd.ones(SHAPE)] * 3, outs)
+    for arrays in outs:
         assert_all(arrays, 1)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("keys", [[5, 7, 11], ["b", "c", "d"]], ids=str)
-def test_pushpull_with_a_list_of_keys(name, keys):
-    kv = mx.kv.create(name)
-    kv.broadcast(keys, [mx.nd.zeros(SHAPE)] * 3, out=[mx.nd.empty(SHAPE)] * 3)
     values = [[mx.nd.ones(SHAPE, device) * 2 for device in DEVICES]] * 3
-    outs = [[mx.nd.empty(SHAPE, device) for device in DEVICES]] * 3
     kv.pushpull(keys, values, out=outs)
     for arrays in outs:
         assert_all(arrays, 8)
@@ -103,33 +72,6 @@ def test_the_same_arrays_under_a_key_may_be_divided_otherwise_into_values_and_ou
             assert_all([array], 10**number)
 
 
-# Further cases.
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 11)])
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_sums_are_exact(name, shape, ranks, array):
-    kv = mx.kv.create(name)
-    values = values_of(ranks, shape)
-    arrays = [array(value, mx.cpu(rank)) for rank, value in enumerate(values)]
-    outs = [array(value * 0, mx.cpu(rank)) for rank, value in enumerate(values)]
-    kv.pushpull("key", arrays, outs)
-    assert_all(outs, total(values))
-    for actual, value in zip(arrays, values):
-        assert_all([actual], value)
-    kv.pushpull("key", arrays)
-    assert_all(arrays, total(values))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64"])
-def test_dtypes(dtype, array):
-    values = values_of(3, (7,), dtype)
-    arrays = [array(value, mx.cpu(rank)) for rank, value in enumerate(values)]
-    Store("ring").pushpull(0, arrays)
-    assert_all(arrays, total(values))
-
-
 def test_empty_arrays_and_scalars():
     for shape in ((0,), (2, 0), ()):
         arrays = [np.ones(shape, ctx=device) for device in DEVICES]
@@ -142,6 +84,9 @@ def test_empty_arrays_and_scalars():
 
 
 PLACES = [
+    ([0], [0]),
+    ([0, 1, 2], [0, 1, 2]),
+    ([0, 1, 2, 3], None),
     ([0, 1, 2, 3], [0]),
     ([0, 1, 2, 3], [3]),
     ([0, 1, 2, 3], [4, 5, 6, 7]),
@@ -159,7 +104,7 @@ PLACES = [
 @pytest.mark.parametrize(("of_values", "of_outs"), PLACES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_outs_may_be_anywhere(name, of_values, of_outs, array):
-    host = values_of(len(of_values))
+    host = values_of(len(of_values), dtype="int64", salt=1 << 30)  # neither int32 nor float32 can hold the sums
     values = [array(value, mx.cpu(place)) for value, place in zip(host, of_values)]
     outs = of_outs and [
         values[int(place[-1])] if isinstance(place, str) else array(host[0] * 0, mx.cpu(place)) for place in of_outs
@@ -200,50 +145,35 @@ def test_keys_are_kept_apart():
     assert list(kv._ready) == [1, "1", 2, "2", "a", "b"]
 
 
-@pytest.fixture
-def made(monkeypatch):
-    """The algorithm of each all-reduce that a store has prepared."""
-    names = []
-
-    def spy(data, algorithm, *options, **more):
-        names.append(algorithm)
-        return prepare_allreduce(data, algorithm, *options, **more)
-
-    monkeypatch.setattr(store, "prepare_allreduce", spy)
-    return names
-
-
-def test_the_same_arrays_are_prepared_once(made):
+def test_the_same_arrays_are_prepared_once():
     kv = Store("tree")
     values = values_of(4)
     arrays = [np.array(value, ctx=device) for value, device in zip(values, DEVICES)]
-    for times in range(1, 4):
-        kv.pushpull(0, arrays)
-        kv.pushpull(0, list(arrays))
-        assert_all(arrays, total(values) * 4 ** (2 * times - 1))
-    assert made == ["tree"]
-    kv.pushpull(0, arrays, [array.copy() for array in arrays])
-    kv.pushpull(0, arrays[:3])
-    kv.pushpull(1, arrays[:3])
-    assert made == ["tree"] * 4
-    assert len(kv._ready) == 2
+    kv.pushpull(0, arrays)
+    ready = kv._ready[0]
+    kv.pushpull(0, list(arrays))
+    assert kv._ready[0] is ready
+    assert_all(arrays, total(values) * 4)
+    for others in ((arrays, [array.copy() for array in arrays]), (arrays[:3],)):
+        kv.pushpull(0, *others)
+        assert kv._ready[0] is not ready
 
 
 @pytest.mark.parametrize("out_of_place", [False, True])
 def test_other_objects_for_the_same_arrays(out_of_place):
     """``param.grad`` is a new object each time."""
     kv = Store("ring")
-    weights = [np.zeros((700, 700), ctx=device) for device in DEVICES[:2]]
+    weights = [np.zeros((400, 400), ctx=device) for device in DEVICES[:2]]
     for w in weights:
         w.attach_grad()
-    outs = [np.zeros((700, 700), ctx=device) for device in DEVICES[:2]]
+    outs = [np.zeros((400, 400), ctx=device) for device in DEVICES[:2]]
     for step in range(1, 5):
         with autograd.record():
             losses = [(w * 0 + np.dot(w, w) + w * (step + rank)).sum() for rank, w in enumerate(weights)]
         autograd.backward(losses)
         grads = [w.grad for w in weights]
         kv.pushpull(0, grads, [out[:] for out in outs] if out_of_place else None)
-        assert_all(outs if out_of_place else grads, onp.full((700, 700), 2 * step + 1))
+        assert_all(outs if out_of_place else grads, onp.full((400, 400), 2 * step + 1))
 
 
 def test_other_memory_is_never_taken_for_the_same():
@@ -256,12 +186,12 @@ def test_other_memory_is_never_taken_for_the_same():
         kv.pushpull(0, [x[start : start + 3] for x in whole])
         assert_all([x[start : start + 3] for x in whole], total(before))
     kv.pushpull(0, [x[2:4] for x in whole])
-    busy = [np.ones((1500, 1500), ctx=device) for device in DEVICES[:2]]
+    busy = [np.ones((700, 700), ctx=device) for device in DEVICES[:2]]
     products = [[np.dot(x, x)[0, :4].copyto(x.ctx) for x in busy] for _ in range(3)]
     for arrays in products:
         kv.pushpull(0, [x[1:] for x in arrays])
     for x in [x for arrays in products for x in arrays]:
-        assert x.asnumpy().tolist() == [1500, 3000, 3000, 3000]
+        assert x.asnumpy().tolist() == [700, 1400, 1400, 1400]
 
 
 def test_other_arrays_under_the_same_key():
@@ -287,14 +217,6 @@ def test_no_more_keys_are_kept_than_a_bound(monkeypatch):
     assert list(kv._ready) == [0, 3, 4]
     assert_all(arrays[4], total(values))
     assert_all(arrays[0], total(values) * 2)
-
-
-def test_auto_chooses_by_the_machine_that_is_given():
-    arrays = [np.zeros((1 << 18,), ctx=device) for device in DEVICES]
-    slow_calls, usual = replace(CPU, push=1.0), CPU.with_cores(2)
-    fewest = min(len(AllReduce(arrays, name)._calls) for name in ALGORITHMS)
-    calls = [len(Store("auto", machine=machine)._all_reduce(arrays)) for machine in (slow_calls, usual)]
-    assert calls[0] == fewest < calls[1]
 
 
 def test_inside_record():
@@ -367,53 +289,6 @@ def test_wrong_arrays_are_refused_in_one_sentence():
             call()
     assert_all(dense, 1)
     assert len(kv._ready) == 0
-
-
-# With MXNet's own Trainer.
-
-
-def parameter(**options):
-    x = gluon.Parameter("x", shape=(10,), **options)
-    x.initialize(ctx=DEVICES[:2], init="zeros")
-    return x
-
-
-def backward(x):
-    with autograd.record():
-        for w in x.list_data():
-            y = w + 1
-            y.backward()
-
-
-@pytest.mark.parametrize("kvstore", [*NAMES, "MXDPring", pytest.param(Store("ring"), id="a Store")])
-def test_gluon_trainer_takes_it_by_name_and_as_an_instance(kvstore):
-    x = parameter()
-    trainer = gluon.Trainer([x], "sgd", {"learning_rate": 1.0, "momentum": 0.5}, kvstore=kvstore)
-    backward(x)
-    trainer.step(1)
-    assert trainer._update_on_kvstore is False
-    assert isinstance(trainer._kvstore, Store)
-    assert_all(x.list_data(), -2)
-
-
-def test_gluon_trainer_refuses_what_the_store_cannot_do():
-    x = parameter()
-    backward(x)
-    with pytest.raises(ValueError, match=r"^Please set update_on_kvstore=False when training with .*Store'>$"):
-        gluon.Trainer([x], "sgd", kvstore="mxdpring", update_on_kvstore=True).step(1)
-    with pytest.raises(NotImplementedError, match=r"^the store mxdpring compresses no gradients: leave comp"):
-        gluon.Trainer([x], "sgd", kvstore="mxdpring", compression_params={"type": "2bit"}).step(1)
-
-
-def test_gluon_trainer_refuses_sparse_gradients(classic):
-    x = parameter(grad_stype="row_sparse")
-    backward(x)
-    with pytest.raises(ValueError, match=r"^Cannot use .*Store'> for multi-device training with sparse gradients$"):
-        gluon.Trainer([x], "sgd", kvstore="mxdpring").step(1)
-    y = gluon.Parameter("y", shape=(10, 1), stype="row_sparse", grad_stype="row_sparse")
-    y.initialize(ctx=DEVICES[:2])
-    with pytest.raises(AssertionError, match="requires optimizer support"):
-        gluon.Trainer([y], "sgd", kvstore="mxdpring").step(1)
 
 
 @pytest.mark.parametrize("name", ["nadam", "lbsgd", "sgld"])

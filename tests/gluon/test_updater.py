@@ -27,7 +27,7 @@ def trained(make, options):
     net = gluon.nn.Dense(128, in_units=256)
     mx.random.seed(0)
     net.initialize(mx.init.Normal(0.1), ctx=DEVICES)
-    net.weight.lr_mult = 2.0
+    net.weight.lr_mult, net.bias.wd_mult = 2.0, 4.0
     # A scheduler of rates counts steps, so each trainer gets its own.
     trainer = make(net.collect_params(), "sgd", copy.deepcopy({"learning_rate": 0.1, **options}))
     for step in range(4):
