@@ -86,7 +86,7 @@ def test_uploads_do_not_wait_for_a_busy_device():
         def create_operator(self, ctx, shapes, dtypes):
             return Mark()
 
-    x = mx.nd.ones((1000, 1000))
+    x = mx.nd.ones((700, 700))
     products = [mx.nd.dot(x, x) for _ in range(60)]
     marked = mx.nd.Custom(products[30][0], op_type="mark_half_way")
     arrays = [upload(onp.ones(3, "float32"), device) for device in cpus(2)]

@@ -4,8 +4,8 @@ import numpy as onp
 import pytest
 from gate import SlowReader
 
-from mxdp.backend import autograd, gluon, mx, np
-from mxdp.scratch import get_params, in_sync, split_and_load
+from mxdp.backend import autograd, mx, np
+from mxdp.scratch import get_params, in_sync
 
 
 @pytest.fixture
@@ -54,19 +54,3 @@ def test_in_sync_compares_shapes_counts_and_dtypes():
     for other in ([np.zeros((1, 2))], [np.zeros(2), np.zeros(1)], [np.zeros(2, dtype="int32")]):
         assert not in_sync([[np.zeros(2)], other])
     assert in_sync([[np.zeros(2)]])
-
-
-def test_running_statistics_are_what_differs():
-    """Each device has those of its own shards; what is learned stays equal."""
-    net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.Dense(3, in_units=2), gluon.nn.BatchNorm(in_channels=3))
-    devices = [mx.cpu(0), mx.cpu(1)]
-    net.initialize(ctx=devices)
-    for shard in split_and_load(onp.arange(12.0, dtype="float32").reshape(6, 2), devices):
-        with autograd.record():
-            scores = net(shard)
-        scores.backward()
-    params = list(net.collect_params().values())
-    replicas = [[param.data(device) for param in params] for device in devices]
-    assert not in_sync(replicas)
-    assert in_sync([[param.data(device) for param in params if param.grad_req != "null"] for device in devices])
