@@ -173,7 +173,7 @@ def test_by_itself_it_finds_cuts_that_work():
 def test_micro_batches_need_a_sample_each():
     _, X, y = prepared("lenet")
     strategy = pipe("lenet", 2, 8)
-    for call in (lambda: strategy.step(X, y), lambda: strategy.scores(X)):
+    for call in (lambda: strategy.step(X, y), lambda: strategy.scores(X), lambda: measure_stages(strategy, X, y)):
         with pytest.raises(ValueError, match="can't cut a batch of 7 into 8 micro-batches: each needs at least one"):
             call()
 

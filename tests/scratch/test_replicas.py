@@ -33,7 +33,7 @@ def test_gradients_are_attached_and_start_at_zero(params):
 def test_in_sync_sees_a_single_bit(params):
     replicas = [get_params(params, mx.cpu(i)) for i in range(3)]
     assert in_sync(replicas)
-    replicas[2][0][1, 1] = onp.nextafter(onp.float32(4), onp.float32(5))
+    replicas[2][1][0] = onp.nextafter(onp.float32(5), onp.float32(6))
     assert not in_sync(replicas)
 
 
