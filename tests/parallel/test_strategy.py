@@ -100,11 +100,42 @@ def test_the_arrays_that_a_layer_takes_lie_on_one_device(strategy, monkeypatch):
     assert len(set.union(*places)) == 3
 
 
-@pytest.mark.parametrize("strategy", [Data, Tile])
-def test_statistics_of_each_shard_or_tile_are_caught(strategy, monkeypatch):
-    monkeypatch.setattr(traffic, "moments_of_all", lambda xs, traffic, back: [moments(x) for x in xs])
-    differing = faults(strategy, 2, "stack")
-    assert {"scores", "losses", "gradients 0.0"} <= differing
+@pytest.mark.parametrize("algorithm", ["naive", "ring", "sharded"])
+def test_any_allreduce(algorithm):
+    net, shape, params, X, y, expected = serial("lenet", samples=6)
+    strategy = Data(net, params, shape, devices(3), algorithm)
+    assert_equal(run(strategy, X, y), expected)
+    numbers = sum(param.size for layer in params for param in layer)
+    assert strategy.bytes_moved(len(X)) == 4 * (2 * 2 * numbers + 4)
+
+
+def of_each_part(xs, traffic, back):
+    return [moments(x) for x in xs]
+
+
+def without_the_sizes_of_the_parts(xs, traffic, back):
+    moved = [[part.as_in_ctx(xs[0].ctx) for part in moments(x)] for x in xs]
+    mean = sum(m for m, _ in moved) / len(moved)
+    variance = sum(v + (m - mean) ** 2 for m, v in moved) / len(moved)
+    return [(mean.as_in_ctx(x.ctx), variance.as_in_ctx(x.ctx)) for x in xs]
+
+
+def without_gradient(*given, whole=traffic.moments_of_all):
+    return [(mean.detach(), variance) for mean, variance in whole(*given)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "broken", "shown"),
+    [
+        (Data, of_each_part, {"scores", "losses", "gradients 0.0"}),
+        (Tile, of_each_part, {"scores", "losses", "gradients 0.0"}),
+        (Data, without_the_sizes_of_the_parts, {"scores", "losses", "gradients 0.0"}),
+        (Data, without_gradient, {"gradients 0.0"}),
+    ],
+)
+def test_wrong_statistics_are_caught(strategy, broken, shown, monkeypatch):
+    monkeypatch.setattr(traffic, "moments_of_all", broken)
+    assert faults(strategy, 2, "stack", "float64", 5) & {"scores", "losses", "gradients 0.0"} == shown
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,6 @@ def test_a_missing_halo_row_is_caught(monkeypatch):
 
 
 def test_a_missing_corner_is_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("lenet", "float64")
     extend = Tile._extend
 
     def without_corner(self, xs, plan, axis, back):
@@ -146,7 +145,7 @@ def test_a_missing_corner_is_caught(monkeypatch):
         return arrived
 
     monkeypatch.setattr(Tile, "_extend", without_corner)
-    assert "scores" in wrong(run(Tile(net, params, shape, devices(4)), X, y), expected)
+    assert "scores" in faults(Tile, 4, "lenet", "float64")
 
 
 def test_halos_through_which_no_gradient_flows_are_caught(monkeypatch):

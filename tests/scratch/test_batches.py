@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.backend import mx, np, upload
-from mxdp.scratch import split_and_load, split_batch
+from mxdp.scratch import split_and_load
 
 DTYPES = ["float16", "float32", "float64", "int32", "int64", "uint8"]
 
@@ -50,13 +50,6 @@ def test_shards_are_copies(from_host):
     shards = split_and_load(batch, cpus(2))
     batch[:] = 7
     assert all((shard.asnumpy() == 1).all() for shard in shards)
-
-
-def test_pictures_and_labels_stay_together():
-    X, y = onp.arange(7, dtype="float32").reshape(7, 1), onp.arange(7, dtype="int32")
-    for X_shard, y_shard in zip(*split_batch(X, y, cpus(3))):
-        assert X_shard.ctx == y_shard.ctx
-        onp.testing.assert_array_equal(X_shard.asnumpy()[:, 0], y_shard.asnumpy())
 
 
 HOSTS = [onp.arange(onp.prod(shape)).reshape(shape) for shape in [(), (0,), (3,), (2, 3, 4), (5, 0)]]

@@ -29,19 +29,6 @@ def numpy_lenet(X, params):
     return relu(h @ W3.T + b3) @ W4.T + b4
 
 
-@pytest.fixture
-def pictures():
-    return onp.random.RandomState(1).uniform(size=(2, 1, 28, 28)).astype("float32")
-
-
-def test_scores_equal_numpys(pictures):
-    params = init_lenet(3, scale=0.2)
-    for bias in params[1::2]:
-        bias[:] = onp.random.RandomState(2).normal(size=bias.shape)
-    expected = numpy_lenet(pictures, [p.asnumpy() for p in params])
-    onp.testing.assert_allclose(lenet(np.array(pictures), params).asnumpy(), expected, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize(("given", "scale"), [((), 0.01), ((0.3,), 0.3)])
 def test_initial_parameters(given, scale):
     params = init_lenet(0, *given)
@@ -67,13 +54,16 @@ def test_mxnets_generator_is_left_alone():
     onp.testing.assert_array_equal(np.random.uniform(size=3).asnumpy(), expected)
 
 
-def test_gradients_equal_finite_differences(pictures):
+def test_scores_and_loss_equal_numpys_and_gradients_finite_differences():
+    pictures, labels = onp.random.RandomState(1).uniform(size=(2, 1, 28, 28)), onp.array([9, 3])
     params = init_lenet(4, scale=0.2)
-    labels = onp.array([9, 3], "int32")
+    for bias in params[1::2]:
+        bias[:] = onp.random.RandomState(2).normal(size=bias.shape)
     for param in params:
         param.attach_grad()
     with autograd.record():
-        loss = cross_entropy(lenet(np.array(pictures), params), np.array(labels, dtype="int32"))
+        scores = lenet(np.array(pictures, dtype="float32"), params)
+        loss = cross_entropy(scores, np.array(labels, dtype="int32"))
     loss.backward()
 
     def numpy_loss(host):
@@ -82,6 +72,7 @@ def test_gradients_equal_finite_differences(pictures):
         return (onp.log(onp.exp(scores).sum(axis=1)) - scores[onp.arange(2), labels]).sum()
 
     host = [p.asnumpy().astype("float64") for p in params]
+    onp.testing.assert_allclose(scores.asnumpy(), numpy_lenet(pictures, host), rtol=1e-4, atol=1e-4)
     assert loss.asnumpy().sum() == pytest.approx(numpy_loss(host), rel=1e-5)
     random, step = onp.random.RandomState(0), 1e-5
     for which, param in enumerate(params):
