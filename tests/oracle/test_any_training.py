@@ -146,8 +146,9 @@ def parallel(training):
 @settings(max_examples=16, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
 @given(trainings())
 def test_any_training_equals_the_serial_run(path, training):
-    momentum = training.momentum if path != "train_batch" else 0.0
-    training = training._replace(path=path, momentum=momentum)
+    training = training._replace(path=path)
+    if path == "train_batch":  # it has no momentum, and treats each bias alone
+        training = training._replace(momentum=0.0, biases=min(training.biases, 5))
     replicas = parallel(training)
     assert in_sync(replicas)
     rounding = 1e-4 if "float32" in training.dtypes else 1e-9

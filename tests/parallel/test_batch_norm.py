@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import numpy as onp
 import pytest
 from nets import devices
+from serial import TOLERANCE
 
 from mxdp.backend import autograd, np, npx
 from mxdp.collectives import GradientSync
@@ -15,7 +16,6 @@ from mxdp.parallel import batch_norm
 from mxdp.parallel.batch_norm import SyncBatchNorm
 from mxdp.scratch import in_sync
 
-TOLERANCE = {"float32": 2e-5, "float64": 1e-9}
 MOMENTUM = 0.9
 SHAPES = [(11, 5), (11, 4, 5, 3)]
 CUTS = {1: [], 2: [7], 3: [4, 10]}
@@ -41,6 +41,10 @@ def put(array, device, gradient=False):
     return copy
 
 
+def shards(array, n, gradient=False):
+    return [put(part, device, gradient) for part, device in zip(onp.split(array, CUTS[n]), devices(n))]
+
+
 def arrays(shape, n, dtype="float32"):
     """scales, shifts, means and variances on n devices."""
     _, _, scale, shift = numbers(shape, dtype)
@@ -61,10 +65,7 @@ def whole(shape, dtype, steps=2):
 
 def split(shape, dtype, n, steps=2):
     """The same by n devices; of what each device has, a list."""
-    x, dy = numbers(shape, dtype)[:2]
-    xs, dys = (
-        [put(part, device, True) for part, device in zip(onp.split(array, CUTS[n]), devices(n))] for array in (x, dy)
-    )
+    xs, dys = (shards(array, n, gradient=True) for array in numbers(shape, dtype)[:2])
     scales, shifts, means, variances = arrays(shape, n, dtype)
     norm = SyncBatchNorm(scales, shifts, means, variances, MOMENTUM)
     for _ in range(steps):
@@ -100,9 +101,7 @@ def test_it_equals_mxnets_on_the_whole_batch(shape, dtype, n):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_running_statistics_and_results_are_the_same_bits_on_all_devices(shape):
     scales, shifts, means, variances = arrays(shape, 3)
-    SyncBatchNorm(scales, shifts, means, variances)(
-        [put(part, device) for part, device in zip(onp.split(numbers(shape)[0], CUTS[3]), devices(3))]
-    )
+    SyncBatchNorm(scales, shifts, means, variances)(shards(numbers(shape)[0], 3))
     assert in_sync(list(zip(means, variances)))
     assert not (means[0] == 3).any()
 
@@ -110,33 +109,28 @@ def test_running_statistics_and_results_are_the_same_bits_on_all_devices(shape):
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_micro_batches_add_up_and_a_device_without_loss_counts_as_zero(n):
     """The second of two normalisations of unlike micro-batches has gradients that are not the sum of both."""
-    results = []
-    for together in (False, True):
+
+    def gradients(together):
+        """Those of both inputs, and of the first scale."""
         scales, shifts, *running = arrays((11, 5), n, "float64")
-        sync, total = GradientSync(list(zip(scales, shifts))), []
-        for seed, kept in ((0, sync.no_sync() if together else nullcontext()), (1, nullcontext())):
-            x, dy, *_ = numbers((11, 5), "float64", seed)
-            cut = [
-                [put(part, device) for part, device in zip(onp.split(array, CUTS[n]), devices(n))] for array in (x, dy)
-            ]
-            if not (together and total):
-                norm = SyncBatchNorm(scales, shifts, *running)  # holds nothing of another micro-batch
-            with kept:
-                with autograd.record():
-                    ys = norm(cut[0])
-                used = max(1, n - seed)  # the last device's y is in no loss of the second
-                autograd.backward(ys[:used], cut[1][:used])
-                total.append([gradient.asnumpy() for gradient in norm.backward()])
+        norm, sync = SyncBatchNorm(scales, shifts, *running), GradientSync(list(zip(scales, shifts)))
+        of_inputs, of_scale = [], 0
+        for seed in (0, 1):
+            xs, dys = (shards(array, n) for array in numbers((11, 5), "float64", seed)[:2])
             if not together:
+                norm = SyncBatchNorm(scales, shifts, *running)  # holds nothing of another micro-batch
+            with sync.no_sync() if together and seed == 0 else nullcontext():
+                with autograd.record():
+                    ys = norm(xs)
+                used = max(1, n - seed)  # the last device's y is in no loss of the second
+                autograd.backward(ys[:used], dys[:used])
+                of_inputs += [gradient.asnumpy() for gradient in norm.backward()]
+            if seed == 1 or not together:
                 sync()
-                total[-1].append(scales[0].grad.asnumpy())
-        if together:
-            sync()
-            total[-1].append(scales[0].grad.asnumpy())
-        else:
-            total[1][-1] = total[0].pop() + total[1][-1]
-        results.append(total)
-    for one, other in zip(results[0][0] + results[0][1], results[1][0] + results[1][1]):
+                of_scale = of_scale + scales[0].grad.asnumpy()
+        return [*of_inputs, of_scale]
+
+    for one, other in zip(gradients(together=False), gradients(together=True)):
         onp.testing.assert_allclose(one, other, rtol=1e-12)
 
 
@@ -168,22 +162,18 @@ def test_what_lacks_a_part_is_found(monkeypatch, part, shape):
     assert shares[1] > 1e-3, shares
 
 
-def test_without_recording_the_statistics_are_the_batchs_too_but_nothing_goes_back():
-    norm = SyncBatchNorm(*arrays((4, 3), 2))
-    x = numbers((4, 3))[0]
-    ys = norm([put(part, device) for part, device in zip(onp.split(x, 2), devices(2))])
-    assert onp.isfinite(ys[1].asnumpy()).all()
-    with pytest.raises(RuntimeError, match=r"inside autograd.record\(\)"):
-        norm.backward()
-
-
-def test_gradients_are_fetched_once():
-    norm = SyncBatchNorm(*arrays((4, 3), 1))
+def test_gradients_are_fetched_once_and_only_after_a_recording():
+    norm, xs = SyncBatchNorm(*arrays((11, 5), 2)), shards(numbers((11, 5))[0], 2)
     with autograd.record():
-        ys = norm([put(numbers((4, 3))[0], devices(1)[0])])
+        ys = norm(xs)
     autograd.backward(ys)
     norm.backward()
     with pytest.raises(RuntimeError, match="one for each"):
+        norm.backward()
+    with autograd.record():
+        norm(xs)
+    assert onp.isfinite(norm(xs)[1].asnumpy()).all(), "without recording the statistics are the batch's, too"
+    with pytest.raises(RuntimeError, match=r"inside autograd.record\(\)"):
         norm.backward()
 
 

@@ -18,7 +18,6 @@ from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.tile import Tile
 
 SPLITS = [(Layerwise, {}), (Pipeline, {"micro_batches": 2, "cuts": (3,)})]
-WIDE, WIDE_SHAPE = (Dense(24), Relu(), Dense(16), Relu(), Dense(10)), (30,)
 each_split = pytest.mark.parametrize(("split", "options"), SPLITS, ids=("layerwise", "pipeline"))
 
 
@@ -35,18 +34,6 @@ def test_it_equals_the_serial_run(split, options, n, groups):
     assert strategy.in_step()
     strategy.step(X, y)
     assert strategy.traffic.total() == strategy.bytes_moved(len(X))
-
-
-@each_split
-def test_shards_may_be_uneven_and_the_net_dense(split, options):
-    params, X, y = example(WIDE, WIDE_SHAPE, 7)
-    strategy = Combined(WIDE, params, WIDE_SHAPE, devices(4), split, **options)
-    assert_equal(run(strategy, X, y), serial_run(WIDE, params, X, y))
-
-
-def test_groups_of_one_device_are_data_parallelism():
-    strategy, X, y, expected = lenet(Layerwise, {}, 2, groups=2)
-    assert_equal(run(strategy, X, y), expected)
 
 
 def test_a_normalisation_takes_the_statistics_of_a_shard():

@@ -36,18 +36,19 @@ def test_scores_may_be_pictures():
 
 
 @pytest.mark.parametrize(
-    ("net", "shape", "there", "back"),
+    ("net", "shape", "n", "there", "back"),
     [
-        (LENET, (1, 28, 28), 2, 1),
-        (STACK, (3, 17, 19), 1, 1),  # its last layer has no partner: joined forward, summed backward
-        (MIXED, (2, 6, 5), 2, 3),  # before its first pair there are parameters
-        ((Dense(6), Relu(), Dense(10)), (7,), 1, 0),
+        (LENET, (1, 28, 28), 2, 2, 1),
+        (LENET, (1, 28, 28), 1, 0, 0),
+        (STACK, (3, 17, 19), 2, 1, 1),  # its last layer has no partner: joined forward, summed backward
+        (MIXED, (2, 6, 5), 2, 2, 3),  # before its first pair there are parameters
+        ((Dense(6), Relu(), Dense(10)), (7,), 2, 1, 0),
     ],
-    ids=["lenet", "stack", "mixed", "one pair"],
+    ids=["lenet", "one device", "stack", "mixed", "one pair"],
 )
-def test_allreduces_are_counted(net, shape, there, back):
+def test_allreduces_are_counted(net, shape, n, there, back):
     params, X, y = example(net, shape, 4)
-    strategy = Layerwise(net, params, shape, devices(2))
+    strategy = Layerwise(net, params, shape, devices(n))
     assert strategy.allreduces == {"forward": 0, "backward": 0}
     for _ in range(2):
         strategy.step(X, y)
@@ -70,21 +71,6 @@ def test_each_allreduce_is_counted_when_it_is_done(monkeypatch):
     assert strategy.bytes_moved(4) == 2 * 4 * sum(sums)
 
 
-def test_one_device_sums_nothing():
-    params, X, y = example(LENET, (1, 28, 28), 4)
-    strategy = Layerwise(LENET, params, (1, 28, 28), devices(1))
-    strategy.step(X, y)
-    assert (strategy.allreduces, strategy.bytes_moved(4)) == ({"forward": 0, "backward": 0}, 0)
-
-
-@pytest.mark.parametrize("n", [2, 3])
-def test_weights_are_disjoint(n):
-    params, _, _ = example(LENET, (1, 28, 28), 1)
-    assert sum(Layerwise(LENET, params, (1, 28, 28), devices(n)).param_bytes()) == 4 * sum(
-        param.size for param in traffic.flat(params)
-    )
-
-
 def test_only_what_is_whole_is_tied():
     params, _, _ = example(STACK, (3, 17, 19), 4)
     strategy = Layerwise(STACK, params, (3, 17, 19), devices(3))
@@ -96,18 +82,14 @@ def test_only_what_is_whole_is_tied():
     assert not strategy.in_step()
 
 
-def test_columns_joined_in_the_wrong_order_are_caught(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "axes", "differing"),
+    [("stack", [1], {"scores", "losses"}), ("lenet", [0, 1], {"gradients 0.0", "gradients 3.0", "params 0.0"})],
+)
+def test_parts_joined_in_the_wrong_order_are_caught(name, axes, differing, monkeypatch):
     original = traffic.joined
-    monkeypatch.setattr(traffic, "joined", lambda parts, axis: original(parts[::-1] if axis == 1 else parts, axis))
-    assert {"scores", "losses"} <= faults(Layerwise, 2, "stack")
-
-
-def test_parameters_joined_in_the_wrong_order_are_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("lenet")
-    original = traffic.joined
-    monkeypatch.setattr(traffic, "joined", lambda parts, axis: original(parts[::-1], axis))
-    differing = wrong(run(Layerwise(net, params, shape, devices(2)), X, y), expected)
-    assert {"gradients 0.0", "gradients 3.0", "params 0.0", "params 3.0"} <= set(differing)
+    monkeypatch.setattr(traffic, "joined", lambda parts, axis: original(parts[::-1] if axis in axes else parts, axis))
+    assert differing <= faults(Layerwise, 2, name)
 
 
 def test_inputs_of_the_wrong_rows_are_caught(monkeypatch):
