@@ -54,26 +54,16 @@ def split(step, steps):
     return min((where_the_time_went(step, steps, 1) for _ in range(3)), key=lambda result: result.wall_clock)
 
 
-def test_a_sleep_in_the_input_path(busy):
+@pytest.mark.parametrize(("name", "part"), [("input", "input"), ("other", "front_end")])
+def test_a_sleep_in_python(busy, name, part):
     def step():
-        with section("input"):
+        with section(name):
             time.sleep(SLEEP)
         busy(ONE, 0.002)
 
-    result = split(step, 2)
-    assert result.input >= SLEEP * 0.9
-    assert result.front_end + result.waiting + result.rest < SLEEP / 2
-
-
-def test_the_same_sleep_without_the_mark_is_the_front_ends(busy):
-    def step():
-        time.sleep(SLEEP)
-        busy(ONE, 0.002)
-
-    result = split(step, 2)
-    assert result.front_end >= SLEEP * 0.9
-    assert result.input == 0
-    assert result.waiting + result.rest < SLEEP / 2
+    result = split(step, 2).as_dict()
+    assert result.pop(part) >= SLEEP * 0.9
+    assert sum(result.values()) < SLEEP / 2
 
 
 def test_a_sleep_in_the_input_path_that_the_device_hides_is_not_counted(busy):
@@ -87,36 +77,30 @@ def test_a_sleep_in_the_input_path_that_the_device_hides_is_not_counted(busy):
 
 
 def test_a_planted_wait(busy):
-    """Python needs 50 ms a step: the device's work of 100 ms hides them, but not after a wait."""
+    """Python needs 100 ms a step: the device's work of 200 ms hides them, but not after a wait."""
 
-    def step(planted):
-        x = busy(ONE, 2 * SLEEP)
-        if planted:
-            x.asnumpy()
+    def step():
+        busy(ONE, 2 * SLEEP).asnumpy()
         time.sleep(SLEEP)
 
-    planted, without = (split(lambda p=p: step(p), 2) for p in (True, False))
-    assert planted.waiting > SLEEP * 0.75
-    assert planted.front_end + planted.input + planted.rest < SLEEP / 2
-    assert without.waiting < SLEEP / 4
+    result = split(step, 2)
+    assert result.waiting > SLEEP * 0.75
+    assert result.front_end + result.input + result.rest < SLEEP / 2
 
 
 def test_a_planted_slow_copy(busy):
     source = np.ones((3,), ctx=ONE)
 
-    def step(planted):
-        target = source.copyto(TWO)
+    def step():
+        source.copyto(TWO)
         busy(ONE, 0.01)
-        if planted:
-            busy(ONE, SLEEP, name=COPY)
-        return target
+        busy(ONE, SLEEP, name=COPY)
 
-    planted, without = (split(lambda p=p: step(p), 2) for p in (True, False))
-    assert planted.device == "cpu(0)"
-    assert planted.exposed_communication > SLEEP * 0.9
-    assert planted.compute > 0.009
-    assert planted.input + planted.front_end + planted.waiting + planted.rest < SLEEP / 2
-    assert without.exposed_communication < SLEEP / 2
+    result = split(step, 2)
+    assert result.device == "cpu(0)"
+    assert result.exposed_communication > SLEEP * 0.9
+    assert result.compute > 0.009
+    assert result.input + result.front_end + result.waiting + result.rest < SLEEP / 2
 
 
 def test_a_pipeline_of_two_stages(busy):
@@ -144,7 +128,7 @@ def test_a_lenet_step_is_taken_apart(count, summed):
     on = devices(count, "cpu")
     replicas = [get_params(init_lenet(), device) for device in on]
     random = onp.random.RandomState(0)
-    X, y = random.rand(256, 1, 28, 28).astype("float32"), random.randint(0, 10, 256).astype("int32")
+    X, y = random.rand(64, 1, 28, 28).astype("float32"), random.randint(0, 10, 64).astype("int32")
     run = where_the_time_went(lambda: train_batch(X, y, replicas, on, 0.1, summed), 3, 1)
     assert list(run.by_device) == [str(device) for device in on]
     for parts in (run, *run.by_device.values()):
