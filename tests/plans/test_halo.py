@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mxdp.plans.layers.halo import Halo, check_grid, exchange, exchanges
+from mxdp.plans.layers.halo import check_grid, exchange, exchanges
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.partition import bounds
 
@@ -106,17 +106,6 @@ def test_a_missing_halo_row_would_be_found():
     short = dataclasses.replace(upper, needs=(0, 5), parts=((0, (0, 5)),))
     broken = dataclasses.replace(plan, rows=(short, lower))
     assert not seen(broken, 9, 4, 0) <= play(broken, 4)[0]
-
-
-def test_a_corner_comes_by_way_of_the_tile_between():
-    plan = exchange(6, 6, (2, 2), Window(3, padding=1))
-    assert Halo(2, 0, (3, 4), (0, 3)) in plan.steps[0]
-    assert Halo(3, 1, (3, 4), (3, 6)) in plan.steps[0]
-    assert Halo(1, 0, (0, 4), (3, 4)) in plan.steps[1]  # row 3 of it came from tile 3
-
-
-def test_one_tile_exchanges_nothing():
-    assert exchange(9, 7, (1, 1), Window(3, 2, 1)).steps == ((), ())
 
 
 def test_a_halo_from_two_tiles_away_is_refused():

@@ -48,20 +48,6 @@ def test_at_no_moment_all_send_to_the_same_device(devices):
             assert sorted(send.source for send in turn) == sorted(send.target for send in turn) == list(range(devices))
 
 
-@pytest.mark.parametrize("devices", range(1, 9))
-def test_sharded_with_a_single_array_is_naive(devices):
-    assert sharded(devices).steps == sharded(devices, [7]).steps == naive(devices).steps
-
-
-def test_each_array_is_added_up_whole_on_its_owner():
-    sizes = [5, 4, 3, 3, 1]
-    into, out = sharded(3, sizes).steps
-    for chunk, owner in enumerate(owners(3, sizes)):
-        others = set(range(3)) - {owner}
-        assert {(send.source, send.target) for send in into if send.chunk == chunk} == set(product(others, [owner]))
-        assert {(send.source, send.target) for send in out if send.chunk == chunk} == set(product([owner], others))
-
-
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6), devices=st.integers(1, 3))
 def test_owners_are_as_good_as_graham_says(sizes, devices):
     """The largest load is at most 4/3 - 1/(3n) of that of the best assignment."""

@@ -88,20 +88,17 @@ def test_what_was_pushed_before_is_waited_for_first(a):
     assert recorded.timeline.length < (time.perf_counter() - started) / 2
 
 
-def test_two_at_a_time_are_refused_and_the_first_goes_on(a):
-    with record() as recorded:
+def test_two_at_a_time_are_refused_and_there_is_no_timeline_before_the_end(a):
+    recorded = record()
+    with pytest.raises(TraceError, match="the block has not been run"):
+        _ = recorded.timeline
+    with recorded:
+        with pytest.raises(TraceError, match="has not ended yet"):
+            _ = recorded.timeline
         with pytest.raises(TraceError, match="a recording is already running"), record():
             pass
         a + a
     assert names(recorded.timeline) == ["_npi_add"]
-
-
-def test_there_is_no_timeline_before_the_end(a):
-    recorded = record()
-    with pytest.raises(TraceError, match="the block has not been run"):
-        _ = recorded.timeline
-    with recorded, pytest.raises(TraceError, match="has not ended yet"):
-        _ = recorded.timeline
 
 
 def test_nothing_ran(tmp_path):
