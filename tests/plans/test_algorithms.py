@@ -10,7 +10,6 @@ from drawn import is_allreduce, with_step
 
 from mxdp.plans.__main__ import PARTS
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm, plan
-from mxdp.plans.collective.one_hop import sharded
 from mxdp.plans.collective.schedule import ADD, COPY
 
 SIZES = (5, 4, 3, 3, 1)
@@ -37,14 +36,6 @@ def test_a_step_or_send_left_out_another_chunk_or_action_is_found(name, devices)
         broken = [(), *((send, *others) for send in wrong)]
         broken += [tuple(other for other in step if other != send) for send in step]
         assert not any(is_allreduce(with_step(schedule, number, sends)) for sends in broken)
-
-
-def test_only_sharded_looks_at_the_sizes():
-    assert plan("sharded", 3, SIZES) == sharded(3, SIZES)
-    assert plan("sharded", 3, SIZES).sizes == SIZES
-    for name in set(NAMES) - {"sharded"}:
-        assert plan(name, 3, SIZES) == plan(name, 3)
-        assert plan(name, 3, SIZES).sizes == ()
 
 
 def test_an_unknown_name_gets_the_nearest_name_and_all_names():
