@@ -11,7 +11,7 @@ from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.rings import all_gather, reduce_scatter, ring
 from mxdp.plans.collective.schedule import ADD, COPY
 from mxdp.plans.cost.cluster import HALVES, NODE_ALLREDUCES, Cluster, patterns
-from mxdp.plans.cost.link import Link, allreduce_seconds
+from mxdp.plans.cost.link import Link
 
 LINKS = [(Link(1e-5, 1e-9), Link(5e-5, 1e-8)), (Link(1e-6, 1e-8), Link(3e-4, 1e-9)), (Link(0.0, 1e-9), Link(1.0, 0.0))]
 PLANNED = ("naive", "tree", "doubling", "ring")
@@ -41,7 +41,7 @@ def walked(algorithm, cluster, nbytes, shared=True):
     """Seconds, from every send by itself. ``shared``: do the devices of a node share one link to the others?"""
     total = 0.0
     for action, sends, share in steps_of(algorithm, cluster.devices, cluster.nodes):
-        out, into, node_out, node_in, _added = (Counter() for _ in range(5))
+        out, into, node_out, node_in = (Counter() for _ in range(4))
         for source, target in sends:
             here, there = source // cluster.devices, target // cluster.devices
             seconds = (cluster.inside if here == there else cluster.between).seconds(share * nbytes)
@@ -51,24 +51,14 @@ def walked(algorithm, cluster, nbytes, shared=True):
                 node_out[here] += share * nbytes * cluster.between.beta
                 node_in[there] += share * nbytes * cluster.between.beta
         crossing = [cluster.between.alpha + seconds for link in (node_out, node_in) for seconds in link.values()]
-        total += max([*out.values(), *into.values(), *crossing])
+        total += max([*out.values(), *into.values(), *crossing], default=0.0)
     return total
-
-
-@pytest.mark.parametrize("devices", range(2, 18))
-@pytest.mark.parametrize("algorithm", PLANNED)
-def test_in_one_node_it_is_the_textbooks_time_of_the_plan(algorithm, devices):
-    for link, _ in LINKS:
-        seconds = Cluster(devices, 1, link, link).exchange(algorithm, 1000 * devices).seconds
-        assert seconds == pytest.approx(allreduce_seconds(plan(algorithm, devices), 1000 * devices, link))
 
 
 @pytest.mark.parametrize("algorithm", NODE_ALLREDUCES)
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("devices", [1, 2, 3, 4, 8])
 def test_on_nodes_it_is_the_plan_walked_send_by_send(algorithm, devices, nodes):
-    if devices * nodes == 1:
-        return
     for inside, between in LINKS:
         for add in (0.0, 3e-9):
             cluster = Cluster(devices, nodes, inside, between, add)
@@ -89,23 +79,12 @@ def test_the_halves_make_up_the_whole(algorithm):
     assert first.sums > 0 == second.sums
 
 
-def test_many_devices_start_more_messages_and_a_ring_carries_no_more_bytes():
-    few, many = (Cluster(1, nodes, *LINKS[0]).exchange("ring", 1e6) for nodes in (64, 4096))
-    assert many.start == pytest.approx(few.start * 4095 / 63)
-    assert many.bytes == pytest.approx(few.bytes, rel=0.02)
-
-
 @pytest.mark.parametrize("algorithm", NODE_ALLREDUCES)
 def test_its_own_work_grows_no_faster_than_n_log_n(algorithm):
-    for nodes in (2, 16, 128, 512):
+    for nodes in (2, 16, 128):
         n, sends = 8 * nodes, sum(len(pairs) for *_, pairs in NODE_ALLREDUCES[algorithm](8, nodes))
         assert sends <= 4 * n * math.log2(n)
         assert sum(len(pattern.loads) for pattern in patterns(algorithm, 8, nodes)) <= 6 * n
-
-
-def test_one_device_exchanges_nothing():
-    for algorithm in NODE_ALLREDUCES:
-        assert Cluster(1, 1, *LINKS[0]).exchange(algorithm, 1e6).seconds == 0
 
 
 def test_part_of_a_cluster():

@@ -19,15 +19,17 @@ def test_columns_and_rows_take_turns_and_what_is_between_keeps_their_cut(weights
             assert cut == (OWN if last == COLUMNS else WHOLE)
 
 
-@given(weights=nets)
-def test_segments_are_all_layers_in_order_and_end_whole(weights):
+@given(weights=nets, data=st.data())
+def test_segments_are_all_layers_in_order_and_end_whole(weights, data):
     cuts = cut_layers(weights)
-    parts = segments(cuts, [True] * (len(cuts) + 1))
+    back = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
+    parts = segments(cuts, back)
     assert [layer for segment in parts for layer in segment.layers] == list(range(len(cuts)))
     assert not parts[-1].split
     assert sum(segment.then == "all-reduce" for segment in parts) == sum(weights) // 2
     assert sum(segment.then == "all-gather" for segment in parts) == sum(weights) % 2
     for segment in parts:
+        assert segment.back == back[segment.layers[0] if segment.layers else -1]
         inside = [cuts[layer] for layer in segment.layers]
         assert segment.split == (COLUMNS in inside)
         if segment.split:
@@ -36,11 +38,3 @@ def test_segments_are_all_layers_in_order_and_end_whole(weights):
             assert set(inside[1:-1]) <= {OWN}
         else:
             assert set(inside) <= {WHOLE}
-
-
-@given(data=st.data())
-def test_a_segment_knows_whether_its_input_has_a_gradient(data):
-    weights = data.draw(nets)
-    back = data.draw(st.lists(st.booleans(), min_size=len(weights) + 1, max_size=len(weights) + 1))
-    for segment in segments(cut_layers(weights), back):
-        assert segment.back == back[segment.layers[0] if segment.layers else -1]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mxdp.plans.layers.halo import Halo, check_grid, exchange, exchanges
+from mxdp.plans.layers.halo import check_grid, exchange, exchanges
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.partition import bounds
 
@@ -62,18 +62,13 @@ def play(plan, width):
 
 
 @given(plan=plans())
-def test_after_the_exchange_a_tile_has_all_that_its_windows_see(plan):
+def test_a_tile_needs_and_gets_the_rectangle_of_what_its_windows_see_and_no_more(plan):
     height, width, exchange = plan
     for tile, held in enumerate(play(exchange, width)):
-        assert seen(exchange, height, width, tile) <= held
-
-
-@given(plan=plans())
-def test_a_tile_needs_the_rectangle_of_what_its_windows_see_and_no_more(plan):
-    height, width, exchange = plan
-    for tile in range(len(exchange.rows) * len(exchange.columns)):
-        row, column = exchange.rows[tile // len(exchange.columns)], exchange.columns[tile % len(exchange.columns)]
-        ys, xs = zip(*(divmod(cell, width) for cell in seen(exchange, height, width, tile)))
+        numbers = seen(exchange, height, width, tile)
+        assert numbers <= held
+        ys, xs = zip(*(divmod(number, width) for number in numbers))
+        row, column = exchange.pieces(tile)
         assert (min(ys), max(ys) + 1, min(xs), max(xs) + 1) == (*row.needs, *column.needs)
 
 
@@ -96,23 +91,13 @@ def sums(padded, window):
 
 
 @given(plan=plans())
-def test_only_neighbours_in_the_grid_talk(plan):
-    _, _, exchange = plan
-    across = len(exchange.columns)
-    for vertical, step in zip((True, False), exchange.steps):
-        for halo in step:
-            source, target = divmod(halo.source, across), divmod(halo.target, across)
-            apart = abs(source[0] - target[0]), abs(source[1] - target[1])
-            assert apart == ((1, 0) if vertical else (0, 1))
-
-
-@given(plan=plans())
-def test_parts_lie_side_by_side_and_are_all_that_is_needed(plan):
+def test_parts_lie_side_by_side_in_neighbours_and_are_all_that_is_needed(plan):
     _, _, exchange = plan
     for axis in (exchange.rows, exchange.columns):
         assert [piece.own for piece in axis] == bounds(axis[-1].own[1], len(axis))
-        for piece in axis:
+        for number, piece in enumerate(axis):
             assert [row for _, part in piece.parts for row in range(*part)] == list(range(*piece.needs))
+            assert {holder for holder, _ in piece.parts} <= {number - 1, number, number + 1}
 
 
 def test_a_missing_halo_row_would_be_found():
@@ -121,17 +106,6 @@ def test_a_missing_halo_row_would_be_found():
     short = dataclasses.replace(upper, needs=(0, 5), parts=((0, (0, 5)),))
     broken = dataclasses.replace(plan, rows=(short, lower))
     assert not seen(broken, 9, 4, 0) <= play(broken, 4)[0]
-
-
-def test_a_corner_comes_by_way_of_the_tile_between():
-    plan = exchange(6, 6, (2, 2), Window(3, padding=1))
-    assert Halo(2, 0, (3, 4), (0, 3)) in plan.steps[0]
-    assert Halo(3, 1, (3, 4), (3, 6)) in plan.steps[0]
-    assert Halo(1, 0, (0, 4), (3, 4)) in plan.steps[1]  # row 3 of it came from tile 3
-
-
-def test_one_tile_exchanges_nothing():
-    assert exchange(9, 7, (1, 1), Window(3, 2, 1)).steps == ((), ())
 
 
 def test_a_halo_from_two_tiles_away_is_refused():

@@ -32,14 +32,9 @@ def test_bus_bandwidth_of_a_perfect_ring_is_the_links(n):
     assert bus_bandwidth(10**6, allreduce_seconds(ring(n), 10**6, link), n) == pytest.approx(1 / 2e-10)
 
 
-@pytest.mark.parametrize(("devices", "cores", "expected"), [(1, 8, 1.0), (2, 2, 2.0), (4, 2, 2.0), (2, 1, 1.0)])
-def test_a_speed_up_has_its_limit_in_the_cores(devices, cores, expected):
-    assert speedup(devices, cores) == expected
-
-
-@pytest.mark.parametrize(("jobs", "cores", "expected"), [(1, 1, 1.0), (2, 1, 2.0), (2, 2, 1.0), (3, 2, 1.5)])
-def test_jobs_share_the_cores(jobs, cores, expected):
-    assert jobs_ratio(jobs, cores) == expected
+def test_a_speed_up_has_its_limit_in_the_cores_and_jobs_share_them():
+    assert [speedup(*pair) for pair in ((1, 8), (2, 2), (4, 2), (2, 1))] == [1, 2, 2, 1]
+    assert [jobs_ratio(*pair) for pair in ((1, 1), (2, 1), (2, 2), (3, 2))] == [1, 2, 1, 1.5]
 
 
 @pytest.mark.parametrize("link", [LINK, Link(0.0, 1e-9), Link(3e-6, 0.0)])

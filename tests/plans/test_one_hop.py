@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxdp.plans.collective.one_hop import direct, loads, naive, owners, server, sharded, shared_memory
-from mxdp.plans.collective.schedule import ADD, COPY, READ
 from mxdp.plans.show.contents import contents
-
-LENGTH = 840
-"""A length that 1 to 8 chunks divide evenly."""
-
-PLANNERS = [naive, sharded, direct, shared_memory]
 
 
 @pytest.mark.parametrize(("planner", "devices"), [(naive, 3), (direct, 3), (shared_memory, 2), (server, 4)])
@@ -37,31 +31,6 @@ def test_the_drawn_owners():
     assert loads == [[elements[k] for k in array if owner[k] == device] for device in range(3)]
 
 
-@pytest.mark.parametrize("devices", range(2, 9))
-def test_naive_goes_through_device_zero(devices):
-    schedule = naive(devices)
-    into, out = schedule.steps
-    assert [(send.source, send.target, send.action) for send in into] == [(n, 0, ADD) for n in range(1, devices)]
-    assert [(send.source, send.target, send.action) for send in out] == [(0, n, COPY) for n in range(1, devices)]
-    assert schedule.sent(10) == [10 * (devices - 1)] + [10] * (devices - 1)
-
-
-@pytest.mark.parametrize("devices", range(2, 9))
-def test_direct_sends_as_much_as_the_ring_in_two_steps(devices):
-    schedule = direct(devices)
-    assert [{send.action for send in step} for step in schedule.steps] == [{ADD}, {COPY}]
-    assert schedule.sent(LENGTH) == [2 * (devices - 1) * LENGTH // devices] * devices
-
-
-@pytest.mark.parametrize("devices", range(2, 9))
-def test_shared_memory_sends_half_of_that(devices):
-    schedule = shared_memory(devices)
-    assert [{send.action for send in step} for step in schedule.steps] == [{READ}, {COPY}]
-    assert schedule.sent(LENGTH) == [(devices - 1) * LENGTH // devices] * devices
-    pairs = [[(send.source, send.target, send.chunk) for send in step] for step in schedule.steps]
-    assert pairs == [[(send.source, send.target, send.chunk) for send in step] for step in direct(devices).steps]
-
-
 @pytest.mark.parametrize("planner", [direct, shared_memory])
 @pytest.mark.parametrize("devices", range(2, 9))
 def test_each_chunk_is_added_up_on_the_device_of_its_number(planner, devices):
@@ -77,20 +46,6 @@ def test_at_no_moment_all_send_to_the_same_device(devices):
         for start in range(0, len(step), devices):
             turn = step[start : start + devices]
             assert sorted(send.source for send in turn) == sorted(send.target for send in turn) == list(range(devices))
-
-
-@pytest.mark.parametrize("devices", range(1, 9))
-def test_sharded_with_a_single_array_is_naive(devices):
-    assert sharded(devices).steps == sharded(devices, [7]).steps == naive(devices).steps
-
-
-def test_each_array_is_added_up_whole_on_its_owner():
-    sizes = [5, 4, 3, 3, 1]
-    into, out = sharded(3, sizes).steps
-    for chunk, owner in enumerate(owners(3, sizes)):
-        others = set(range(3)) - {owner}
-        assert {(send.source, send.target) for send in into if send.chunk == chunk} == set(product(others, [owner]))
-        assert {(send.source, send.target) for send in out if send.chunk == chunk} == set(product([owner], others))
 
 
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6), devices=st.integers(1, 3))

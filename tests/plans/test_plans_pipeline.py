@@ -28,13 +28,17 @@ each_schedule = pytest.mark.parametrize("schedule", sorted(PIPELINES))
 
 @each_schedule
 @given(**sizes)
-def test_every_stage_does_every_pass_once(schedule, stages, micro_batches):
+def test_every_stage_does_every_pass_once_and_idles_as_the_formula_says(schedule, stages, micro_batches):
     plan = pipeline(schedule, stages, micro_batches)
     assert (plan.name, plan.stages, plan.micro_batches) == (schedule, stages, micro_batches)
     everything = {Task(kind, number) for kind in (FORWARD, BACKWARD) for number in range(micro_batches)}
     for tasks in plan.tasks:
         assert len(tasks) == 2 * micro_batches
         assert set(tasks) == everything
+    rows = cycles(plan)
+    empty = sum(task is None for row in rows for task in row)
+    assert len(rows) == 2 * (micro_batches + stages - 1)
+    assert empty / (len(rows) * stages) == pytest.approx(bubble(stages, micro_batches))
 
 
 def broken_dependencies(plan):
@@ -54,15 +58,6 @@ def test_every_dependency_is_kept(stages, micro_batches):
     for plan in (gpipe(stages, micro_batches), one_f_one_b(stages, micro_batches), inference(stages, micro_batches)):
         assert broken_dependencies(plan) == []
         assert len(order(plan)) == sum(map(len, plan.tasks)) == len(set(order(plan)))
-
-
-@each_schedule
-@given(**sizes)
-def test_the_bubble_is_the_formulas(schedule, stages, micro_batches):
-    rows = cycles(pipeline(schedule, stages, micro_batches))
-    empty = sum(task is None for row in rows for task in row)
-    assert len(rows) == 2 * (micro_batches + stages - 1)
-    assert empty / (len(rows) * stages) == pytest.approx(bubble(stages, micro_batches))
 
 
 def most_alive(plan):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
-from mxdp.plans.pipeline import PIPELINES, cycles, gpipe, inference, needs, one_f_one_b, pipeline
+from mxdp.plans.pipeline import PIPELINES, cycles, gpipe, inference, needs, pipeline
 
 seconds = st.integers(1, 9)
 
@@ -39,25 +39,6 @@ def test_nothing_begins_before_what_it_needs_has_ended(schedule, data, stages, m
     last = max(stop for _, stop in spans.values())
     assert last >= busy / min(cores, stages + 1) - 1e-9
     assert last <= busy + 1e-9
-
-
-@pytest.mark.parametrize("micro_batches", [1, 2, 4, 8])
-def test_balanced_stages_take_what_the_bubble_says(micro_batches):
-    """p stages, m micro-batches: (m + p - 1) / m of a stage's time for the whole batch."""
-    for stages in (1, 2, 3, 4):
-        plan = gpipe(stages, micro_batches)
-        got = last_end(pipeline_spans(plan, [1 / micro_batches] * stages, [2 / micro_batches] * stages))
-        assert got == pytest.approx(3 * (micro_batches + stages - 1) / micro_batches)
-
-
-def test_the_slowest_stage_sets_the_pace():
-    got = last_end(pipeline_spans(inference(3, 10), [1, 3, 2]))
-    assert got == pytest.approx(1 + 10 * 3 + 2)
-
-
-def test_one_core_does_one_thing_at_a_time_whatever_the_schedule():
-    for plan in (gpipe(3, 4), one_f_one_b(3, 4)):
-        assert last_end(pipeline_spans(plan, [1, 2, 3], [2, 3, 4], cores=1)) == pytest.approx(4 * 15)
 
 
 def test_two_cores_among_three_devices():

@@ -15,21 +15,6 @@ def test_the_drawing_of_four(planner):
     check_drawing(planner.__doc__, planner(4))
 
 
-@pytest.mark.parametrize("devices", range(1, 9))
-def test_tree_costs_what_the_docstring_says(devices):
-    schedule = tree(devices)
-    assert len(schedule.steps) == 2 * ceil(log2(devices))
-    assert sum(schedule.sent(1)) == 2 * (devices - 1)
-
-
-@pytest.mark.parametrize("devices", range(1, 9))
-def test_the_sum_is_complete_at_the_root_when_the_tree_turns(devices):
-    schedule = tree(devices)
-    half = len(schedule.steps) // 2
-    assert contents(schedule)[half][0] == (tuple(range(devices)),)
-    assert [{send.action for send in step} for step in schedule.steps] == [{ADD}] * half + [{COPY}] * half
-
-
 @pytest.mark.parametrize(("devices", "source"), [(n, source) for n in range(1, 9) for source in range(n)])
 def test_broadcast_reaches_all_from_each_source(devices, source):
     schedule = broadcast(devices, source)

@@ -29,35 +29,19 @@ def parts(*arguments, of=ONE, **more):
     return {name: round(value * 1e6) for name, value in seconds.items() if value}
 
 
-def test_what_the_device_does():
-    work = [("C", 0, 400), ("K", 300, 600), ("R", 600, 700), ("U", 700, 800), ("C", 800, 1000)]
-    assert parts(1000, work) == {
-        "compute": 500,
-        "hidden_communication": 100,
-        "exposed_communication": 300,
-        "input": 100,
-    }
-
-
-@pytest.mark.parametrize("begin", [880, 899])
-def test_python_has_not_pushed_it(begin):
-    assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(begin, 910)]) == {"compute": 400, "front_end": 600}
-
-
-def test_python_was_in_the_input_path():
-    result = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], inputs=[(200, 850)])
-    assert result == {"compute": 400, "input": 550, "front_end": 50}
-
-
-def test_python_was_late_after_a_wait():
-    """Python waited from 100 to 400, and the device worked until 300: 200 of the next 500 count for the wait."""
-    result = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(100, 400)])
-    assert result == {"compute": 400, "waiting": 100 + 200, "front_end": 300}
-
-
-def test_a_wait_owes_no_more_than_the_gap():
-    result = parts(1000, [("C", 0, 850), ("C", 900, 1000)], calls=[(880, 910)], waits=[(0, 860)])
-    assert result == {"compute": 950, "waiting": 50}
+@pytest.mark.parametrize(
+    ("python", "expected"),
+    [
+        (dict(calls=[(899, 910)]), {"front_end": 600}),
+        (dict(calls=[(0, 50)]), {"rest": 600}),  # it was pushed, and nobody worked
+        # The device worked until 300: 200 of the next 500 count for a wait that ended later, else none.
+        (dict(calls=[(880, 910)], waits=[(100, 400)]), {"waiting": 100 + 200, "front_end": 300}),
+        (dict(calls=[(880, 910)], waits=[(100, 300)]), {"front_end": 600}),
+        (dict(calls=[(880, 910)], waits=[(0, 310)], inputs=[(320, 870)]), {"waiting": 10 + 10 + 30, "input": 550}),
+    ],
+)
+def test_a_gap_is_what_python_did_in_it(python, expected):
+    assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], **python) == {"compute": 400, **expected}
 
 
 def test_a_wait_owes_to_several_gaps():
@@ -79,24 +63,9 @@ def test_a_wait_that_ended_with_the_gap_owes_to_the_next_one():
     assert result == {"compute": 450, "rest": 600, "waiting": 200, "front_end": 50}
 
 
-@pytest.mark.parametrize("end", [290, 300])
-def test_a_wait_that_ended_while_the_device_worked_owes_nothing(end):
-    result = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(100, end)])
-    assert result == {"compute": 400, "front_end": 600}
-
-
-def test_input_after_a_wait_is_input():
-    result = parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(880, 910)], waits=[(0, 310)], inputs=[(320, 870)])
-    assert result == {"compute": 400, "waiting": 10 + 10 + 30, "input": 550}
-
-
 def test_it_was_pushed_and_waited_for_another_device():
     result = parts(1000, [("C", 0, 300), ("C", 900, 1000)], [("C", 0, 890)], calls=[(0, 50)], waits=[(60, 1000)])
     assert result == {"compute": 400, "waiting": 590, "rest": 10}
-
-
-def test_it_was_pushed_and_nobody_worked():
-    assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], calls=[(0, 50)]) == {"compute": 400, "rest": 600}
 
 
 def test_short_gaps_are_the_engines_even_if_another_device_works():
@@ -155,30 +124,9 @@ def test_before_the_first_and_after_the_last_operator():
     assert parts(1000, [("C", 0, 500)], inputs=[(400, 900)]) == {"compute": 500, "input": 400, "front_end": 100}
 
 
-def test_without_pythons_calls_no_time_counts_for_python():
-    assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], [("C", 0, 500)]) == {
-        "compute": 400,
-        "waiting": 200,
-        "rest": 400,
-    }
-
-
-def test_every_device_has_its_own_parts():
-    work = dict(device=[("C", 0, 1000)], other=[("K", 0, 400)], calls=[(0, 10)], waits=[(10, 1000)])
-    assert parts(1000, **work) == {"compute": 1000}
-    assert parts(1000, **work, of=TWO) == {"exposed_communication": 400, "waiting": 600}
-
-
 def test_no_work_no_split():
     with pytest.raises(TraceError, match="no time to split"):
         split(timeline(1000, [("E", 0, 3)], waits=[(0, 1000)]))
-
-
-def test_parts_and_shares():
-    result = Parts(compute=3.0, waiting=1.0)
-    assert result.total == 4.0
-    assert result.shares()["compute"] == 0.75
-    assert sum(result.shares().values()) == 1.0
     assert set(Parts().shares().values()) == {0.0}
 
 
@@ -200,12 +148,10 @@ def test_the_parts_add_up_and_work_is_counted_as_by_brute_force(device, other, c
         running = [{letter for letter, a, b in (device if name == ONE else other) if a <= m < b} for m in range(END)]
         moving = [set("KRU") & now for now in running]
         assert us["compute"] == pytest.approx(sum("C" in now and not m for now, m in zip(running, moving)))
-        assert us["hidden_communication"] == pytest.approx(
-            sum("C" in now and bool(m) for now, m in zip(running, moving))
-        )
-        assert us["exposed_communication"] == pytest.approx(
-            sum("C" not in now and bool(m & {"K", "R"}) for now, m in zip(running, moving))
-        )
+        hidden = sum("C" in now and bool(m) for now, m in zip(running, moving))
+        assert us["hidden_communication"] == pytest.approx(hidden)
+        exposed = sum("C" not in now and bool(m & {"K", "R"}) for now, m in zip(running, moving))
+        assert us["exposed_communication"] == pytest.approx(exposed)
         # The input and front-end parts never exceed the idle time inside the input path, or outside of waits.
         idle_input = sum(
             not now & set("CKRU") and any(a <= m < b for a, b in inputs) for m, now in enumerate(running)

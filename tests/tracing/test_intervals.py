@@ -25,16 +25,13 @@ def assert_tidy(intervals):
 def test_merge(intervals):
     assert_tidy(merge(intervals))
     assert moments(merge(intervals)) == moments(intervals)
+    assert total(merge(intervals)) == len(moments(intervals))
 
 
 @given(SETS, SETS)
-def test_intersect(left, right):
+def test_intersect_and_subtract(left, right):
     assert_tidy(intersect(left, right))
     assert moments(intersect(left, right)) == moments(left) & moments(right)
-
-
-@given(SETS, SETS)
-def test_subtract(left, right):
     assert_tidy(subtract(left, right))
     assert moments(subtract(left, right)) == moments(left) - moments(right)
 
@@ -50,8 +47,3 @@ def test_at_least(sets, count):
     expected = {moment for moment in range(END) if sum(moment in moments(spans) for spans in sets) >= count}
     assert_tidy(at_least(count, sets))
     assert moments(at_least(count, sets)) == expected
-
-
-@given(SETS)
-def test_total(intervals):
-    assert total(intervals) == len(moments(intervals))

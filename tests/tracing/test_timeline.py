@@ -44,8 +44,6 @@ def us(spans):
 
 def test_what_follows_from_it():
     assert TIMELINE.devices == ["cpu(0)", "cpu(1)"]
-    assert [TIMELINE.busy(device) for device in TIMELINE.devices] == pytest.approx([0.5, 0.5])
-    assert TIMELINE.together() == pytest.approx(4e-6)
     assert us(TIMELINE.spans()) == [(0, 12)]
     assert us(TIMELINE.python()) == [(0, 4)]
     assert us(TIMELINE.python(name="input")) == [(0, 3)]
