@@ -111,7 +111,7 @@ def test_a_numpy_int_is_a_batch_size():
     assert [len(batch) for batch in labels(minibatches(numbered(5), np.int64(3), 0, 0))] == [3, 2]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     n=st.integers(1, 20),
     batch_size=st.integers(1, 25),
