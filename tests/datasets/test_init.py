@@ -31,7 +31,6 @@ def test_what_needs_no_file_is_drawn_by_the_seed_and_says_nothing(name, capsys):
         ("fashion_mnist", "did you mean 'fashion-mnist'? There"),
         ("digit", "did you mean 'digits'? There"),
         ("", "there"),
-        ("xyz", "there"),
         (None, "there"),
     ],
 )
