@@ -63,11 +63,8 @@ def test_without_gpus_the_devices_are_different_cpus_and_cpu_0_stays_the_cpu(rep
     assert d2l.try_all_gpus() == [mx.cpu(1), mx.cpu(2)]
     assert [d2l.try_gpu(i) for i in range(2)] == [npx.gpu(0), npx.gpu(1)] == d2l.try_all_gpus()
     assert (d2l.num_gpus(), npx.cpu(), d2l.try_gpu()) == (2, mx.cpu(0), mx.cpu(1))
-    printed = capsys.readouterr().err
-    assert (
-        printed
-        == "mxdp.book: there are not 2 usable GPUs here: CPU devices work, cpu(1) for gpu(0), cpu(2) for gpu(1)\n"
-    )
+    words = "there are not 2 usable GPUs here: CPU devices work, cpu(1) for gpu(0), cpu(2) for gpu(1)"
+    assert capsys.readouterr().err == f"mxdp.book: {words}\n"
 
 
 @pytest.mark.parametrize("there", [0, 1, 2, 3])

@@ -116,7 +116,7 @@ def test_a_wrong_file_in_a_named_folder_is_named_and_stays(small, put, tmp_path,
 
 def test_a_named_folder_that_is_none(small, tmp_path):
     with pytest.raises(
-        DataError, match=r"nowhere is not a folder; name one that holds fashion-mnist/ with train-images"
+        DataError, match="nowhere is not a folder; name one that holds fashion-mnist/ with train-images"
     ):
         load_fashion_mnist(tmp_path / "nowhere", quiet)
 

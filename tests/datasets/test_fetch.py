@@ -189,15 +189,11 @@ def test_waiting_for_the_lock_ends_and_says_for_what(server, folder, get, said):
 
 
 CHILD = """
-import sys
 from pathlib import Path
 from mxdp.datasets.fetch import KnownFile, obtain
-folder, mirror, *files = sys.argv[1:]
-files = [KnownFile(*(kind(part) for kind, part in zip((str, int, str), file.split()))) for file in files]
 print("ready", flush=True)
-sys.stdin.readline()
-contents = obtain(Path(folder), files, [mirror], lambda line: None, None)
-print(*map(len, contents))
+input()
+print(*map(len, obtain(Path({folder!r}), {files}, [{mirror!r}], lambda line: None, None)))
 """
 
 
@@ -206,23 +202,15 @@ def test_two_processes_at_once_download_each_file_once(server, made_up, folder, 
     late = threading.Event()
 
     def slow(handler, data):
-        late.wait(1.5)
+        late.wait(1.0)
         late.set()
         whole_answer(handler, data)
 
     mirror = server.mirror("slow", made_up.contents, slow)
-    files = [f"{file.name} {file.size} {file.sha256}" for file in made_up.files]
+    code = CHILD.format(folder=str(folder), files=made_up.files, mirror=mirror)
     environment = {**os.environ, "PYTHONPATH": str(Path(mxdp.__path__[0]).parent)}
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(folder), mirror, *files],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            text=True,
-        )
-        for _ in range(2)
-    ]
+    options = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
+    children = [subprocess.Popen([sys.executable, "-c", code], **options) for _ in range(2)]
     try:
         assert [child.stdout.readline() for child in children] == ["ready\n", "ready\n"]
         for child in children:

@@ -280,10 +280,8 @@ def test_each_argument_of_train_arrives(small, monkeypatch, tmp_path):
         spied(loop, name)
     ranks, data = World(), small.take(20, 10)
     options = dict(kind="cpu", data=data, seed=4, algorithm="naive", report=lines.append, world=ranks)
-    options.update(
-        checkpoint=tmp_path / "kept", checkpoint_every=2, draw=lambda *what: drawn.append([*map(list, what)])
-    )
-    options.update(net=mlp, loss=twice, params=initial(9), momentum=0.5, shard_optimizer=False)
+    options.update(checkpoint=tmp_path / "kept", draw=lambda *what: drawn.append([*map(list, what)]))
+    options.update(checkpoint_every=2, net=mlp, loss=twice, params=initial(9), momentum=0.5, shard_optimizer=False)
     history = train(2, 7, 0.25, 3, **options)
     assert {"num_devices", "batch_size", "lr", "num_epochs", *options} == ARGUMENTS
     (*places, sync, net, loss), more = made.pop("TrainStep")
