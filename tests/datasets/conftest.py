@@ -60,6 +60,19 @@ def made_up():
     return SimpleNamespace(files=files, contents=contents, pixels=pixels, labels=labels)
 
 
+@pytest.fixture
+def put(made_up):
+    """Writes the made-up files into a folder."""
+
+    def into(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in made_up.contents.items():
+            (folder / name).write_bytes(data)
+        return folder
+
+    return into
+
+
 Behaviour = Callable[[BaseHTTPRequestHandler, bytes], None]
 
 

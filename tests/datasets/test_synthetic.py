@@ -27,12 +27,6 @@ def test_the_same_seed_gives_the_same_bytes_on_every_numpy():
     assert digest.hexdigest() == "fb539c8a648f79a83d77ad4ed55cc7ca5af660ffe9754a87b72249ba88767172"
 
 
-def test_train_and_test_are_different_samples():
-    data = load_synthetic(0, 20, 20)
-
-    assert not np.array_equal(data.train.X, data.test.X)
-
-
 def test_the_classes_can_be_told_apart_from_the_training_samples():
     """The nearest training sample has the same class; with the labels shuffled it has not."""
     data = load_synthetic(seed=4, n_train=1000, n_test=100)

@@ -43,12 +43,6 @@ def other_shapes():
     return [[[w, *params[1:]] for w, params in zip(wide, good)], [params[:-1] for params in good], [[], []]]
 
 
-def unlike():
-    """Replicas with the same parameters in other orders."""
-    first, second = replicas()
-    return [first, second[::-1]]
-
-
 def without_gradients():
     """All of them, and one of them."""
     none = [[param.copyto(device) for param in mxdp.init_lenet()] for device in DEVICES]
@@ -155,13 +149,11 @@ def linear(X, params):
 
 
 LINEAR = [np.zeros((784, 10))]
+UNLIKE = [params[::step] for params, step in zip(replicas(), (1, -1))]
+"""Replicas with the same parameters in other orders."""
 TIED = [LINEAR * 2, [mxdp.get_params(LINEAR, device) * 2 for device in DEVICES]]
 EMPTY = Split(X[:0], Y[:0])
 EMPTY = [Dataset("empty", *splits, DATA.classes, "") for splits in ((DATA.train, EMPTY), (EMPTY, DATA.test))]
-
-
-def own(net=linear, params=LINEAR, **more):
-    train(net=net, params=params, checkpoint="kept", **more)
 
 
 BAD_NETS = [
@@ -192,6 +184,7 @@ def scratch_train(num_devices=2, batch_size=8, lr=0.1, num_epochs=1, data=DATA, 
     scratch.train(num_devices, batch_size, lr, num_epochs, data, **more)
 
 
+own = partial(train, net=linear, params=LINEAR, checkpoint="kept")
 NO_DATA = [(1, 2), (X, Y), X, DATA.train, None, "digit", *EMPTY]
 CALLS = [
     (step, "X", BAD_X),
@@ -210,7 +203,7 @@ CALLS = [
     *[(partial(linear_step, one_step), "params", TIED[1:]) for one_step in (step, bound_step)],
     *[(partial(linear_step, one_step), "y", [with_label(10), with_label(-1)]) for one_step in (step, bound_step)],
     (lambda samples: TrainStep(replicas(), DEVICES, 0.1)(X, Y, samples), "samples", [-1, 1.5, "8"]),
-    (sync, "params", [*shared()[:3], shared()[5], *shared()[7:], unlike(), [], [[], []], TIED[1]]),
+    (sync, "params", [*shared()[:3], shared()[5], *shared()[7:], UNLIKE, [], [[], []], TIED[1]]),
     (sync, "world", ["2", 2]),
     (sync, "bucket_mb", ["25", None, 0, float("nan"), True]),
     (sync, "algorithm", ["rign", 3]),

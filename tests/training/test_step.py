@@ -87,26 +87,8 @@ def test_many_steps_have_the_bits_of_train_batch_on_batches_of_all_lengths(n):
     assert bits(last) == bits(losses)
 
 
-def test_python_is_ahead_by_a_bounded_number_of_steps(monkeypatch):
-    made, waited = [], []
-
-    class Event:
-        def __init__(self, losses):
-            made.append(self)
-
-        def wait(self):
-            waited.append(made.index(self))
-            assert waited[-1] == len(made) - 1 - RUN_AHEAD
-
-    monkeypatch.setattr("mxdp.training.step.CompletionEvent", Event)
-    (device,) = devices(1, "cpu")
-    step = TrainStep([replica(device)], [device], 0.1)
-    for samples in (4, 4, 2, 4, 0, 4):
-        step(*batch(samples), 4)
-    assert waited == list(range(6 - RUN_AHEAD))
-
-
-def test_after_ctrl_c_in_its_wait_the_next_step_waits_before_it_takes_a_batch(monkeypatch):
+def test_python_is_ahead_by_a_bounded_number_of_steps_also_after_ctrl_c_in_a_wait(monkeypatch):
+    """After it the next step waits before it takes a batch."""
     made, waited = [], []
 
     class Event:
@@ -125,8 +107,9 @@ def test_after_ctrl_c_in_its_wait_the_next_step_waits_before_it_takes_a_batch(mo
         step(*batch(4))
     with pytest.raises(KeyboardInterrupt):
         step(*batch(4))
-    step(*batch(4))
-    assert waited == [(0, RUN_AHEAD + 1), (0, RUN_AHEAD + 1), (1, RUN_AHEAD + 2)]
+    for samples in (4, 2, 0, 4):
+        step(*batch(samples), 4)
+    assert waited == [(0, RUN_AHEAD + 1), *[(number, RUN_AHEAD + 1 + number) for number in range(5)]]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -142,7 +125,7 @@ def test_a_step_adds_to_the_gradients_of_earlier_micro_batches(n):
             return bound(X, y, samples) if fast else by_operators(X, y, replicas, some, sync, samples)  # noqa: B023
 
         step(*batch(6, 0))
-        for last in (6, 2, 1, 6):
+        for last in (6, 2, 1, 0, 6):
             with sync.no_sync():
                 forward_backward(*batch(5, last), replicas, some)
             step(*batch(last, 2), 5 + last)
@@ -229,16 +212,6 @@ def test_a_batch_of_another_length_uses_the_memory_of_the_largest_on_each_device
     assert all(other is firsts[device] for _, device, other in made[6:])
 
 
-def test_a_part_of_a_batch_is_divided_by_the_whole():
-    some = devices(2, "cpu")
-    fast, slow = ([replica(device) for device in some] for _ in range(2))
-    step, sync = TrainStep(fast, some, 0.1, GradientSync(fast, "ring")), GradientSync(slow, "ring")
-    for part, whole in ((6, 12), (6, 7), (1, 9), (6, 12), (0, 3)):
-        step(*batch(part), whole)
-        by_operators(*batch(part), slow, some, sync, whole)
-    assert [bits(params) for params in fast] == [bits(params) for params in slow]
-
-
 def test_a_step_leaves_nothing_behind():
     some = devices(2, "cpu")
     step = TrainStep([replica(device) for device in some], some, 0.1)
@@ -264,20 +237,12 @@ def test_a_step_leaves_nothing_behind():
     assert len(step._pending) == RUN_AHEAD
 
 
-@pytest.mark.parametrize("n", [1, 2])
-def test_labels_of_another_dtype_and_another_byte_order_are_taken(n):
-    some = devices(n, "cpu")
+def test_labels_of_another_dtype_and_another_byte_order_are_taken():
+    some = devices(2, "cpu")
     fast, slow = ([replica(device) for device in some] for _ in range(2))
     step, sync = TrainStep(fast, some, 0.1, GradientSync(fast, "ring")), GradientSync(slow, "ring")
     X, y = batch(6)
-    for labels in (
-        y,
-        y.astype(">i4"),
-        y.astype("int64"),
-        y.astype("float32"),
-        np.array(y).astype("float32"),
-        y.astype("uint8"),
-    ):
+    for labels in (*map(y.astype, (">i4", "int64", "float32", "uint8")), np.array(y).astype("float32")):
         losses = step(X.astype(">f4"), labels), by_operators(X, labels, slow, some, sync)
         assert bits(losses[0]) == bits(losses[1])
     assert [bits(params) for params in fast] == [bits(params) for params in slow]
@@ -404,9 +369,9 @@ def resident():
 def steps(lengths):
     for length in lengths:
         step(X[:length], y[:length])[0].wait_to_read()
-steps([256] * 10)
+steps([256] * 4)
 before = resident()
-steps([256] * 15)
+steps([256] * 8)
 print(resident() - before)
 steps(range(256, 241, -1))
 print(resident() - before)
@@ -414,8 +379,7 @@ net = BoundNet(mxdp.scratch.lenet)
 steps([256])
 before = resident()
 test = Split(numpy.zeros((5000, 1, 28, 28), "float32"), numpy.zeros(5000, "int32"))
-for _ in range(3):
-    mxdp.evaluate(test, [params], net=net)
+mxdp.evaluate(test, [params], net=net)
 print(resident() - before)
 """
 
@@ -427,4 +391,4 @@ def test_memory_does_not_grow_after_the_first_steps_and_little_with_batches_of_o
     same, others, evaluation = map(int, done.stdout.split())
     assert same < 64 << 20
     assert others < 400 << 20  # 17 MB of temporary space for each length; without shared memory 51 MB
-    assert evaluation < 200 << 20  # operator by operator 1,358 MB
+    assert evaluation < 200 << 20  # operator by operator 466 MB

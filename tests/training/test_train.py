@@ -34,25 +34,13 @@ def replicas(n, scale=0.1):
     return devices, [get_params(init_lenet(0, scale), device) for device in devices]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def small():
     return load("synthetic").take(300, 100)
 
 
 def quiet(*arguments, **more):
     return train(*arguments, **{"kind": "cpu", "report": lambda line: None, **more})
-
-
-def test_the_allreduce_is_called_once_for_each_parameter_with_all_its_gradients():
-    devices, device_params = replicas(2)
-    calls = []
-
-    def spy(data):
-        calls.append([x.shape for x in data])
-        allreduce(data)
-
-    train_batch(*batch(4), device_params, devices, 0.1, spy)
-    assert calls == [[p.shape] * 2 for p in device_params[0]]
 
 
 def by_hand(device_params):
@@ -118,12 +106,6 @@ def test_train_learns_on_two_devices(small, capsys):
     assert out[-1] == "trained on cpu(0), cpu(1); replicas in sync: True"
     assert repr(history) == f"<History: 2 epochs on cpu(0), cpu(1), the last with test accuracy {last:.4f}>"
     assert repr(History([mx.cpu(0)], [], [], [])) == "<History: 0 epochs on cpu(0)>"
-
-
-def test_a_last_batch_with_fewer_samples_than_devices_is_trained_on(small):
-    history = quiet(2, 4, 0.5, num_epochs=2, data=small.take(9, 10))
-    assert [epoch.samples for epoch in history.epochs] == [9, 9]
-    assert in_sync(history.device_params)
 
 
 @pytest.mark.parametrize(
@@ -298,10 +280,8 @@ def test_each_argument_of_train_arrives(small, monkeypatch, tmp_path):
         spied(loop, name)
     ranks, data = World(), small.take(20, 10)
     options = dict(kind="cpu", data=data, seed=4, algorithm="naive", report=lines.append, world=ranks)
-    options.update(
-        checkpoint=tmp_path / "kept", checkpoint_every=2, draw=lambda *what: drawn.append([*map(list, what)])
-    )
-    options.update(net=mlp, loss=twice, params=initial(9), momentum=0.5, shard_optimizer=False)
+    options.update(checkpoint=tmp_path / "kept", draw=lambda *what: drawn.append([*map(list, what)]))
+    options.update(checkpoint_every=2, net=mlp, loss=twice, params=initial(9), momentum=0.5, shard_optimizer=False)
     history = train(2, 7, 0.25, 3, **options)
     assert {"num_devices", "batch_size", "lr", "num_epochs", *options} == ARGUMENTS
     (*places, sync, net, loss), more = made.pop("TrainStep")
