@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy
 import pytest
+from children import printed
 
 from mxdp import compat
 from mxdp.backend import autograd, gluon, mx, np, npx
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def child(code, folder, *options):
-    """What a Python process prints; it runs in ``folder`` and finds mxdp there or by the path."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, *options, "-c", code]
-    done = subprocess.run(command, env=environment, cwd=str(folder), capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
 
 UNTOUCHED = """
 import json, types
@@ -47,14 +33,14 @@ print(json.dumps({
 
 
 def test_the_users_numpy_stays_as_it_is(tmp_path):
-    assert json.loads(child(UNTOUCHED, tmp_path)) == {
+    assert json.loads(printed(UNTOUCHED, folder=tmp_path)) == {
         "changed": [], "lost": [], "options": True, "scalar": True, "itself": True, "distutils": False,
     }  # fmt: skip
 
 
 def test_mxnet_loads_no_scikit_learn_and_others_get_it(tmp_path):
     code = "import sys, mxdp.backend; print('sklearn' in sys.modules, 'pandas' in sys.modules); import sklearn.base"
-    assert child(code, tmp_path) == "False False\n"
+    assert printed(code, folder=tmp_path) == "False False\n"
 
 
 def test_mxnet_loads_scipy_and_requests_when_it_uses_them(tmp_path):
@@ -66,7 +52,7 @@ print("scipy" in sys.modules, quantization.stats.entropy([1, 1]) == numpy.log(2)
 print(quantization.__builtins__["__import__"]("scipy.stats", fromlist=("entropy",)).entropy([1]))
 print("requests" in sys.modules, mxdp.backend.gluon.utils.requests.get.__name__, "requests" in sys.modules)
 """
-    assert child(code, tmp_path) == "False True True\n0.0\nFalse get True\n"
+    assert printed(code, folder=tmp_path) == "False True True\n0.0\nFalse get True\n"
 
 
 def test_only_mxnets_modules_get_the_other_numpy():
@@ -82,7 +68,7 @@ def test_mxnet_can_be_imported_directly_and_gets_its_stores(first, tmp_path):
     if first == "import mxnet" and numpy.lib.NumpyVersion(numpy.__version__) >= "1.24.0":
         first = ""  # where MXNet alone can't be imported
     code = f"{first}\nimport mxdp\nfrom mxnet import kv, np, npx\nprint(type(kv.create('mxdpring')).__name__)"
-    assert child(code, tmp_path).splitlines()[-1] == "Store"
+    assert printed(code, folder=tmp_path).splitlines()[-1] == "Store"
 
 
 SPAWNED = """
@@ -100,7 +86,7 @@ if __name__ == "__main__":
 def test_a_spawned_process_of_a_script_gets_it_too(tmp_path):
     (tmp_path / "script.py").write_text(SPAWNED)
     code = "import subprocess, sys; print(subprocess.check_output([sys.executable, 'script.py'], text=True), end='')"
-    assert child(code, tmp_path) == "[6.0, 8.0]\n"
+    assert printed(code, folder=tmp_path) == "[6.0, 8.0]\n"
 
 
 @pytest.mark.parametrize("name", compat.FINANCIAL)
@@ -208,7 +194,7 @@ print(before == len(made) > 2000, waiting(dot), mx.nd.dot is dot, dot.__code__.c
 
 
 def test_operators_are_compiled_by_their_first_call(tmp_path):
-    assert child(OPERATORS, tmp_path) == "True False True ('lhs', 'rhs') Dot product\n"
+    assert printed(OPERATORS, folder=tmp_path) == "True False True ('lhs', 'rhs') Dot product\n"
 
 
 def test_threads_may_call_a_function_first_together():

@@ -247,27 +247,6 @@ def test_problems_lists_libraries_driver_and_gpus():
     assert names == ["mxnet-cu112 needs libnccl.so.2", "NVIDIA's driver is for CUDA 10.1", "gpu(1)"]
 
 
-DRIVER = """
-#include <string.h>
-int cuInit(unsigned flags) { return 0; }
-int cuDriverGetVersion(int *out) { *out = 12020; return 0; }
-int cuDeviceGetCount(int *out) { *out = 2; return 0; }
-int cuDeviceGet(int *out, int index) { *out = index + 7; return 0; }
-int cuDeviceGetName(char *out, int length, int handle) { strncpy(out, handle == 7 ? "Old" : "New", length); return 0; }
-int cuDeviceGetAttribute(int *out, int which, int handle) {
-    *out = which == 75 ? (handle == 7 ? 6 : 12) : which == 76 ? (handle == 7 ? 1 : 0) : -1;
-    return 0;
-}
-"""
-
-
-@needs_gcc
-def test_the_driver_is_asked_through_ctypes(tmp_path):
-    build(tmp_path / "libstandin.so", DRIVER)  # not under its real name, which would stay loaded in this process
-    driver = cuda.query_driver(lambda name: ctypes.CDLL(str(tmp_path / "libstandin.so")))
-    assert driver == cuda.Driver(None, (cuda.Gpu(0, "Old", (6, 1)), cuda.Gpu(1, "New", (12, 0))))
-
-
 GONE = ": cannot open shared object file: No such file or directory"
 
 

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
-import sys
 import threading
 import time
 import weakref
 from pathlib import Path
 
 import pytest
+from children import child, printed
 from gate import Gate
 
 from mxdp import engine
@@ -76,12 +75,6 @@ def test_a_wait_lasts_as_long_as_its_array(monkeypatch):
     assert event.wait() == event.at
 
 
-def test_a_gate_that_is_forgotten_opens_by_itself():
-    x = np.ones((2,))
-    Gate(x, limit=0.05)
-    assert (x + 1).asnumpy().tolist() == [2, 2]
-
-
 def test_a_wait_for_an_array_that_failed_ends():
     event = CompletionEvent([np.random.normal(0, -1, (2, 2))])
     with pytest.raises(BackendError, match="its operator failed"):
@@ -136,8 +129,7 @@ Says([x + 1])
 
 
 def test_python_does_not_end_before_the_engine_has_called_and_dropped():
-    done = subprocess.run([sys.executable, "-c", LATE + ENDS], cwd=TESTS, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "called\n"), done.stderr
+    assert printed(LATE + ENDS, path=[TESTS]) == "called\n"
 
 
 FORKS = """
@@ -227,13 +219,7 @@ print(json.dumps(found))
 
 def test_a_fork_waits_for_the_jobs_in_the_engine():
     """``os.fork`` holds Python's lock while MXNet's handler waits for the engine, whose jobs need the lock."""
-    done = subprocess.run(
-        [sys.executable, "-c", LATE.replace("0.2", "0.05") + FORKS],
-        cwd=TESTS,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
+    done = child(LATE.replace("0.2", "0.05") + FORKS, path=[TESTS])
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
     texts, error = results.pop("warnings"), results.pop("error")

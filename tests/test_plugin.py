@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 
-import numpy
 import pytest
+from children import child, needs_mxnet_alone
 
 from mxdp import plugin
 from mxdp.backend import mx, npx
 from mxdp.plans.collective.algorithms import ALGORITHMS
 
-needs_mxnet_alone = pytest.mark.skipif(
-    numpy.lib.NumpyVersion(numpy.__version__) >= "1.24.0", reason="MXNet can't be imported with this NumPy before mxdp"
-)
 ALL = [f"mxdp{name}" for name in (*ALGORITHMS, "auto")]
 CLASSIC_TRAINING = """
 net = mx.gluon.nn.HybridSequential()
@@ -39,15 +35,9 @@ NUMPY = "assert mx.util.is_np_array() and mx.util.is_np_shape()\n"
 
 def run(code):
     """Run it in a process of its own, in which nothing has been imported; what it said on stderr."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = child(code)
     assert done.returncode == 0, done.stderr
     return done.stderr
-
-
-@pytest.fixture(autouse=True)
-def _settings_as_the_user_has_them(monkeypatch):
-    for name in ("MXNET_CPU_TEMP_COPY", "OMP_NUM_THREADS", "MXNET_CPU_WORKER_NTHREADS", "MXDP_PREPARED"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
