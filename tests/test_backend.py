@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy
 import pytest
 import wrapt
-from children import child, distribution, needs_mxnet_alone
+from children import child, distribution, needs_mxnet_alone, printed
 
 from mxdp import backend, cuda, process
 from mxdp.errors import BackendError
@@ -38,20 +38,9 @@ def last_line(done):
 
 
 def test_mxnet_is_imported_after_the_variables_are_set():
-    code = """
-import sys
-import tempfile
-class Watch:
-    def find_spec(self, name, path=None, target=None):
-        if name == "mxnet":
-            import os
-            print(os.environ.get("MXNET_CPU_TEMP_COPY"), os.environ.get("OMP_NUM_THREADS"))
-sys.meta_path.insert(0, Watch())
-from mxdp.backend import mx
-print("loaded" if "mxnet" in sys.modules else "not yet")
-mx.nd
-"""
-    assert child(code).stdout.splitlines()[:2] == ["not yet", "128 1"]
+    variables = "os.environ['MXNET_CPU_TEMP_COPY'], os.environ['OMP_NUM_THREADS']"
+    code = f"import os, sys\nfrom mxdp.backend import mx\nprint('mxnet' in sys.modules, {variables})\nmx.nd"
+    assert printed(code) == "False 128 1\n"
 
 
 @needs_mxnet_alone
@@ -146,23 +135,19 @@ def broken_mxnet(folder, wheel, line):
     return folder
 
 
-@pytest.mark.parametrize("code", ["import mxdp.backend", "import mxdp; mxdp.devices(1)"])
-def test_no_mxnet(code):
-    text = last_line(bare_child(code))
-    assert text == f"mxdp.errors.BackendError: {process._not_installed()}"
-
-
 @pytest.mark.parametrize(
-    ("wheels", "words"),
+    ("wheels", "code", "words"),
     [
-        (["mxnet", "mxnet_cu112"], "mxnet and mxnet-cu112 are both installed"),
-        (["mxnet"], "NumPy is not installed, and MXNet needs it: `pip install numpy`."),
+        ([], "import mxdp.backend", process._not_installed()),
+        ([], "import mxdp; mxdp.devices(1)", process._not_installed()),
+        (["mxnet", "mxnet_cu112"], "import mxdp.backend", "mxnet and mxnet-cu112 are both installed"),
+        (["mxnet"], "import mxdp.backend", "NumPy is not installed, and MXNet needs it: `pip install numpy`."),
     ],
 )
-def test_an_installation_with_both_wheels_or_without_numpy(tmp_path, wheels, words):
+def test_an_installation_without_mxnet_with_both_wheels_or_without_numpy(tmp_path, wheels, code, words):
     for wheel in wheels:
         distribution(tmp_path, wheel, "1.9.1")
-    text = last_line(bare_child("import mxdp.backend", path=[tmp_path]))
+    text = last_line(bare_child(code, path=[tmp_path]))
     assert text.startswith(f"mxdp.errors.BackendError: {words}")
 
 

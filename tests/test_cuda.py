@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -33,59 +35,39 @@ def build(target, source, *flags):
     )
 
 
-class Loader:
-    """Stands in for ctypes.CDLL: takes note of each call; has only the libraries whose file name is in ``there``."""
+def loader_of(there=()):
+    """Stands in for ctypes.CDLL: has only the libraries whose file name is in ``there``."""
 
-    def __init__(self, there=()):
-        self.there = there
-        self.calls = []
-
-    def __call__(self, path, mode=ctypes.DEFAULT_MODE):
-        self.calls.append((path, mode))
-        if os.path.basename(path) not in self.there:
+    def load(path, mode=ctypes.DEFAULT_MODE):
+        if os.path.basename(path) not in there:
             raise OSError(f"{path}: cannot open shared object file: No such file or directory")
-        return object()
+
+    return Mock(side_effect=load)
 
 
-class FakeCuda:
-    """Stands in for libcuda: writes through byref as the driver does. ``fail`` names a function and its status."""
+def fake_cuda(gpus, version=11040, **fails):
+    """Stands in for libcuda: writes through byref as the driver does. ``fails``: functions that return this status."""
 
-    def __init__(self, gpus, version=11040, fail=("", 0)):
-        self.gpus = gpus
-        self.version = version
-        if fail[0]:
-            setattr(self, fail[0], lambda *arguments: fail[1])
-
-    def cuInit(self, flags):
+    def write(out, value):
+        out.value = value
         return 0
 
-    def cuDriverGetVersion(self, out):
-        return self._write(out, self.version)
-
-    def cuDeviceGetCount(self, out):
-        return self._write(out, len(self.gpus))
-
-    def cuDeviceGet(self, out, index):
-        return self._write(out, index + 100)
-
-    def cuDeviceGetName(self, buffer, length, handle):
-        buffer.value = self.gpus[handle.value - 100][0].encode()
-        return 0
-
-    def cuDeviceGetAttribute(self, out, attribute, handle):
-        return self._write(out, self.gpus[handle.value - 100][1][attribute - 75])
-
-    def cuGetErrorName(self, status, out):
-        return self._write(out, b"CUDA_ERROR_OUT_OF_LUCK")
-
-    @staticmethod
-    def _write(out, value):
-        out._obj.value = value
-        return 0
+    functions = dict(
+        cuInit=lambda flags: 0,
+        cuDriverGetVersion=lambda out: write(out._obj, version),
+        cuDeviceGetCount=lambda out: write(out._obj, len(gpus)),
+        cuDeviceGet=lambda out, index: write(out._obj, index + 100),
+        cuDeviceGetName=lambda buffer, length, handle: write(buffer, gpus[handle.value - 100][0].encode()),
+        cuDeviceGetAttribute=lambda out, what, handle: write(out._obj, gpus[handle.value - 100][1][what - 75]),
+        cuGetErrorName=lambda status, out: write(out._obj, b"CUDA_ERROR_OUT_OF_LUCK"),
+    )
+    return SimpleNamespace(
+        **{**functions, **{name: lambda *_, status=status: status for name, status in fails.items()}}
+    )
 
 
 def query(*arguments, **options):
-    return cuda.query_driver(lambda name: FakeCuda(*arguments, **options))
+    return cuda.query_driver(lambda name: fake_cuda(*arguments, **options))
 
 
 V100, A10, H100 = ("Tesla V100", (7, 0)), ("NVIDIA A10", (8, 6)), ("NVIDIA H100", (9, 0))
@@ -107,15 +89,15 @@ def test_preload_takes_the_packages_file_then_the_systems(tmp_path):
     folder = tmp_path / "cudnn" / "lib"
     folder.mkdir(parents=True)
     (folder / "libcudnn.so.8").touch()
-    loader = Loader(there=NAMES)
+    loader = loader_of(there=NAMES)
     assert cuda.preload([tmp_path, folder], loader) == []
-    assert loader.calls == [
-        (str(folder / name) if name == "libcudnn.so.8" else name, ctypes.RTLD_GLOBAL) for name in NAMES
+    assert loader.call_args_list == [
+        call(str(folder / name) if name == "libcudnn.so.8" else name, ctypes.RTLD_GLOBAL) for name in NAMES
     ]
 
 
 def test_several_missing_libraries_are_one_sentence_and_each_package_once():
-    loader = Loader(there=[name for name in NAMES if "cublas" not in name and "nccl" not in name])
+    loader = loader_of(there=[name for name in NAMES if "cublas" not in name and "nccl" not in name])
     assert cuda.preload([], loader) == [
         "mxnet-cu112 needs libcublasLt.so.11, libcublas.so.11, libnccl.so.2, which are missing:"
         ' `pip install "nvidia-cublas-cu11" "nvidia-nccl-cu11"`.'
@@ -124,7 +106,7 @@ def test_several_missing_libraries_are_one_sentence_and_each_package_once():
 
 def test_a_damaged_library_is_named(tmp_path):
     (tmp_path / "libcufft.so.10").write_text("not a library")
-    others = Loader(there=NAMES)
+    others = loader_of(there=NAMES)
 
     def loader(path, mode):
         return ctypes.CDLL(path, mode) if path.startswith(str(tmp_path)) else others(path, mode)
@@ -211,21 +193,25 @@ def test_the_drivers_gpus():
 
 
 def test_no_driver():
-    assert cuda.query_driver(Loader()) == cuda.Driver(cuda.NO_DRIVER)
-    assert not cuda.driver_installed(Loader())
-    assert cuda.driver_installed(Loader(there=["libcuda.so.1"]))
+    assert cuda.query_driver(loader_of()) == cuda.Driver(cuda.NO_DRIVER)
+    assert not cuda.driver_installed(loader_of())
+    assert cuda.driver_installed(loader_of(there=["libcuda.so.1"]))
 
 
-@pytest.mark.parametrize("options", [{"gpus": []}, {"gpus": [V100], "fail": ("cuInit", 100)}])
-def test_a_driver_without_gpus(options):
-    assert query(**options) == cuda.Driver(cuda.NO_GPU)
+FAILS = "NVIDIA's driver fails ({}: CUDA_ERROR_OUT_OF_LUCK 999): see `nvidia-smi`."
+FUNCTIONS = "cuInit", "cuDeviceGetCount", "cuDeviceGetAttribute"
 
 
-@pytest.mark.parametrize("function", ["cuInit", "cuDeviceGetCount", "cuDeviceGetAttribute"])
-def test_a_driver_that_fails_says_what_it_said(function):
-    assert query([V100], fail=(function, 999)) == cuda.Driver(
-        f"NVIDIA's driver fails ({function}: CUDA_ERROR_OUT_OF_LUCK 999): see `nvidia-smi`."
-    )
+@pytest.mark.parametrize(
+    ("gpus", "fails", "problem"),
+    [
+        ([], {}, cuda.NO_GPU),
+        ([V100], {"cuInit": 100}, cuda.NO_GPU),
+        *(([V100], {function: 999}, FAILS.format(function)) for function in FUNCTIONS),
+    ],
+)
+def test_a_driver_without_gpus_or_that_fails(gpus, fails, problem):
+    assert query(gpus, **fails) == cuda.Driver(problem)
 
 
 def test_a_driver_too_old():
@@ -240,9 +226,9 @@ def test_problems_lists_libraries_driver_and_gpus():
     def loader(path, *mode):
         if path == "libnccl.so.2":
             raise OSError(path)
-        return FakeCuda([V100, H100], version=10010)
+        return fake_cuda([V100, H100], version=10010)
 
-    assert cuda.problems([], lambda path, *mode: FakeCuda([V100, A10])) == []
+    assert cuda.problems([], lambda path, *mode: fake_cuda([V100, A10])) == []
     names = [text.split(",")[0] for text in cuda.problems([], loader)]
     assert names == ["mxnet-cu112 needs libnccl.so.2", "NVIDIA's driver is for CUDA 10.1", "gpu(1)"]
 

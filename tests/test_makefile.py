@@ -34,17 +34,23 @@ echo "unexpected: $*" >&2; exit 9
 """
 
 
-def fake_python(path: Path, version: str, has_venv: bool = True) -> str:
+NONE = "no venv"
+BROKEN = "does not run"
+
+
+def fake_python(path: Path, version: str) -> str:
+    """An interpreter of this version; without venv if it ends with NONE; or a shim that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(FAKE_PYTHON.format(version=version, has_venv=0 if has_venv else 1))
+    has_venv = 1 if version.endswith(NONE) else 0
+    fake = FAKE_PYTHON.format(version=version.replace(NONE, "").strip(), has_venv=has_venv)
+    path.write_text('#!/bin/sh\necho "pyenv: command not found" >&2\nexit 127\n' if version == BROKEN else fake)
     path.chmod(0o755)
     return str(path)
 
 
-def broken_shim(path: Path) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text('#!/bin/sh\necho "pyenv: command not found" >&2\nexit 127\n')
-    path.chmod(0o755)
+def pythons(folder: Path, files: Dict[str, str]) -> None:
+    for name, version in files.items():
+        fake_python(folder / name, version)
 
 
 def run(command: List[str], **options: Any) -> subprocess.CompletedProcess[str]:
@@ -76,19 +82,6 @@ def chosen(answer: subprocess.CompletedProcess[str]) -> str:
     return answer.stdout.rstrip("\n")
 
 
-NONE = "no venv"
-BROKEN = "does not run"
-
-
-def pythons(folder: Path, files: Dict[str, str]) -> None:
-    """Fake interpreters by name, each with its version; without venv, or as a shim that fails."""
-    for name, version in files.items():
-        if version == BROKEN:
-            broken_shim(folder / name)
-        else:
-            fake_python(folder / name, version.split()[0], has_venv=not version.endswith(NONE))
-
-
 @pytest.mark.parametrize(
     ("first", "second", "order", "wanted"),
     [
@@ -111,8 +104,7 @@ def test_which_python_is_chosen(bin1: Path, bin2: Path, first: Any, second: Any,
     assert chosen(choose(bin1, bin2 / "nowhere", bin2, order=order)) == str(bin1.parent / wanted)
 
 
-@pytest.mark.parametrize("variables", [{}, {"PYTHON": "python3"}])
-@pytest.mark.parametrize("version", ["3.14.0", "3.20.1"])
+@pytest.mark.parametrize(("version", "variables"), [("3.14.0", {}), ("3.20.1", {"PYTHON": "python3"})])
 def test_where_there_is_only_a_newer_python_it_is_taken_with_a_word(bin1: Path, version: str, variables: Any) -> None:
     wanted = fake_python(bin1 / "python3", version)
     answer = choose(bin1, **variables)
@@ -122,7 +114,7 @@ def test_where_there_is_only_a_newer_python_it_is_taken_with_a_word(bin1: Path, 
 def test_with_none_suitable_one_sentence_lists_what_was_found(bin1: Path, bin2: Path) -> None:
     old = {"python3.11": "3.7.1", "python3.7": "3.7.0", "python3": "3.7.0", "python": "2.7.18"}
     pythons(bin1, {**old, "python3.10": f"3.10.2 {NONE}"})
-    broken_shim(bin2 / "python3.9")
+    fake_python(bin2 / "python3.9", BROKEN)
     answer = choose(bin1, bin2, bin1)
     assert (answer.returncode, answer.stdout) == (1, "")
     lists = [f"{bin1}/python3.11 (3.7.1)", f"{bin1}/python (2.7.18)", f"{bin2}/python3.9 (does not run)"]
@@ -130,13 +122,6 @@ def test_with_none_suitable_one_sentence_lists_what_was_found(bin1: Path, bin2: 
     assert answer.stderr.startswith(SENTENCE.partition("{}")[0])
     assert all(words in answer.stderr for words in lists)
     assert choose(bin1.parent).stderr == SENTENCE.format("none")
-
-
-def test_the_variable_python_overrides(bin1: Path) -> None:
-    fake_python(bin1 / "python3.11", "3.11.7")
-    wanted = fake_python(bin1 / "mine", "3.8.18")
-    assert chosen(choose(bin1, PYTHON="mine")) == wanted
-    assert chosen(choose(bin1, PYTHON=wanted)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -148,11 +133,10 @@ def test_the_variable_python_overrides(bin1: Path) -> None:
         ("apple", "(3.11.7 arm64: MXNet has no build for Apple silicon; see docs/install.md)"),
     ],
 )
-def test_an_unsuitable_override_is_refused_although_another_would_do(bin1: Path, name: str, words: str) -> None:
-    fake_python(bin1 / "python3.11", "3.11.7")
-    fake_python(bin1 / "old", "3.7.1")
-    fake_python(bin1 / "apple", "3.11.7 arm64")
-    broken_shim(bin1 / "broken")
+def test_the_variable_python_overrides_and_an_unsuitable_one_is_refused(bin1: Path, name: str, words: str) -> None:
+    pythons(bin1, {"python3.11": "3.11.7", "old": "3.7.1", "apple": "3.11.7 arm64", "broken": BROKEN})
+    wanted = fake_python(bin1 / "mine", "3.8.18")
+    assert chosen(choose(bin1, PYTHON="mine")) == chosen(choose(bin1, PYTHON=wanted)) == wanted
     answer = choose(bin1, PYTHON=name)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr.endswith(f" PYTHON={name} {words}.\n")
@@ -211,12 +195,9 @@ def checkout(tmp_path: Path) -> Checkout:
     return made
 
 
-@pytest.mark.parametrize("words", [("cpu", "test"), ("", "test"), ("cpu",)])
-def test_what_is_installed_is_not_installed_again(checkout: Checkout, words: List[str]) -> None:
-    assert (checkout.install(*words), checkout.asked_of_pip()) == ("", [])
-
-
-def test_more_extras_are_added_to_the_environment_that_is_there(checkout: Checkout) -> None:
+def test_what_is_installed_is_not_installed_again_and_more_extras_are_added(checkout: Checkout) -> None:
+    for words in (("cpu", "test"), ("", "test"), ("cpu",)):
+        assert (checkout.install(*words), checkout.asked_of_pip()) == ("", [])
     assert "making" not in checkout.install("", "test", "dev")
     assert checkout.asked_of_pip()[1:] == installs("cpu,experiments,book,mpi,test,dev")
     assert checkout.install("", "test") == ""
