@@ -7,18 +7,6 @@ from mxdp.backend import mx
 from mxdp.engine import prepare, prepare_sum
 
 
-def test_the_call_is_made_on_what_the_arrays_hold_then():
-    a, b, out = (mx.nd.array(values) for values in ([1, 2], [10, 20], [0, 0]))
-    add = prepare("elemwise_add", [a, b], out)
-    assert out.asnumpy().tolist() == [0, 0]
-    add()
-    assert out.asnumpy().tolist() == [11, 22]
-    a[:] = 5
-    add()
-    add()
-    assert out.asnumpy().tolist() == [15, 25]
-
-
 class Spelt(onp.float64):
     """As NumPy 2 spells its numbers in lists."""
 

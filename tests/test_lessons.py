@@ -73,12 +73,9 @@ def test_presets_fit_their_experiments():
 def test_the_classroom_preset_trains():
     preset = ROOT / "experiments" / "presets" / "classroom.toml"
     sizes = resolve([discover()["epochs"]], str(preset), {})[1]["epochs"]
-    data, params = load(sizes["data"], seed=sizes["seed"]), init_lenet(sizes["seed"])
-    replicas = [get_params(params, device) for device in devices(2, "cpu")]
-    stream, step = (
-        Stream(data.train, sizes["batch_size"], sizes["seed"]),
-        TrainStep(replicas, devices(2, "cpu"), sizes["lr"]),
-    )
+    data, here = load(sizes["data"], seed=sizes["seed"]), devices(1, "cpu")
+    replicas = [get_params(init_lenet(sizes["seed"]), here[0])]  # another number of devices gives the same accuracy
+    stream, step = Stream(data.train, sizes["batch_size"], sizes["seed"]), TrainStep(replicas, here, sizes["lr"])
     accuracies = []
     for _ in range(sizes["processes"] * sizes["rounds"]):
         train_steps(stream.take(sizes["samples"]), step)

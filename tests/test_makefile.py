@@ -72,11 +72,6 @@ def bin1(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def bin2(bin1: Path) -> Path:
-    return bin1.parent / "two"
-
-
 def chosen(answer: subprocess.CompletedProcess[str]) -> str:
     assert (answer.returncode, answer.stderr) == (0, "")
     return answer.stdout.rstrip("\n")
@@ -98,7 +93,8 @@ def chosen(answer: subprocess.CompletedProcess[str]) -> str:
         ({"python3.11": f"3.11.2 {NONE}"}, {"python3.8": "3.8.18"}, "newest", "two/python3.8"),
     ],
 )
-def test_which_python_is_chosen(bin1: Path, bin2: Path, first: Any, second: Any, order: str, wanted: str) -> None:
+def test_which_python_is_chosen(bin1: Path, first: Any, second: Any, order: str, wanted: str) -> None:
+    bin2 = bin1.parent / "two"
     pythons(bin1, first)
     pythons(bin2, second)
     assert chosen(choose(bin1, bin2 / "nowhere", bin2, order=order)) == str(bin1.parent / wanted)
@@ -111,7 +107,8 @@ def test_where_there_is_only_a_newer_python_it_is_taken_with_a_word(bin1: Path, 
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"{wanted}\n", UNTESTED.format(wanted))
 
 
-def test_with_none_suitable_one_sentence_lists_what_was_found(bin1: Path, bin2: Path) -> None:
+def test_with_none_suitable_one_sentence_lists_what_was_found(bin1: Path) -> None:
+    bin2 = bin1.parent / "two"
     old = {"python3.11": "3.7.1", "python3.7": "3.7.0", "python3": "3.7.0", "python": "2.7.18"}
     pythons(bin1, {**old, "python3.10": f"3.10.2 {NONE}"})
     fake_python(bin2 / "python3.9", BROKEN)
@@ -334,8 +331,12 @@ def test_ci_tests_and_lints_with_the_newest_and_the_oldest_python(
     fake = folder / "make"
     fake.write_text(FAKE_MAKE.format(log=log, fails=fails))
     fake.chmod(0o755)
+    tools = tmp_path / "tools"  # what .ci/run calls, and no Python
+    tools.mkdir()
+    for name in ("bash", "sh", "dirname", "mktemp", "rm", "tee", "tail", "cat"):
+        (tools / name).symlink_to(str(shutil.which(name)))
     variables = environment_without_make()
-    variables.update(PATH=f"{folder}{os.pathsep}{tools_without_python(tmp_path)}", PYENV_ROOT=str(tmp_path / "nowhere"))
+    variables.update(PATH=f"{folder}{os.pathsep}{tools}", PYENV_ROOT=str(tmp_path / "nowhere"))
     answer = run([str(repository / ".ci" / "run")], env=variables, input="standard input\n")
     assert log.read_text().splitlines() == [f"{line} {repository} {data}" for line in called]
     assert answer.returncode == (1 if fails else 0)
@@ -355,15 +356,6 @@ cat
 [ "$target $python" != "{fails}" ] || exit 1
 echo "$python passed"
 """
-
-
-def tools_without_python(folder: Path) -> Path:
-    """A folder for the PATH with the commands that .ci/run calls, and no Python."""
-    made = folder / "tools"
-    made.mkdir()
-    for name in ("bash", "sh", "dirname", "mktemp", "rm", "tee", "tail", "cat"):
-        (made / name).symlink_to(str(shutil.which(name)))
-    return made
 
 
 @pytest.mark.parametrize(

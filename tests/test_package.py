@@ -18,9 +18,6 @@ def test_every_public_name_is_there_and_no_module_hides_it():
         assert callable(getattr(mxdp, name))
         assert name in dir(mxdp)
         assert importlib.util.find_spec(f"mxdp.{name}") is None
-
-
-def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'allreduec'"):
         mxdp.allreduec  # noqa: B018
 
