@@ -61,9 +61,8 @@ def fake_cuda(gpus, version=11040, **fails):
         cuDeviceGetAttribute=lambda out, what, handle: write(out._obj, gpus[handle.value - 100][1][what - 75]),
         cuGetErrorName=lambda status, out: write(out._obj, b"CUDA_ERROR_OUT_OF_LUCK"),
     )
-    return SimpleNamespace(
-        **{**functions, **{name: lambda *_, status=status: status for name, status in fails.items()}}
-    )
+    functions.update({name: lambda *_, status=status: status for name, status in fails.items()})
+    return SimpleNamespace(**functions)
 
 
 def query(*arguments, **options):
