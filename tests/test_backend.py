@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,30 +14,12 @@ from pathlib import Path
 import numpy
 import pytest
 import wrapt
+from children import child, distribution, needs_mxnet_alone, printed
 
 from mxdp import backend, cuda, process
 from mxdp.errors import BackendError
 
-ROOT = Path(__file__).resolve().parents[1]
 V100, H100 = cuda.Gpu(0, "Tesla V100", (7, 0)), cuda.Gpu(1, "NVIDIA H100", (9, 0))
-
-needs_mxnet_alone = pytest.mark.skipif(
-    numpy.lib.NumpyVersion(numpy.__version__) >= "1.24.0", reason="MXNet can't be imported with this NumPy before mxdp"
-)
-
-
-def child(code, *options, path=(), arguments=(), **environ):
-    """A finished Python process: its own ``environ`` and none of ours, ``path`` before the usual modules."""
-    ours = process.describe()
-    clean = {name: value for name, value in os.environ.items() if name not in ours}
-    clean["PYTHONPATH"] = os.pathsep.join([*map(str, path), str(ROOT)])
-    return subprocess.run(
-        [sys.executable, *options, "-c", code, *map(str, arguments)],
-        env={**clean, **environ},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 def bare_child(code, path=(), **environ):
@@ -56,26 +37,10 @@ def last_line(done):
 # What importing does
 
 
-def test_the_users_values_reach_mxnet_untouched():
-    code = "import os, mxdp.backend; print(os.environ['MXNET_CPU_TEMP_COPY'], os.environ['OMP_NUM_THREADS'])"
-    assert child(code, MXNET_CPU_TEMP_COPY="7", OMP_NUM_THREADS="2").stdout.split() == ["7", "2"]
-
-
 def test_mxnet_is_imported_after_the_variables_are_set():
-    code = """
-import sys
-import tempfile
-class Watch:
-    def find_spec(self, name, path=None, target=None):
-        if name == "mxnet":
-            import os
-            print(os.environ.get("MXNET_CPU_TEMP_COPY"), os.environ.get("OMP_NUM_THREADS"))
-sys.meta_path.insert(0, Watch())
-from mxdp.backend import mx
-print("loaded" if "mxnet" in sys.modules else "not yet")
-mx.nd
-"""
-    assert child(code).stdout.splitlines()[:2] == ["not yet", "128 1"]
+    variables = "os.environ['MXNET_CPU_TEMP_COPY'], os.environ['OMP_NUM_THREADS']"
+    code = f"import os, sys\nfrom mxdp.backend import mx\nprint('mxnet' in sys.modules, {variables})\nmx.nd"
+    assert printed(code) == "False 128 1\n"
 
 
 @needs_mxnet_alone
@@ -158,11 +123,6 @@ def test_with_mxnets_own_temporary_space_the_second_device_waits(tmp_path):
 # Installations that can't work: ``-S`` leaves out the installed packages, and ``path`` brings what there is instead.
 
 
-def distribution(folder, name, version):
-    (folder / f"{name}-{version}.dist-info").mkdir()
-    (folder / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
-
-
 def broken_mxnet(folder, wheel, line):
     """A folder in which ``import mxnet`` ends with ``line``."""
     distribution(folder, wheel, "1.9.1")
@@ -175,23 +135,19 @@ def broken_mxnet(folder, wheel, line):
     return folder
 
 
-@pytest.mark.parametrize("code", ["import mxdp.backend", "import mxdp; mxdp.devices(1)"])
-def test_no_mxnet(code):
-    text = last_line(bare_child(code))
-    assert text == f"mxdp.errors.BackendError: {process._not_installed()}"
-
-
 @pytest.mark.parametrize(
-    ("wheels", "words"),
+    ("wheels", "code", "words"),
     [
-        (["mxnet", "mxnet_cu112"], "mxnet and mxnet-cu112 are both installed"),
-        (["mxnet"], "NumPy is not installed, and MXNet needs it: `pip install numpy`."),
+        ([], "import mxdp.backend", process._not_installed()),
+        ([], "import mxdp; mxdp.devices(1)", process._not_installed()),
+        (["mxnet", "mxnet_cu112"], "import mxdp.backend", "mxnet and mxnet-cu112 are both installed"),
+        (["mxnet"], "import mxdp.backend", "NumPy is not installed, and MXNet needs it: `pip install numpy`."),
     ],
 )
-def test_an_installation_with_both_wheels_or_without_numpy(tmp_path, wheels, words):
+def test_an_installation_without_mxnet_with_both_wheels_or_without_numpy(tmp_path, wheels, code, words):
     for wheel in wheels:
         distribution(tmp_path, wheel, "1.9.1")
-    text = last_line(bare_child("import mxdp.backend", path=[tmp_path]))
+    text = last_line(bare_child(code, path=[tmp_path]))
     assert text.startswith(f"mxdp.errors.BackendError: {words}")
 
 
@@ -250,32 +206,26 @@ def machine(monkeypatch):
     return make
 
 
-def gpus(number, capability=(7, 0)):
-    return [cuda.Gpu(index, "Tesla V100", capability) for index in range(number)]
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 8])
-@pytest.mark.parametrize("kind", ["auto", "cpu"])
-def test_cpu_devices_are_n_and_distinct(machine, n, kind):
-    machine()
-    chosen = backend.devices(n, kind)
-    assert [str(device) for device in chosen] == [f"cpu({index})" for index in range(n)]
-    assert len(set(chosen)) == n
+def gpus(number):
+    return [cuda.Gpu(index, "Tesla V100", (7, 0)) for index in range(number)]
 
 
 @pytest.mark.parametrize(
-    ("n", "kind", "expected"),
+    ("there", "n", "kind", "expected"),
     [
-        (1, "auto", ["gpu(0)"]),
-        (2, "auto", ["gpu(0)", "gpu(1)"]),
-        (3, "auto", ["cpu(0)", "cpu(1)", "cpu(2)"]),
-        (2, "gpu", ["gpu(0)", "gpu(1)"]),
-        (2, "cpu", ["cpu(0)", "cpu(1)"]),
+        (0, 1, "auto", "cpu(0)"),
+        (0, 3, "auto", "cpu(0) cpu(1) cpu(2)"),
+        (0, 2, "cpu", "cpu(0) cpu(1)"),
+        (2, 1, "auto", "gpu(0)"),
+        (2, 2, "auto", "gpu(0) gpu(1)"),
+        (2, 3, "auto", "cpu(0) cpu(1) cpu(2)"),
+        (2, 2, "gpu", "gpu(0) gpu(1)"),
+        (2, 2, "cpu", "cpu(0) cpu(1)"),
     ],
 )
-def test_gpus_where_all_n_are_there_and_never_a_mix(machine, n, kind, expected):
-    machine(*gpus(2))
-    assert [str(device) for device in backend.devices(n, kind)] == expected
+def test_gpus_where_all_n_are_there_and_never_a_mix(machine, there, n, kind, expected):
+    machine(*gpus(there))
+    assert [str(device) for device in backend.devices(n, kind)] == expected.split()
 
 
 def test_a_gpu_without_code_is_left_out(machine):
@@ -333,11 +283,17 @@ def test_a_failed_count_is_no_gpu_and_auto_takes_cpus(machine):
     assert [str(device) for device in backend.devices(1)] == ["cpu(0)"]
 
 
-@pytest.mark.parametrize(("n", "kind", "count"), [(1, "cpu", 0), (2, "cpu", 2), (2, "auto", 0)])
-def test_two_cpu_devices_with_settings_that_spoil_them_are_warned_of(machine, monkeypatch, n, kind, count):
+SPOILT = {"MXNET_CPU_TEMP_COPY": "4", "OMP_NUM_THREADS": "2"}
+
+
+@pytest.mark.parametrize(
+    ("n", "kind", "variables", "count"),
+    [(1, "cpu", SPOILT, 0), (2, "cpu", SPOILT, 2), (2, "auto", SPOILT, 0), (2, "cpu", process.SETTINGS, 0)],
+)
+def test_two_cpu_devices_with_settings_that_spoil_them_are_warned_of(machine, monkeypatch, n, kind, variables, count):
     machine(*gpus(2))
-    monkeypatch.setenv("MXNET_CPU_TEMP_COPY", "4")
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(process, "_issued", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -345,13 +301,3 @@ def test_two_cpu_devices_with_settings_that_spoil_them_are_warned_of(machine, mo
         backend.devices(n, kind)
     assert [item.category for item in caught] == [process.MxdpWarning] * count
     assert all(item.filename == __file__ for item in caught)
-
-
-def test_our_own_settings_give_no_warning(machine, monkeypatch):
-    machine()
-    monkeypatch.setattr(process, "_issued", set())
-    for name, value in process.SETTINGS.items():
-        monkeypatch.setenv(name, value)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        backend.devices(2)

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
-import sys
 import threading
 import time
 import weakref
 from pathlib import Path
 
 import pytest
+from children import child, printed
 from gate import Gate
 
 from mxdp import engine
@@ -35,15 +34,18 @@ def test_an_event_is_set_when_its_arrays_are_written_and_not_before():
     assert (y.asnumpy() == 2).all()
 
 
-def test_it_needs_all_of_its_arrays():
-    free, held = np.ones((2,), ctx=mx.cpu(1)), np.ones((2,), ctx=mx.cpu(2))
+def test_it_needs_all_of_its_arrays_and_not_what_is_queued_on_the_first_device():
+    """MXNet's own ``wait_to_read`` waits for that queue, and that is why there are completion events."""
+    free, held = np.ones((2,), ctx=mx.cpu(1)), np.ones((2,))
     npx.waitall()
     gate = Gate(held)
-    both, one = CompletionEvent([free, held]), CompletionEvent([free])
-    one.wait()
+    behind = held + 1
+    both, one = CompletionEvent([free, behind]), CompletionEvent([free + 1])
+    assert one.wait() > 0
     assert both.at is None
     gate.open()
     both.wait()
+    assert behind.asnumpy().tolist() == [2, 2]
 
 
 def test_recorded_it_is_no_work():
@@ -54,18 +56,6 @@ def test_recorded_it_is_no_work():
     assert kinds["mxdp job"] == "engine"
 
 
-def test_it_does_not_wait_for_what_is_queued_on_the_first_device():
-    """MXNet's own ``wait_to_read`` does, and that is why there are completion events."""
-    blocked, other = np.ones((2,)), np.ones((2,), ctx=mx.cpu(1))
-    npx.waitall()
-    gate = Gate(blocked)
-    behind = blocked + 1
-    y = other + 1
-    assert CompletionEvent([y]).wait() > 0
-    gate.open()
-    assert behind.asnumpy().tolist() == [2, 2]
-
-
 def test_a_wait_lasts_as_long_as_its_array(monkeypatch):
     monkeypatch.setattr(engine, "SLICE_SECONDS", 0.001)
     x = np.ones((2,))
@@ -74,12 +64,6 @@ def test_a_wait_lasts_as_long_as_its_array(monkeypatch):
     event = CompletionEvent([x])
     threading.Timer(0.1, gate.open).start()
     assert event.wait() == event.at
-
-
-def test_a_gate_that_is_forgotten_opens_by_itself():
-    x = np.ones((2,))
-    Gate(x, limit=0.05)
-    assert (x + 1).asnumpy().tolist() == [2, 2]
 
 
 def test_a_wait_for_an_array_that_failed_ends():
@@ -136,8 +120,7 @@ Says([x + 1])
 
 
 def test_python_does_not_end_before_the_engine_has_called_and_dropped():
-    done = subprocess.run([sys.executable, "-c", LATE + ENDS], cwd=TESTS, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "called\n"), done.stderr
+    assert printed(LATE + ENDS, path=[TESTS]) == "called\n"
 
 
 FORKS = """
@@ -227,13 +210,7 @@ print(json.dumps(found))
 
 def test_a_fork_waits_for_the_jobs_in_the_engine():
     """``os.fork`` holds Python's lock while MXNet's handler waits for the engine, whose jobs need the lock."""
-    done = subprocess.run(
-        [sys.executable, "-c", LATE.replace("0.2", "0.05") + FORKS],
-        cwd=TESTS,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
+    done = child(LATE.replace("0.2", "0.05") + FORKS, path=[TESTS])
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
     texts, error = results.pop("warnings"), results.pop("error")

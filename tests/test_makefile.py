@@ -34,17 +34,23 @@ echo "unexpected: $*" >&2; exit 9
 """
 
 
-def fake_python(path: Path, version: str, has_venv: bool = True) -> str:
+NONE = "no venv"
+BROKEN = "does not run"
+
+
+def fake_python(path: Path, version: str) -> str:
+    """An interpreter of this version; without venv if it ends with NONE; or a shim that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(FAKE_PYTHON.format(version=version, has_venv=0 if has_venv else 1))
+    has_venv = 1 if version.endswith(NONE) else 0
+    fake = FAKE_PYTHON.format(version=version.replace(NONE, "").strip(), has_venv=has_venv)
+    path.write_text('#!/bin/sh\necho "pyenv: command not found" >&2\nexit 127\n' if version == BROKEN else fake)
     path.chmod(0o755)
     return str(path)
 
 
-def broken_shim(path: Path) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text('#!/bin/sh\necho "pyenv: command not found" >&2\nexit 127\n')
-    path.chmod(0o755)
+def pythons(folder: Path, files: Dict[str, str]) -> None:
+    for name, version in files.items():
+        fake_python(folder / name, version)
 
 
 def run(command: List[str], **options: Any) -> subprocess.CompletedProcess[str]:
@@ -66,27 +72,9 @@ def bin1(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def bin2(bin1: Path) -> Path:
-    return bin1.parent / "two"
-
-
 def chosen(answer: subprocess.CompletedProcess[str]) -> str:
     assert (answer.returncode, answer.stderr) == (0, "")
     return answer.stdout.rstrip("\n")
-
-
-NONE = "no venv"
-BROKEN = "does not run"
-
-
-def pythons(folder: Path, files: Dict[str, str]) -> None:
-    """Fake interpreters by name, each with its version; without venv, or as a shim that fails."""
-    for name, version in files.items():
-        if version == BROKEN:
-            broken_shim(folder / name)
-        else:
-            fake_python(folder / name, version.split()[0], has_venv=not version.endswith(NONE))
 
 
 @pytest.mark.parametrize(
@@ -105,24 +93,25 @@ def pythons(folder: Path, files: Dict[str, str]) -> None:
         ({"python3.11": f"3.11.2 {NONE}"}, {"python3.8": "3.8.18"}, "newest", "two/python3.8"),
     ],
 )
-def test_which_python_is_chosen(bin1: Path, bin2: Path, first: Any, second: Any, order: str, wanted: str) -> None:
+def test_which_python_is_chosen(bin1: Path, first: Any, second: Any, order: str, wanted: str) -> None:
+    bin2 = bin1.parent / "two"
     pythons(bin1, first)
     pythons(bin2, second)
     assert chosen(choose(bin1, bin2 / "nowhere", bin2, order=order)) == str(bin1.parent / wanted)
 
 
-@pytest.mark.parametrize("variables", [{}, {"PYTHON": "python3"}])
-@pytest.mark.parametrize("version", ["3.14.0", "3.20.1"])
+@pytest.mark.parametrize(("version", "variables"), [("3.14.0", {}), ("3.20.1", {"PYTHON": "python3"})])
 def test_where_there_is_only_a_newer_python_it_is_taken_with_a_word(bin1: Path, version: str, variables: Any) -> None:
     wanted = fake_python(bin1 / "python3", version)
     answer = choose(bin1, **variables)
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"{wanted}\n", UNTESTED.format(wanted))
 
 
-def test_with_none_suitable_one_sentence_lists_what_was_found(bin1: Path, bin2: Path) -> None:
+def test_with_none_suitable_one_sentence_lists_what_was_found(bin1: Path) -> None:
+    bin2 = bin1.parent / "two"
     old = {"python3.11": "3.7.1", "python3.7": "3.7.0", "python3": "3.7.0", "python": "2.7.18"}
     pythons(bin1, {**old, "python3.10": f"3.10.2 {NONE}"})
-    broken_shim(bin2 / "python3.9")
+    fake_python(bin2 / "python3.9", BROKEN)
     answer = choose(bin1, bin2, bin1)
     assert (answer.returncode, answer.stdout) == (1, "")
     lists = [f"{bin1}/python3.11 (3.7.1)", f"{bin1}/python (2.7.18)", f"{bin2}/python3.9 (does not run)"]
@@ -130,13 +119,6 @@ def test_with_none_suitable_one_sentence_lists_what_was_found(bin1: Path, bin2: 
     assert answer.stderr.startswith(SENTENCE.partition("{}")[0])
     assert all(words in answer.stderr for words in lists)
     assert choose(bin1.parent).stderr == SENTENCE.format("none")
-
-
-def test_the_variable_python_overrides(bin1: Path) -> None:
-    fake_python(bin1 / "python3.11", "3.11.7")
-    wanted = fake_python(bin1 / "mine", "3.8.18")
-    assert chosen(choose(bin1, PYTHON="mine")) == wanted
-    assert chosen(choose(bin1, PYTHON=wanted)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -148,11 +130,10 @@ def test_the_variable_python_overrides(bin1: Path) -> None:
         ("apple", "(3.11.7 arm64: MXNet has no build for Apple silicon; see docs/install.md)"),
     ],
 )
-def test_an_unsuitable_override_is_refused_although_another_would_do(bin1: Path, name: str, words: str) -> None:
-    fake_python(bin1 / "python3.11", "3.11.7")
-    fake_python(bin1 / "old", "3.7.1")
-    fake_python(bin1 / "apple", "3.11.7 arm64")
-    broken_shim(bin1 / "broken")
+def test_the_variable_python_overrides_and_an_unsuitable_one_is_refused(bin1: Path, name: str, words: str) -> None:
+    pythons(bin1, {"python3.11": "3.11.7", "old": "3.7.1", "apple": "3.11.7 arm64", "broken": BROKEN})
+    wanted = fake_python(bin1 / "mine", "3.8.18")
+    assert chosen(choose(bin1, PYTHON="mine")) == chosen(choose(bin1, PYTHON=wanted)) == wanted
     answer = choose(bin1, PYTHON=name)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr.endswith(f" PYTHON={name} {words}.\n")
@@ -211,12 +192,9 @@ def checkout(tmp_path: Path) -> Checkout:
     return made
 
 
-@pytest.mark.parametrize("words", [("cpu", "test"), ("", "test"), ("cpu",)])
-def test_what_is_installed_is_not_installed_again(checkout: Checkout, words: List[str]) -> None:
-    assert (checkout.install(*words), checkout.asked_of_pip()) == ("", [])
-
-
-def test_more_extras_are_added_to_the_environment_that_is_there(checkout: Checkout) -> None:
+def test_what_is_installed_is_not_installed_again_and_more_extras_are_added(checkout: Checkout) -> None:
+    for words in (("cpu", "test"), ("", "test"), ("cpu",)):
+        assert (checkout.install(*words), checkout.asked_of_pip()) == ("", [])
     assert "making" not in checkout.install("", "test", "dev")
     assert checkout.asked_of_pip()[1:] == installs("cpu,experiments,book,mpi,test,dev")
     assert checkout.install("", "test") == ""
@@ -353,8 +331,12 @@ def test_ci_tests_and_lints_with_the_newest_and_the_oldest_python(
     fake = folder / "make"
     fake.write_text(FAKE_MAKE.format(log=log, fails=fails))
     fake.chmod(0o755)
+    tools = tmp_path / "tools"  # what .ci/run calls, and no Python
+    tools.mkdir()
+    for name in ("bash", "sh", "dirname", "mktemp", "rm", "tee", "tail", "cat"):
+        (tools / name).symlink_to(str(shutil.which(name)))
     variables = environment_without_make()
-    variables.update(PATH=f"{folder}{os.pathsep}{tools_without_python(tmp_path)}", PYENV_ROOT=str(tmp_path / "nowhere"))
+    variables.update(PATH=f"{folder}{os.pathsep}{tools}", PYENV_ROOT=str(tmp_path / "nowhere"))
     answer = run([str(repository / ".ci" / "run")], env=variables, input="standard input\n")
     assert log.read_text().splitlines() == [f"{line} {repository} {data}" for line in called]
     assert answer.returncode == (1 if fails else 0)
@@ -374,15 +356,6 @@ cat
 [ "$target $python" != "{fails}" ] || exit 1
 echo "$python passed"
 """
-
-
-def tools_without_python(folder: Path) -> Path:
-    """A folder for the PATH with the commands that .ci/run calls, and no Python."""
-    made = folder / "tools"
-    made.mkdir()
-    for name in ("bash", "sh", "dirname", "mktemp", "rm", "tee", "tail", "cat"):
-        (made / name).symlink_to(str(shutil.which(name)))
-    return made
 
 
 @pytest.mark.parametrize(

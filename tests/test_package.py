@@ -13,18 +13,11 @@ import pytest
 import mxdp
 
 
-@pytest.mark.parametrize("name", mxdp.__all__)
-def test_every_public_name_is_there(name):
-    assert callable(getattr(mxdp, name))
-    assert name in dir(mxdp)
-
-
-@pytest.mark.parametrize("name", mxdp.__all__)
-def test_no_module_hides_a_public_name(name):
-    assert importlib.util.find_spec(f"mxdp.{name}") is None
-
-
-def test_an_unknown_name_is_an_attribute_error():
+def test_every_public_name_is_there_and_no_module_hides_it():
+    for name in mxdp.__all__:
+        assert callable(getattr(mxdp, name))
+        assert name in dir(mxdp)
+        assert importlib.util.find_spec(f"mxdp.{name}") is None
     with pytest.raises(AttributeError, match="'allreduec'"):
         mxdp.allreduec  # noqa: B018
 

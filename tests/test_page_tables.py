@@ -103,21 +103,17 @@ def test_what_one_machine_could_not_answer_is_another_s(tmp_path, monkeypatch):
     assert answer.endswith(" (on Intel(R) Xeon(R) Processor, 16 cores, NVIDIA H200)")
 
 
-@pytest.mark.parametrize(("changed", "older"), [({}, False), ({"mxdp.timing": "0"}, True)])
-def test_a_result_whose_code_has_changed_is_marked_wherever_it_is_shown(changed, older, measured, tmp_path):
+@pytest.mark.parametrize(("changed", "elsewhere"), [({}, 0.0), ({"mxdp.timing": "0"}, 0.0), ({}, 0.3)])
+def test_a_result_of_other_code_or_of_a_busy_machine_is_marked_wherever_it_is_shown(
+    changed, elsewhere, measured, tmp_path
+):
     measured["sources"].update(changed)
-    result.write(measured, tmp_path)
+    result.write({**measured, "elsewhere": [elsewhere]}, tmp_path)
     made = tables.written([tmp_path])
     for path in (tables.LISTED, README, EXPERIMENTS):
-        assert ("(older)" in made[path]) is older
-        assert ("Older: measured before a change" in made[path]) is (older and path != tables.LISTED)
-
-
-def test_an_answer_that_a_busy_machine_gave_is_marked(measured, tmp_path):
-    result.write({**measured, "elsewhere": [0.3]}, tmp_path)
-    made = tables.written([tmp_path])
-    for path in (tables.LISTED, README, EXPERIMENTS):
-        assert "(measured on a busy machine)" in made[path]
+        assert ("(older)" in made[path]) is bool(changed)
+        assert ("Older: measured before a change" in made[path]) is (bool(changed) and path != tables.LISTED)
+        assert ("(measured on a busy machine)" in made[path]) is bool(elsewhere)
 
 
 def test_a_table_has_the_rows_and_columns_that_say_something(measured):

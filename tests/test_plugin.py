@@ -1,18 +1,12 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
-import numpy
 import pytest
+from children import child, needs_mxnet_alone
 
 from mxdp import plugin
 from mxdp.backend import mx, npx
 from mxdp.plans.collective.algorithms import ALGORITHMS
 
-needs_mxnet_alone = pytest.mark.skipif(
-    numpy.lib.NumpyVersion(numpy.__version__) >= "1.24.0", reason="MXNet can't be imported with this NumPy before mxdp"
-)
 ALL = [f"mxdp{name}" for name in (*ALGORITHMS, "auto")]
 CLASSIC_TRAINING = """
 net = mx.gluon.nn.HybridSequential()
@@ -39,15 +33,9 @@ NUMPY = "assert mx.util.is_np_array() and mx.util.is_np_shape()\n"
 
 def run(code):
     """Run it in a process of its own, in which nothing has been imported; what it said on stderr."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = child(code)
     assert done.returncode == 0, done.stderr
     return done.stderr
-
-
-@pytest.fixture(autouse=True)
-def _settings_as_the_user_has_them(monkeypatch):
-    for name in ("MXNET_CPU_TEMP_COPY", "OMP_NUM_THREADS", "MXNET_CPU_WORKER_NTHREADS", "MXDP_PREPARED"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -127,15 +115,5 @@ def test_semantics_are_kept_after_an_error_too(array):
         with pytest.raises(ZeroDivisionError):
             switch()
         assert (mx.util.is_np_shape(), mx.util.is_np_array()) == (array, array)
-    finally:
-        npx.set_np()
-
-
-def test_semantics_kept_does_nothing_before_mxnet_is_there(monkeypatch):
-    monkeypatch.delitem(sys.modules, "mxnet")
-    with plugin.semantics_kept():
-        npx.reset_np()
-    try:
-        assert not mx.util.is_np_array()
     finally:
         npx.set_np()

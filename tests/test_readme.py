@@ -123,11 +123,6 @@ def run(command, folder, **variables):
     )
 
 
-def run_python(text, folder):
-    (folder / "script.py").write_text(short(text), encoding="utf-8")
-    return run([sys.executable, "script.py"], folder)
-
-
 def short(text):
     """In ``text``, a training of many small steps becomes two epochs of a few; one that goes on has one more."""
     text = text.replace("in (5, 6)", "in (1, 2)").replace("batch_size=16", "batch_size=256")
@@ -165,26 +160,12 @@ def test_every_block_is_one_that_is_run():
 
 @pytest.mark.parametrize("text", all_blocks("python"))
 def test_a_python_block_runs_alone(text, tmp_path):
-    done = run_python(text, tmp_path)
+    (tmp_path / "script.py").write_text(short(text), encoding="utf-8")
+    done = run([sys.executable, "script.py"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
     assert close(done.stdout, outputs().get(text, done.stdout)), done.stdout
     assert {path.name for path in tmp_path.iterdir()} <= {"script.py", "runs", "cache"}, "blocks write to runs/ alone"
-
-
-def test_another_output_is_caught():
-    said = next(said for said in outputs().values() if "0.97" in said)
-    assert close(said, said)
-    assert close(said.replace("0.97", "0.94"), said)
-    for other in (said.replace("0.97", "0.1"), said.replace("True", "False"), said + said, ""):
-        assert not close(other, said)
-
-
-def test_a_python_block_that_needs_another_is_caught(tmp_path):
-    lines = blocks(ROOT / "docs" / "pieces.md", "python")[0].splitlines(keepends=True)
-    done = run_python("".join(line for line in lines if not line.startswith("devices =")), tmp_path)
-    assert done.returncode == 1
-    assert "NameError: name 'devices'" in done.stderr
 
 
 @pytest.mark.parametrize("text", all_blocks("sh"))
@@ -198,12 +179,9 @@ def test_a_shell_block_runs_alone(text, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("python -m mxdp.experiments list", "No module named 'mxdp'"),
         (". .venv/bin/activate\npython -m mxdp.experiments run epoch", "epoch"),
         (". .venv/bin/activate\npython -m mxdp.experiments run epochs --preset ful", "ful"),
-        (". .venv/bin/activate\npython -m mxdp.experiments report runs/2026-11-20_10-00-00", "runs/2026"),
         ('python -m pip install ".[gpu]"', "gpu"),
-        ("make walk", "walk"),
     ],
 )
 def test_a_wrong_shell_block_is_caught(text, said, tmp_path):
@@ -271,24 +249,8 @@ def wrong_links(page, text):
             yield path
 
 
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_refers_to_is_there(page):
-    assert list(wrong_links(page, page.read_text(encoding="utf-8"))) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[x](docs/instal.md)",
-        "[x](docs/install.md#with-mak)",
-        "[x](#install)",
-        '<img src="experiments/reference/epochs.svg">',
-        "`tests/test_tables.py`",
-    ],
-)
-def test_a_wrong_link_is_caught(text):
-    right = "# Here\n[x](docs/install.md#python-313) [x](#here) [x](https://d2l.ai) `tests/test_readme.py` "
-    assert len(list(wrong_links(ROOT / "README.md", right + text))) == 1
+def test_what_a_page_refers_to_is_there():
+    assert [(page, link) for page in LINKED for link in wrong_links(page, page.read_text(encoding="utf-8"))] == []
 
 
 def test_the_front_page_is_short():

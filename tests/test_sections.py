@@ -5,7 +5,6 @@ import threading
 import pytest
 
 from mxdp import sections
-from mxdp.errors import TraceError
 from mxdp.sections import section
 
 
@@ -43,11 +42,6 @@ def test_other_threads_are_told_apart(collected):
     with section("here"):
         pass
     assert [(name, here) for name, _, _, here in collected.marked] == [("there", False), ("here", True)]
-
-
-def test_one_at_a_time(collected):
-    with pytest.raises(TraceError, match="one profiler"):
-        sections.start()
 
 
 def test_a_section_that_outlives_its_recording_goes_to_that_recording():
