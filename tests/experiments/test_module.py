@@ -43,12 +43,6 @@ def test_what_is_no_question(name, parts, said):
         Question(module)
 
 
-@pytest.mark.parametrize(("name", "near"), [("two-job", "two-jobs"), ("twojobs", "two-jobs"), ("Epochs", "epochs")])
-def test_the_nearest_name_is_suggested(name, near):
-    with pytest.raises(UsageError, match=f"did you mean '{near}'"):
-        find(name)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
