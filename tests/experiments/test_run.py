@@ -127,9 +127,8 @@ def test_what_can_not_be_done_here_is_skipped_and_said(measure):
     }
 
 
-@pytest.mark.parametrize("lost", ["skips in set_up", "raises in set_up"])
-def test_a_case_that_is_lost_takes_no_turn_from_those_after_it(lost, measure):
-    _, rows = measure(f"{lost},well", processes=2)
+def test_cases_that_are_lost_take_no_turn_from_those_after_them(measure):
+    _, rows = measure("skips in set_up,raises in set_up,well", processes=2)
     assert [(label, len(row["by_name"]["seconds"])) for label, row in rows.items()] == [("good", 2), ("well", 2)]
 
 
