@@ -15,11 +15,7 @@ from mxdp.experiments.lab.settings import resolve
 EPOCHS, TWO_JOBS = find("epochs"), find("two-jobs")
 
 
-def test_every_room_has_questions_and_importing_all_of_them_loads_nothing_heavy():
-    rooms = {question.module.__name__.split(".")[2] for question in discover().values()}
-    assert rooms == {
-        "allreduce", "automatic_parallelism", "data_parallel", "many_processes", "other_splits", "twins",
-    }  # fmt: skip
+def test_importing_all_questions_loads_nothing_heavy():
     code = (
         "import sys; from mxdp.experiments.lab.module import discover; discover(); "
         "print(sorted({'mxnet', 'torch', 'scipy', 'sklearn', 'matplotlib', 'horovod', 'mpi4py'} & set(sys.modules)))"

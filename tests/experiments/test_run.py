@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from itertools import chain, repeat
+from unittest.mock import Mock
 
 import faulty
 import psutil
@@ -216,22 +218,9 @@ def test_nothing_is_left_running_when_the_runner_itself_is_killed(hangs):
     assert not psutil.wait_procs(children, timeout=20)[1]
 
 
-class Ends:
-    """A process that has ended at the given look."""
-
-    def __init__(self, at):
-        self.left = at
-
-    def poll(self):
-        self.left -= 1
-        return 0 if self.left < 0 else None
-
-    def wait(self, timeout):
-        return 0
-
-
 @pytest.mark.parametrize("at", range(5))
 def test_a_process_may_end_at_any_moment_between_two_looks_at_it(at, monkeypatch, tmp_path):
     """Seen: one that ended just after a look made the whole measurement fail with a StopIteration."""
-    monkeypatch.setattr(ranks, "running", lambda commands, *_: nullcontext([Ends(at) for _ in commands]))
+    processes = [Mock(**{"poll.side_effect": chain([None] * at, repeat(0))}) for _ in "ab"]
+    monkeypatch.setattr(ranks, "running", lambda *_: nullcontext(processes))
     assert ranks.wait_for(([((), {})] * 2, []), 9.0, tmp_path / "log", None, lambda: None) is None

@@ -20,13 +20,6 @@ ANSWERS = little(Question(latency_throughput), kind="cpu", batches=[1, 3], strea
 ANSWERED = {case.label: case for case in latency_throughput.cases(ANSWERS)}
 
 
-@pytest.fixture
-def split():
-    return SplitNet(
-        "pipeline", *net_and_shape("stages"), DEVICES, 0, {"micro_batches": 4, "schedule": "1f1b", "cuts": (4,)}
-    )
-
-
 def without_gradients(made):
     for stage in made.stages:
         stage._addends, stage._add = stage._sums, []
@@ -92,7 +85,9 @@ def test_answers_are_those_of_the_stream_and_the_latency_is_of_one_batch(virtual
     assert numbers["latency_seconds"] - 1 == (seconds - 1) / ANSWERS.stream
 
 
-def test_memory_is_that_of_the_fullest_device_with_what_stays(split):
+def test_memory_is_that_of_the_fullest_device_with_what_stays():
+    options = {"micro_batches": 4, "schedule": "1f1b", "cuts": (4,)}
+    split = SplitNet("pipeline", *net_and_shape("stages"), DEVICES, 0, options)
     made, (X, y) = split.make(), split.batch(16)
     made.step(X, y)
     assert memory(DEVICES, [8, 7], lambda: None) == 8

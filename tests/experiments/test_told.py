@@ -10,7 +10,6 @@ from littles import record
 
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.told import NO_ANSWER, Told, rows_of, told
-from mxdp.experiments.show.words import Shown, sureness
 
 
 def question(tell):
@@ -61,11 +60,6 @@ def test_a_case_that_failed_leaves_numbers_and_no_answer():
     assert (about.sentence, [column.heading for column in about.columns]) == (NO_ANSWER, ["s", "accuracy"])
 
 
-def test_a_question_that_is_not_installed_shows_its_numbers():
-    about = told(None, [record()])
-    assert ([column.name for column in about.columns], about.sentence) == (["seconds", "accuracy"], NO_ANSWER)
-
-
 def test_rows_are_found_by_what_they_are():
     t = Told(rows_of([record()]))
     assert [row.label for row in t] == ["1 device", "2 devices", "ceiling"]
@@ -76,12 +70,3 @@ def test_rows_are_found_by_what_they_are():
         t.one(devices=3)
     with pytest.raises(ValueError, match="needs one bound"):
         t.claim("Both.", None, at_most=1, at_least=0)
-
-
-@pytest.mark.parametrize(
-    ("runs", "words"),
-    [(1, "3 processes in one run, too few"), (2, "6 processes in 2 runs; another hour"), (6, "6 runs")],
-)
-def test_it_says_what_an_interval_is_of(runs, words):
-    results = [record()] * runs
-    assert sureness(Shown(None, results, Told(rows_of(results)))).startswith(words)
