@@ -60,6 +60,11 @@ def test_a_case_that_failed_leaves_numbers_and_no_answer():
     assert (about.sentence, [column.heading for column in about.columns]) == (NO_ANSWER, ["s", "accuracy"])
 
 
+def test_a_question_that_is_not_installed_shows_its_numbers():
+    about = told(None, [record()])
+    assert ([column.name for column in about.columns], about.sentence) == (["seconds", "accuracy"], NO_ANSWER)
+
+
 def test_rows_are_found_by_what_they_are():
     t = Told(rows_of([record()]))
     assert [row.label for row in t] == ["1 device", "2 devices", "ceiling"]
