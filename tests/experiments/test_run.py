@@ -149,11 +149,6 @@ def test_a_question_that_can_not_tell_loses_no_number(measure):
     assert "seconds" in [column.name for column in about.columns]
 
 
-def test_cases_together_share_a_process(measure):
-    _, rows = measure("prints in round,forks in round", together=True)
-    assert rows["good"]["by_name"]["pid"] == rows["prints in round"]["by_name"]["pid"]
-
-
 def test_two_checkouts_that_are_compared_take_turns_and_turns_at_being_first(tmp_path, monkeypatch):
     order = []
     monkeypatch.setattr(run.Run, "once", lambda one, number, *_: order.append((number, "AB"[runs.index(one)])))

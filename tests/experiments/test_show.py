@@ -101,9 +101,6 @@ class Page(HTMLParser):
         if tag not in {"meta", "link", "br", "img", "hr"}:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, {key: value or "" for key, value in attrs}))
-
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
