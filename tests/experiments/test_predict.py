@@ -116,6 +116,7 @@ LAYER = "[[layer]]\nforward = 1\nbackward = 1\n"
         ("own.toml", "devices = 2\nnodes = 2\nadd = 3\n[inside]\n[between]", "it may have [add] and"),
         ("own.toml", "devices = 2\nnodes = 2\n[inside]\n[between]", "[inside] latency is a number of at least 0, not"),
         ("own.toml", f"overlap = 1\n{LINKED}", "whether sums run beside the backward pass, is true or false, not 1"),
+        ("own.toml", f"{LINKED}\n[samples_per_second]\nlenet = 0", "lenet is a number above 0, not 0"),
         ("own.toml", LINKED.replace("1e9", "1e-320"), "at least 0, from 1e-30 to 1e+30, not 1e-320"),
         ("own.toml", f"cores = 0\n{LINKED}", "cores is a whole number above 0, not 0"),
     ],
