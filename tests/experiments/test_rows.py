@@ -55,11 +55,6 @@ def test_a_bound_is_kept_by_the_whole_interval_or_by_none_of_it(values, most, le
     assert [number.at_least(bound) for bound in (2, 3.5, 1)] == least
 
 
-def test_one_way_is_decided_once_for_all():
-    assert Number([0.5, 2.0, 4.0]).one_way().values == [0.5, 2.0, 4.0]
-    assert Number([0.5, 0.25, 2.0]).one_way().values == [2.0, 4.0, 0.5]
-
-
 def test_contenders_are_all_that_may_be_the_fastest():
     steady, close, slow = (
         Row(label, False, {"seconds": Number(values, label=label)})
