@@ -24,8 +24,9 @@ S = little(predicted, ranks=[2, 4], rates=[10, 1000], delays=[5], lenet=[16], re
 def test_a_slow_cable_carries_the_small_network_alone():
     labels = [case.label for case in predicted.cases(S)]
     assert [label for label in labels if " 10 Mbit" in label or " ms" in label] == [
-        "LeNet, batch 16, hosts, 10 Mbit/s", "LeNet, batch 16, hosts, 100 Mbit/s + 5 ms",
-    ]  # fmt: skip
+        "LeNet, batch 16, hosts, 10 Mbit/s",
+        "LeNet, batch 16, hosts, 100 Mbit/s + 5 ms",
+    ]
     assert len(labels) == 8
 
 

@@ -89,10 +89,12 @@ SOFT, ENDING, RANKS = list(REASONS)[:7], list(REASONS)[7:10], list(REASONS)[10:1
 @pytest.mark.parametrize(
     ("faults", "together"),
     [
-        (SOFT + ENDING + RANKS, False), (["hangs in round"], False), (["one rank hangs in round"], False),
-        (SOFT, True), *(([fault], True) for fault in (*ENDING, "hangs in round")),
+        (SOFT + ENDING + RANKS, False),
+        *(([fault], False) for fault in ("hangs in round", "one rank hangs in round")),
+        (SOFT, True),
+        *(([fault], True) for fault in (*ENDING, "hangs in round")),
     ],
-)  # fmt: skip
+)
 def test_cases_that_fail_say_why_and_the_other_goes_on(faults, together, measure, tmp_path, hanging):
     found, rows = measure(",".join(faults), together)
     assert found["status"] == ("timeout" if "hangs" in faults[0] else "failed")
