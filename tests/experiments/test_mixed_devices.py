@@ -14,9 +14,8 @@ from mxdp.experiments.automatic_parallelism.mixed_devices import (
     whole_numbers_run,
 )
 from mxdp.experiments.automatic_parallelism.task_graph import run_tasks
-from mxdp.experiments.lab import Case, Told
+from mxdp.experiments.lab import Case
 from mxdp.experiments.lab.module import Question
-from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
 from mxdp.tracing import Timeline
@@ -25,14 +24,9 @@ SETTINGS = little(Question(mixed_devices), kind="cpu", batch_size=16, size=8)
 CASES = {case.run: case for case in mixed_devices.cases(SETTINGS)}
 
 
-@pytest.mark.parametrize("run", CASES)
-def test_with_waits_a_round_times_every_task(run):
-    case = CASES[run]
-    done = mixed_devices.set_up(case, SETTINGS).round()
-    if run != "waits":
-        assert done > 0
-        return
-    seconds, more = done
+def test_with_waits_a_round_times_every_task():
+    case = CASES["waits"]
+    seconds, more = mixed_devices.set_up(case, SETTINGS).round()
     assert seconds == pytest.approx(sum(more["tasks"].values()))
     assert set(more["tasks"]) == {task.name for task in step_tasks(case.devices - 1, SETTINGS.steps)}
 
@@ -83,27 +77,6 @@ def test_a_few_steps_are_recorded(run, waits):
         assert sum(event.name == "MXNDArrayWaitAll" for event in timeline.events) == waits
 
 
-def told(*rows):
-    """Rows of (run, devices, seconds), whose tasks take 0.1 s each."""
-    made = []
-    for way, devices, seconds in rows:
-        tasks = {task.name: Number([0.1]) for task in step_tasks(devices - 1, SETTINGS.steps)}
-        numbers = dict(seconds=Number([seconds] * 6), tasks=tasks)
-        made.append(Row(way, False, dict(run=way, devices=devices, cores=4, **numbers)))
-    t = Told(made)
-    mixed_devices.tell(t, SETTINGS)
-    return t
-
-
-def test_rows_get_ratios_and_what_the_model_says_of_the_machine_that_measured():
-    t = told(("one", 1, 2.0), ("waits", 3, 4.0), ("free", 3, 1.0))
-    _, waits, free = t.rows
-    assert (free.of_one.median, free.of_waits.median, waits.of_one.median) == (0.5, 0.25, 2.0)
-    # 34 tasks of 0.1 s, two steps: side by side they take less than one after the other, and not less than half.
-    assert 34 * 0.1 / 2 / 3 * 1e3 < free.model_ms < 34 * 0.1 / 2 * 1e3
-    assert [claim.holds for claim in t.claims.values()] == [True, True]
-
-
 def test_the_figures_boxes_and_arrows():
     tasks = step_tasks(workers=2, steps=2)
     assert [sum(task.lane == lane for task in step_tasks(2, 1)) for lane in range(3)] == [7, 5, 5]
@@ -116,15 +89,6 @@ def test_the_figures_boxes_and_arrows():
     # The next step's first layer waits for the first layer's weights alone.
     assert found["fc1 forward 1 @0"] == {"batch 1", "fc1 copy 0"}
     assert found["batch 1"] == set()
-
-
-@pytest.mark.parametrize("workers", [0, 1, 2, 3])
-def test_tasks_come_after_what_they_need(workers):
-    known = set()
-    for task in step_tasks(workers, steps=3):
-        assert set(task.needs) <= known
-        known.add(task.name)
-    assert len(known) == 3 * (7 + 5 * max(1, workers))
 
 
 def lanes(count, kind):

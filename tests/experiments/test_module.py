@@ -15,11 +15,7 @@ from mxdp.experiments.lab.settings import resolve
 EPOCHS, TWO_JOBS = find("epochs"), find("two-jobs")
 
 
-def test_every_room_has_questions_and_importing_all_of_them_loads_nothing_heavy():
-    rooms = {question.module.__name__.split(".")[2] for question in discover().values()}
-    assert rooms == {
-        "allreduce", "automatic_parallelism", "data_parallel", "many_processes", "other_splits", "twins",
-    }  # fmt: skip
+def test_importing_all_questions_loads_nothing_heavy():
     code = (
         "import sys; from mxdp.experiments.lab.module import discover; discover(); "
         "print(sorted({'mxnet', 'torch', 'scipy', 'sklearn', 'matplotlib', 'horovod', 'mpi4py'} & set(sys.modules)))"
@@ -41,12 +37,6 @@ def test_what_is_no_question(name, parts, said):
     module.__dict__.update(whole if parts is None else parts)
     with pytest.raises(ValueError, match=said):
         Question(module)
-
-
-@pytest.mark.parametrize(("name", "near"), [("two-job", "two-jobs"), ("twojobs", "two-jobs"), ("Epochs", "epochs")])
-def test_the_nearest_name_is_suggested(name, near):
-    with pytest.raises(UsageError, match=f"did you mean '{near}'"):
-        find(name)
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,17 @@ from dataclasses import replace
 
 import pytest
 from littles import little
+from test_split import told
 
 from mxdp.backend import mx
 from mxdp.errors import MxdpError
 from mxdp.experiments.allreduce import parameter_server
-from mxdp.experiments.allreduce.parameter_server import BOOK_LINK, BOOK_MS, schedule_of, summed
-from mxdp.experiments.lab import Number, Row, Told
+from mxdp.experiments.allreduce.parameter_server import BOOK_MS, summed
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.oracle import count
 from mxdp.plans.collective.one_hop import naive, server, sharded
 from mxdp.plans.collective.rings import ring
 from mxdp.plans.collective.schedule import ADD
-from mxdp.plans.cost.link import allreduce_seconds
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
 
@@ -25,24 +24,6 @@ CASES = {case.algorithm: case for case in parameter_server.cases(S)}
 
 def cpus(count):
     return [mx.cpu(rank) for rank in range(count)]
-
-
-def test_the_books_arithmetic():
-    for name, ms in BOOK_MS.items():
-        schedule = schedule_of(CASES[name], 40_000_000)
-        assert allreduce_seconds(schedule, 160_000_000, BOOK_LINK) * 1e3 == pytest.approx(ms)
-
-
-def test_sharded_is_dealt_as_many_equal_arrays_as_there_are_devices():
-    assert schedule_of(CASES["sharded"], 10).sizes == (3, 3, 2, 2)
-    assert schedule_of(CASES["server"], 10).devices == 5
-
-
-@pytest.mark.parametrize("replicas", [1, 2, 3, 6])
-def test_a_server_sums_what_the_others_have(replicas):
-    seconds, compared = summed(server(replicas + 1), cpus(replicas + 1), replicas, 1000, seed=1)
-    assert seconds > 0
-    assert count(compared) == (replicas * 1000, 0)
 
 
 def broken(schedule, number, change):
@@ -104,19 +85,9 @@ def test_a_round_whose_sums_are_wrong_fails(monkeypatch):
         parameter_server.set_up(CASES["ring"], S).round()
 
 
-def told(rows, devices):
-    """Whether each claim holds of rows (algorithm, ms, devices)."""
-    made = []
-    for name, ms, n in rows:
-        numbers = {"seconds": Number([ms / 1e3] * 9), "predicted_ms": Number([ms] * 9)}
-        known = {"algorithm": name, "devices": n, "bytes": 4000, "device_names": ["cpu(0)"], **numbers}
-        made.append(Row(f"{n}: {name}", False, known))
-    found = Told(made)
-    parameter_server.tell(found, little(find("parameter-server"), devices=devices))
-    return [claim.holds for claim in found.claims.values()]
-
-
 def test_every_number_of_devices_must_show_the_order():
-    rows = [(name, ms, 4) for name, ms in BOOK_MS.items()]
-    assert told(rows, [4]) == [True, True]
-    assert told([*rows, *((name, 1.0, 2) for name in BOOK_MS)], [1, 2, 4]) == [False, False]
+    def numbers(case):
+        return {"seconds": BOOK_MS.get(case.algorithm, 1.0) if case.devices == 4 else 1.0, "predicted_ms": 1.0}
+
+    s = little(find("parameter-server"), devices=[2, 4])
+    assert told(parameter_server, s, numbers, bytes=4000, device_names=["cpu(0)"])[1] == [False, False]

@@ -59,7 +59,6 @@ def exported(folder, shape, *layers):
         (["--speed", "1", "--link", "10gb"], "link '10gb': give seconds to start a message"),
         (["--speed", "1", "--inside", "1,-2"], "link '1,-2': give seconds to start a message"),
         (["--speed", "1", "--devices", "0"], "--devices is a whole number above 0, not 0"),
-        (["--speed", "1", "--nodes", "-1"], "--nodes is a whole number above 0, not -1"),
         (["--speed", "1", "--batch", "0"], "--batch is a whole number above 0, not 0"),
         (["--speed", "1", "--nodes", "100000"], "make 800,000 devices: the most are 65,536"),
         (["--speed", "0"], "--speed, samples a second, is a number above 0, not 0.0"),
@@ -77,7 +76,6 @@ def exported(folder, shape, *layers):
         (["--memory", "--optimizer", "adagrad"], "--optimizer adagrad: it is sgd, momentum, adam"),
         (["--memory", "--dtype", "int8"], "--dtype int8: it is float32, mixed"),
         (["--memory", "--devices", "0"], "--devices is a whole number above 0, not 0"),
-        (["--memory", "--model", "letnet"], "there is no such file or network; did you mean lenet?"),
     ],
 )
 def test_what_can_not_be_is_refused_in_a_sentence(words, sentence, capsys, monkeypatch, tmp_path):
@@ -99,11 +97,9 @@ LAYER = "[[layer]]\nforward = 1\nbackward = 1\n"
         ("net.toml", "layer = 1 = 2", "is not a TOML file that can be read"),
         ("net.toml", "", "has no layer with parameters"),
         ("net.toml", LAYER, "has no layer with parameters"),
-        ("net.toml", f"{LAYER}parameters = 0.5", "has no layer with parameters"),
         ("net.toml", "layer = 3", "has no layer with parameters"),
         ("net.toml", "layer = [3]", "has no layer with parameters"),
         ("net.toml", "[[layer]]\nforward = 1\nparameters = 3", "forward and backward, in seconds a sample"),
-        ("net.toml", f"{LAYER.replace('1', '-1', 1)}parameters = 3", "layer 0, forward is a number of at least 0"),
         ("net.toml", f"[step]\nspeed = 1\n{LAYER}parameters = 3", "[step] has fixed, update"),
         ("net.toml", f"step = 3\n{LAYER}parameters = 3", "[step] has fixed, update"),
         ("net.toml", f"{LAYER.replace('1', '0')}parameters = 3", "no layer takes any time"),
@@ -123,7 +119,6 @@ LAYER = "[[layer]]\nforward = 1\nbackward = 1\n"
         ("own.toml", f"{LINKED}\n[samples_per_second]\nlenet = 0", "lenet is a number above 0, not 0"),
         ("own.toml", LINKED.replace("1e9", "1e-320"), "at least 0, from 1e-30 to 1e+30, not 1e-320"),
         ("own.toml", f"cores = 0\n{LINKED}", "cores is a whole number above 0, not 0"),
-        ("own.toml", LINKED.replace("devices = 4", "devices = 0"), "devices is a whole number above 0, not 0"),
     ],
 )
 def test_a_network_or_machine_that_can_not_be_is_refused_in_a_sentence(name, text, sentence, capsys, tmp_path):

@@ -22,16 +22,12 @@ S = little(predicted, ranks=[2, 4], rates=[10, 1000], delays=[5], lenet=[16], re
 
 
 def test_a_slow_cable_carries_the_small_network_alone():
-    assert [case.label for case in predicted.cases(S)] == [
-        "LeNet, batch 16, 2 processes",
-        "LeNet, batch 16, 4 processes",
+    labels = [case.label for case in predicted.cases(S)]
+    assert [label for label in labels if " 10 Mbit" in label or " ms" in label] == [
         "LeNet, batch 16, hosts, 10 Mbit/s",
-        "LeNet, batch 16, hosts, 1,000 Mbit/s",
         "LeNet, batch 16, hosts, 100 Mbit/s + 5 ms",
-        "ResNet-18, batch 8, 2 processes",
-        "ResNet-18, batch 8, 4 processes",
-        "ResNet-18, batch 8, hosts, 1,000 Mbit/s",
     ]
+    assert len(labels) == 8
 
 
 @pytest.mark.parametrize("summed", [True, False])

@@ -22,11 +22,6 @@ def pushed(count, chain):
 @pytest.mark.parametrize("count", [1, 4])
 def test_products_are_numpys(count, chain):
     made, lefts, w = pushed(count, chain)
-    expected, x = [], lefts[0].asnumpy().astype("int64")
-    for left in lefts:
-        x = (x if chain else left.asnumpy().astype("int64")) @ w.asnumpy().astype("int64")
-        expected.append(x)
-    assert [y.asnumpy().astype("int64").tolist() for y in made.results] == [each.tolist() for each in expected]
     results = [[y] for y in made.results]
     assert oracle.count(compare_products(results, lefts, w, chain)) == (count * 33 * 33, 0)
     if count > 1:  # a chain is not taken for independent products, nor the other way round

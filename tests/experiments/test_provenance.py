@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,13 @@ def test_what_a_question_tells_and_expects_ages_no_result(old, new, same):
     assert (provenance.fingerprint(QUESTION.replace(old, new)) == provenance.fingerprint(QUESTION)) is same
 
 
+@lru_cache(maxsize=None)  # many results are of one commit
+def fingerprint_at(commit, name):
+    file = name.replace(".", "/")
+    (place,) = git(ROOT, "ls-tree", "--name-only", commit, f"{file}.py", f"{file}/__init__.py").split()
+    return provenance.fingerprint(git(ROOT, "show", f"{commit}:{place}"))
+
+
 def committed():
     runs = [path for path in sorted(REFERENCE.glob("*/*/*.json")) if path.parent.name != "timelines"]
     return [path for path in runs if any(result.read(path)["sources"].values())]
@@ -149,9 +157,7 @@ def test_each_recorded_hash_is_of_the_code_of_the_results_own_commit(path):
     assert commit
     assert not commit.endswith("+"), "measured on a checkout with changes"
     for name, recorded in found["sources"].items():
-        file = name.replace(".", "/")
-        places = [place for place in (f"{file}.py", f"{file}/__init__.py") if git(ROOT, "ls-tree", commit, place)]
-        assert provenance.fingerprint(git(ROOT, "show", f"{commit}:{places[0]}")) == recorded, name
+        assert fingerprint_at(commit, name) == recorded, name
 
 
 def test_the_share_of_other_programs_is_between_0_and_1():

@@ -30,11 +30,6 @@ def test_the_network_is_the_books():
     assert sum(sizes) == 11175818  # convolutions with scales and shifts, three shortcuts, one dense layer
 
 
-def test_its_oracle_finds_gradients_that_are_not_summed(monkeypatch):
-    monkeypatch.setattr(gluon.Trainer, "_allreduce_grads", lambda self: None)
-    assert count(resnet.oracle(CASES["2 devices, mxdp's store"], SETTINGS))[1] > 0
-
-
 @pytest.mark.parametrize(
     ("question", "case"),
     [
@@ -119,8 +114,13 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
 
 
-@pytest.mark.parametrize("net", ["make", "drops"])
-@pytest.mark.parametrize("label", ["1 device", *(f"2 devices, {words}, hybrid" for words in resnet.TRAINERS.values())])
+@pytest.mark.parametrize(
+    ("label", "net"),
+    [
+        ("1 device", "make"),
+        *((f"2 devices, {words}, hybrid", net) for words, net in zip(resnet.TRAINERS.values(), ("make", "drops") * 3)),
+    ],
+)
 def test_a_network_of_ones_own_trains_to_equal_parameters(label, net, mine):
     s = little(Question(resnet), kind="cpu", net=f"my_nets:{net}")
     case = next(case for case in resnet.cases(s) if case.label == label)

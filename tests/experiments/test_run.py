@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from itertools import chain, repeat
+from unittest.mock import Mock
 
 import faulty
 import psutil
@@ -49,7 +51,7 @@ def quiet(*_):
 
 
 def test_all_well(measure, tmp_path):
-    found, rows = measure(processes=3)
+    found, rows = measure(processes=3, timeout=float("inf"))  # longer than the system waits
     assert (found["status"], found["error"], found["prediction"]) == ("ok", None, "Good.")
     assert found["oracle"] == {"checked": 3, "wrong": 0, "text": "ones"}  # of the first process alone
     numbers, facts = rows["good"]["by_name"], rows["good"]["facts"]
@@ -65,46 +67,57 @@ def test_all_well(measure, tmp_path):
 
 
 REASONS = {
-    "raises in oracle": ("failed", "ZeroDivisionError.*while comparing"),
-    "raises in set_up": ("failed", "ZeroDivisionError.*while setting up"),
-    "raises in round": ("failed", "ZeroDivisionError.*while measuring round 1"),
-    "exits in set_up": ("failed", "exit status 3.*while setting up"),
-    "is killed in round": ("failed", "SIGKILL.*memory.*while measuring"),
-    "crashes in round": ("failed", "SIGSEGV.* while measuring round 1"),
-    "hangs in round": ("timeout", "time limit of .*s while measuring round 1"),
-    "wrong": ("failed", "3 of 3 numbers differ"),
-    "unchecked": ("failed", "nothing was compared"),
-    "nan time": ("failed", "it took nan seconds"),
-    "wrong rank": ("failed", "3 of 3 numbers differ"),
-    "one rank raises in round": ("failed", "ZeroDivisionError"),
-    "one rank hangs in round": ("timeout", "time limit"),
-    "leaves an error to mxnet in round": ("failed", "MXNetError.*while measuring"),
+    "raises in oracle": "ZeroDivisionError.*while comparing",
+    "raises in set_up": "ZeroDivisionError.*while setting up",
+    "raises in round": "ZeroDivisionError.*while measuring round 1",
+    "wrong": "3 of 3 numbers differ",
+    "unchecked": "nothing was compared",
+    "nan time": "it took nan seconds",
+    "leaves an error to mxnet in round": "MXNetError.*while measuring",
+    "exits in set_up": "exit status 3.*while setting up",
+    "is killed in round": "SIGKILL.*memory.*while measuring",
+    "crashes in round": "SIGSEGV.* while measuring round 1",
+    "wrong rank": "process 1 of 2: 3 of 3 numbers differ",
+    "one rank raises in round": "process 1 of 2: ZeroDivisionError",
+    "hangs in round": "time limit of .*s while measuring round 1",
+    "one rank hangs in round": "time limit",
 }
+SOFT, ENDING, RANKS = list(REASONS)[:7], list(REASONS)[7:10], list(REASONS)[10:12]
+"""Faults that leave a process alive, that end it, and of which the second process of a case dies."""
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["apart", "together"])
-@pytest.mark.parametrize("fault", REASONS)
-def test_a_case_that_fails_says_why_and_the_other_goes_on(fault, together, measure, tmp_path, hanging):
-    if "rank" in fault and together:
-        pytest.skip("several processes have none to share")
-    status, reason = REASONS[fault]
-    found, rows = measure(fault, together)
-    assert found["status"] == status
-    assert f"{fault}: " in found["error"]
-    assert re.search(reason, found["error"])
+@pytest.mark.parametrize(
+    ("faults", "together"),
+    [
+        (SOFT + ENDING + RANKS, False),
+        *(([fault], False) for fault in ("hangs in round", "one rank hangs in round")),
+        (SOFT, True),
+        *(([fault], True) for fault in (*ENDING, "hangs in round")),
+    ],
+)
+def test_cases_that_fail_say_why_and_the_other_goes_on(faults, together, measure, tmp_path, hanging):
+    found, rows = measure(",".join(faults), together)
+    assert found["status"] == ("timeout" if "hangs" in faults[0] else "failed")
+    sentences = re.split(f"; (?=(?:{'|'.join([*faults, 'good'])}): )", found["error"])
+    reasons = dict(sentence.split(": ", 1) for sentence in sentences if not sentence.startswith("good: "))
+    assert list(reasons) == faults
+    for fault, reason in reasons.items():
+        assert re.search(REASONS[fault], reason), fault
     assert told(QUESTION, [found]).sentence in ("", NO_ANSWER)
-    if together and fault == "exits in set_up":  # before the other one's round
-        assert f"good: the process shared with {fault} is gone" in found["error"]
+    if together and faults == ["exits in set_up"]:  # before the other one's round
+        assert "good: the process shared with exits in set_up is gone" in found["error"]
     else:
         assert len(rows["good"]["by_name"]["seconds"]) == 1
-    assert fault not in rows
-    assert list((tmp_path / "faulty").glob("*.log"))
+    assert not set(faults) & set(rows)
+    logs = {path.stem for path in (tmp_path / "faulty").glob("*.log")}
+    assert logs == ({"good"} if together else {fault.replace(" ", "-") for fault in faults})
 
 
 def test_prints_and_forks_disturb_nothing(measure, tmp_path):
     found, rows = measure("prints in round,forks in set_up")
     assert found["status"] == "ok"
     assert len(rows) == 3
+    assert len({row["facts"]["rate"] for row in rows.values()}) == 1  # what the first case has measured, all have
     pid = int((tmp_path / "pids").read_text())
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -118,9 +131,8 @@ def test_what_can_not_be_done_here_is_skipped_and_said(measure):
     }
 
 
-@pytest.mark.parametrize("lost", ["skips in set_up", "raises in set_up"])
-def test_a_case_that_is_lost_takes_no_turn_from_those_after_it(lost, measure):
-    _, rows = measure(f"{lost},well", processes=2)
+def test_cases_that_are_lost_take_no_turn_from_those_after_them(measure):
+    _, rows = measure("skips in set_up,raises in set_up,well", processes=2)
     assert [(label, len(row["by_name"]["seconds"])) for label, row in rows.items()] == [("good", 2), ("well", 2)]
 
 
@@ -137,22 +149,6 @@ def test_a_question_that_can_not_tell_loses_no_number(measure):
     assert (found["status"], len(rows["good"]["by_name"]["seconds"])) == ("ok", 1)
     assert about.sentence == "No answer: not every case was measured. (RuntimeError: speechless)"
     assert "seconds" in [column.name for column in about.columns]
-
-
-def test_what_the_first_case_measures_for_all_later_ones_have(measure):
-    _, rows = measure("slow rank,prints in round")
-    assert len({rate for row in rows.values() for rate in [row["facts"]["rate"]]}) == 1
-
-
-def test_processes_of_a_case_begin_together_and_the_slowest_decides(measure):
-    _, rows = measure("slow rank")
-    assert all(0.3 <= seconds < 3 for seconds in rows["slow rank"]["by_name"]["seconds"])
-    assert rows["slow rank"]["oracle"]["checked"] == 6  # each compares
-
-
-def test_cases_together_share_a_process(measure):
-    _, rows = measure("prints in round,forks in round", together=True)
-    assert rows["good"]["by_name"]["pid"] == rows["prints in round"]["by_name"]["pid"]
 
 
 def test_two_checkouts_that_are_compared_take_turns_and_turns_at_being_first(tmp_path, monkeypatch):
@@ -219,27 +215,9 @@ def test_nothing_is_left_running_when_the_runner_itself_is_killed(hangs):
     assert not psutil.wait_procs(children, timeout=20)[1]
 
 
-@pytest.mark.parametrize("timeout", [1e10, float("inf")])
-def test_a_time_limit_may_be_longer_than_the_system_waits(timeout, measure):
-    assert measure(timeout=timeout)[0]["status"] == "ok"
-
-
-class Ends:
-    """A process that has ended at the given look."""
-
-    def __init__(self, at):
-        self.left = at
-
-    def poll(self):
-        self.left -= 1
-        return 0 if self.left < 0 else None
-
-    def wait(self, timeout):
-        return 0
-
-
 @pytest.mark.parametrize("at", range(5))
 def test_a_process_may_end_at_any_moment_between_two_looks_at_it(at, monkeypatch, tmp_path):
     """Seen: one that ended just after a look made the whole measurement fail with a StopIteration."""
-    monkeypatch.setattr(ranks, "running", lambda commands, *_: nullcontext([Ends(at) for _ in commands]))
+    processes = [Mock(**{"poll.side_effect": chain([None] * at, repeat(0))}) for _ in "ab"]
+    monkeypatch.setattr(ranks, "running", lambda *_: nullcontext(processes))
     assert ranks.wait_for(([((), {})] * 2, []), 9.0, tmp_path / "log", None, lambda: None) is None

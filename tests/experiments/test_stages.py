@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 from littles import little
-from test_split import told
 
 from mxdp.backend import mx
 from mxdp.experiments.lab.module import Question
@@ -19,13 +18,6 @@ SETTINGS = little(Question(pipeline), kind="cpu", batch_size=16)
 CASES = {case.label: case for case in pipeline.cases(SETTINGS)}
 ANSWERS = little(Question(latency_throughput), kind="cpu", batches=[1, 3], stream=3)
 ANSWERED = {case.label: case for case in latency_throughput.cases(ANSWERS)}
-
-
-@pytest.fixture
-def split():
-    return SplitNet(
-        "pipeline", *net_and_shape("stages"), DEVICES, 0, {"micro_batches": 4, "schedule": "1f1b", "cuts": (4,)}
-    )
 
 
 def without_gradients(made):
@@ -93,7 +85,9 @@ def test_answers_are_those_of_the_stream_and_the_latency_is_of_one_batch(virtual
     assert numbers["latency_seconds"] - 1 == (seconds - 1) / ANSWERS.stream
 
 
-def test_memory_is_that_of_the_fullest_device_with_what_stays(split):
+def test_memory_is_that_of_the_fullest_device_with_what_stays():
+    options = {"micro_batches": 4, "schedule": "1f1b", "cuts": (4,)}
+    split = SplitNet("pipeline", *net_and_shape("stages"), DEVICES, 0, options)
     made, (X, y) = split.make(), split.batch(16)
     made.step(X, y)
     assert memory(DEVICES, [8, 7], lambda: None) == 8
@@ -104,18 +98,3 @@ def test_memory_is_that_of_the_fullest_device_with_what_stays(split):
 def test_memory_is_not_counted_where_mxnet_would_abort():
     many = SplitNet("pipeline", *net_and_shape("stages"), [mx.cpu(0), mx.cpu(1000)], 0, {"cuts": (4,)})
     assert memory(many.devices, [0, 0], lambda: None) is None
-
-
-@pytest.mark.parametrize(("cores", "held"), [(2.0, [True, False, False]), (1.0, [])])
-def test_nothing_is_claimed_for_more_stages_than_cores(cores, held):
-    numbers = dict(workers=cores, predicted_over_measured=0.5)
-    t, found = told(pipeline, SETTINGS, lambda case: {**numbers, "seconds": 0.9 + 0.1 * case.micro_batches})
-    assert found == held
-    assert t.sentence.startswith("On 2 devices, GPipe with 4 micro-batches is 0.77 times as fast")
-    assert [row.bubble for row in t.rows[:2]] == [1 / 2, 1 / 5]
-
-
-def test_a_device_that_does_not_work_is_idle():
-    busy = {"cpu(0)": 0.75, "cpu(1)": 0.25}
-    t, _ = told(pipeline, SETTINGS, lambda case: dict(workers=2.0, predicted_over_measured=1.0), busy=busy)
-    assert t.rows[0].idle == 0.5

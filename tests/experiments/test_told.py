@@ -10,7 +10,6 @@ from littles import record
 
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.told import NO_ANSWER, Told, rows_of, told
-from mxdp.experiments.show.words import Shown, sureness
 
 
 def question(tell):
@@ -76,12 +75,3 @@ def test_rows_are_found_by_what_they_are():
         t.one(devices=3)
     with pytest.raises(ValueError, match="needs one bound"):
         t.claim("Both.", None, at_most=1, at_least=0)
-
-
-@pytest.mark.parametrize(
-    ("runs", "words"),
-    [(1, "3 processes in one run, too few"), (2, "6 processes in 2 runs; another hour"), (6, "6 runs")],
-)
-def test_it_says_what_an_interval_is_of(runs, words):
-    results = [record()] * runs
-    assert sureness(Shown(None, results, Told(rows_of(results)))).startswith(words)
