@@ -85,6 +85,7 @@ def violations(path):
 def test_imports_go_down():
     assert {room(module_of(path)) for path in FILES} <= set(FLOORS), "a new room: give it a floor"
     assert [violation for path in FILES for violation in violations(path)] == []
+    assert "mxdp.process" in imports(PACKAGE / "backend.py"), "else this test sees no import"
 
 
 def test_files_and_functions_are_small_enough_to_read():

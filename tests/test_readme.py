@@ -108,6 +108,11 @@ def close(printed, expected):
     return same and all(abs(float(one) - float(other)) <= 0.05 for one, other in pairs)
 
 
+def test_another_output_is_caught():
+    assert close("0.94 True", "0.97 True")
+    assert not any(close(other, "0.97 True") for other in ("0.1 True", "0.97 False", "0.97 True" * 2, ""))
+
+
 def run(command, folder, **variables):
     """The finished command in ``folder``, with this checkout's mxdp, no network and no data but the digits."""
     set_by_others = {*process.describe(), "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
@@ -250,6 +255,10 @@ def wrong_links(page, text):
 
 
 def test_what_a_page_refers_to_is_there():
+    wrong = "[x](docs/instal.md) [x](docs/install.md#with-mak) [x](#install) `tests/test_tables.py`"
+    assert (
+        len(list(wrong_links(ROOT / "README.md", f"# Here\n[x](docs/install.md#python-313) [x](#here) {wrong}"))) == 4
+    )
     assert [(page, link) for page in LINKED for link in wrong_links(page, page.read_text(encoding="utf-8"))] == []
 
 

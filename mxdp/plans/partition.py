@@ -92,8 +92,8 @@ def fill_buckets(nbytes: Sequence[int], kinds: Sequence[Hashable], room: float) 
 def balance(times: Sequence[float], stages: int) -> Tuple[int, ...]:
     """The inner borders of the best cut into stages: the slowest stage takes the least time, and no stage is empty.
 
-    Among equally good cuts, the one with the earliest borders. Raises a ValueError for fewer layers than stages, or
-    less than one stage.
+    Of equally good cuts it takes one, always the same. Raises a ValueError for fewer layers than stages, or less than
+    one stage.
 
     >>> balance([1, 2, 3, 4, 2], 2)
     (3,)

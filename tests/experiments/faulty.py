@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as onp
@@ -49,9 +48,6 @@ def set_up(case, s):
 
     def one_round():
         do(case, "round")
-        if case.get("fault") == "slow rank":
-            time.sleep(0.3 * case.process)
-            return None
         numbers = dict(process=case.number, pid=os.getpid(), entries={"a": 1.0, "b": 2.0}, right=True, word="x")
         return {"nan time": onp.nan, "none": "1"}.get(case.get("fault"), 0.25), {**numbers, "nan": onp.nan}
 

@@ -62,14 +62,42 @@ def test_its_oracle_finds_local_steps_from_which_nobody_comes_back(monkeypatch):
     assert count(less_traffic.oracle(CASES[traffic_ranks.EVERY], S))[1] > less_traffic.NUMBERS
 
 
-def test_without_hosts_devices_alone_are_told():
-    about = Told([])
-    for case in CASES.values():
-        parts = {str(8 * part): Number([0.1] * 6) for part in range(7)}
-        of_many = {str(n): Number([0.5] * 6) for n in less_traffic.MANY}
-        known = dict(accuracies=parts, of_many=of_many, seconds=Number([1.0] * 6), sent=7.0, devices=2, processes=1)
-        about.rows.append(Row(case.label, False, {**known, "form": case.form, "place": case.place}))
+def told(hosts=True):
+    """A full sum of 10 s a step between hosts, and the largest in 5 s, both as accurate after as many steps."""
+    rows = []
+    for case in less_traffic.cases(S):
+        if case.place == "hosts" and not hosts:
+            continue
+        numbers = {"seconds": 5.0 if case.form == traffic_ranks.LARGEST else 10.0}
+        known = dict(form=case.form, place=case.place, devices=2, processes=1)
+        if case.place == "devices":
+            steps = [8 * part for part in range(7)]
+            known["accuracies"] = {str(step): Number([step / 48] * 6) for step in steps}
+            known["of_many"] = {str(n): Number([min(1.0, 2048 / n)] * 6) for n in less_traffic.MANY}
+        known.update({name: Number([value] * 6) for name, value in numbers.items()})
+        known["sent"] = known.get("sent") or 7.0
+        rows.append(Row(case.label, False, known))
+    about = Told(rows)
     less_traffic.tell(about, S)
+    return about
+
+
+def test_in_the_time_of_the_fastest_form_the_others_get_less_far():
+    about = told()
+    row = about.one(place="hosts", form=traffic_ranks.LARGEST)
+    assert row.of_full.median == 0.5
+    assert row.gain.median == 0
+    assert row.time_gain.median == pytest.approx(1.0 - 0.5)
+    assert "Between two hosts at 100 Mbit/s" in about.sentence
+    judged = {sentence: claim.holds for sentence, claim in about.claims.items()}
+    assert judged[less_traffic.FASTER.format("largest 1 %", 0.6)] is True
+    assert judged[less_traffic.FASTER.format("float16", 0.8)] is False
+    assert judged[less_traffic.IN_TIME.format("largest 1 %")] is True
+    assert judged[less_traffic.MANY_ONES] is True
+
+
+def test_without_hosts_devices_alone_are_told():
+    about = told(hosts=False)
     assert "Between two devices of this machine" in about.sentence
     assert not about.claims[less_traffic.FASTER.format("float16", 0.8)].numbers
 
