@@ -65,15 +65,19 @@ def module_of(mutant: Any) -> str:
 
 
 def tests_of(module: str) -> List[str]:
-    """The module's tests, relative to the checkout: of the files that import it two at most. ``test_<module>.py`` comes
-    first, then those in its room's folder of ``tests``, then those that import the least else. If there is none: that
-    folder."""
+    """The module's tests, relative to the checkout: two files at most, of those that import it. ``test_<module>.py``
+    comes first, also if it imports the room alone, then those in the room's folder of ``tests``, then those that import
+    the least else. If there is none: that folder."""
     package, _, name = f"mxdp.{module[:-3].replace('/', '.')}".rpartition(".")
     room = ROOT / "tests" / module.partition("/")[0].partition(".")[0]
     imports = re.compile(rf"{re.escape(package)}(\.{name}\b| import .*\b{name}\b)")
     texts = {file: file.read_text(encoding="utf-8") for file in sorted((ROOT / "tests").rglob("test_*.py"))}
     files = sorted(
-        (file for file, text in texts.items() if imports.search(text)),
+        (
+            file
+            for file, text in texts.items()
+            if imports.search(text) or (file.stem == f"test_{name}" and room in file.parents)
+        ),
         key=lambda file: (file.stem != f"test_{name}", room not in file.parents, texts[file].count("import ")),
     )
     return [file.relative_to(ROOT).as_posix() for file in files[:2] or [room]]
