@@ -73,7 +73,9 @@ def check(file: Path, seconds: float = SECONDS, megabytes: float = MEGABYTES, se
         finally:  # its own children end with it
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-            status = child.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # never, unless Ctrl-C came while CPython took a lock
+                child.wait(10)
+            status = child.returncode
         text = printed.read_bytes()[-SHOWN:].decode(errors="replace")
         if not answers.exists():
             raise MxdpError(f"the checker can't start: {(text.splitlines() or [problem])[-1]}")

@@ -207,6 +207,36 @@ def test_ctrl_c_and_its_like_keep_what_was_measured(number, hangs, tmp_path):
     assert (tmp_path / "out" / "report.html").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_waits_until_nothing_holds_a_lock(number, tmp_path, monkeypatch):
+    """Seen on a busy machine: SIGTERM in the middle of Popen.wait left its lock taken, and the end waited for ever."""
+    happened = []
+
+    def wait_for(*given):
+        signal.raise_signal(number)
+        happened.append("goes on")
+        try:
+            given[-1]()
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            happened.append("ends its processes")
+
+    def ends(got, _):
+        happened.append(got)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ranks, "wait_for", wait_for)
+    before = signal.signal(number, ends)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run.run(QUESTION, "quick", little(QUESTION), tmp_path, quiet)
+        assert signal.getsignal(number) is ends
+    finally:
+        signal.signal(number, before)
+    assert happened == ["goes on", "ends its processes", number]
+    assert "interrupted by the user" in next((tmp_path / "faulty").glob("*.json")).read_text()
+
+
 def test_nothing_is_left_running_when_the_runner_itself_is_killed(hangs):
     children = psutil.Process(hangs.pid).children(recursive=True)
     assert children

@@ -12,14 +12,16 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, described, plural
@@ -87,7 +89,14 @@ class Run:
             limit, elsewhere = self.settings["timeout"] * len(cases), provenance.since_now()
             try:
                 commands = ranks.commands(cases[0].engine, cases[0].processes, command, environ)
-                ended = ranks.wait_for(commands, limit, log, self.root, lambda: tell(_doing(_lines(order, 0))))
+                with _interrupts_wait() as noted:
+
+                    def tick() -> None:
+                        if noted:
+                            raise KeyboardInterrupt
+                        tell(_doing(_lines(order, 0)))
+
+                    ended = ranks.wait_for(commands, limit, log, self.root, tick)
             except OSError as error:  # the system may have no process, no file or no room left
                 ended = "failed", f"its process could not be started: {described(error)}"
             self._elsewhere.append(elsewhere())
@@ -216,6 +225,26 @@ def run(question: Question, preset: str, settings: Settings, folder: Path, progr
     if interrupt:
         raise interrupt
     return record
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[List[int]]:
+    """Until it ends, Ctrl-C and its like are only noted. In the middle of ``Popen.wait`` (CPython 3.13 and before) a
+    ``KeyboardInterrupt`` may leave a lock taken, and the next wait for that process then never ends."""
+    noted: List[int] = []
+    handlers: Dict[int, Callable[[int, Any], Any]] = {}
+    if threading.current_thread() is threading.main_thread():
+        now = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        handlers = {number: handler for number, handler in now.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda got, _: noted.append(got))
+    try:
+        yield noted
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for got in noted[:1]:
+            handlers[got](got, None)
 
 
 def _error(failures: Mapping[str, ranks.Failure]) -> Optional[str]:
