@@ -45,6 +45,14 @@ def test_from_six_runs_on_an_interval_is_one_of_runs():
     assert len(Number(holes, runs).units) == 15
 
 
+def test_runs_that_repeat_each_other_do_not_hide_how_processes_differ():
+    seeds, runs = [0.1, 0.3, 0.2] * 6, [n // 3 for n in range(18)]
+    accuracy = Number(seeds, runs)
+    assert (accuracy.median, accuracy.low, accuracy.high) == (0.2, 0.1, 0.3)
+    assert [accuracy.at_most(bound) for bound in (0.3, 0.25, 0.05)] == [True, None, False]
+    assert Number([*seeds[:-1], 0.21], runs).high == 0.21
+
+
 @pytest.mark.parametrize(
     ("values", "most", "least"),
     [([1, 1, 2, 2, 3, 3], [None, True, False], [None, False, True]), ([1, 2, 3], [None] * 3, [None] * 3)],

@@ -6,7 +6,9 @@ counts once. Numbers divide process by process before anything is summed up, so 
 An interval is one of order statistics, which assumes only that its values are independent: of n values, the r-th
 smallest and the r-th largest enclose the true median unless more than n - r of them fall on one side of it, and that is
 a question of coin tosses (Conover, "Practical Nonparametric Statistics", 3.2). Processes of one run share its hour, and
-the next hour may be faster: where there are six runs or more, a value is the median of a run.
+the next hour may be faster: where there are six runs or more, a value is the median of a run. If each run repeats the
+same values, as of accuracies, where processes differ by their seeds alone, runs say nothing of how seeds differ: then the
+ends are the smallest and the largest value.
 """
 
 from __future__ import annotations
@@ -47,8 +49,9 @@ class Number:
     """One value a process, or None. ``runs`` has the run of each process; ``label`` is that of the row which has the
     number. Computed from the values: ``units``, of which the interval is (the median of each run if there are six or
     more, else the processes), their ``median`` (NaN without any), ``low`` and ``high``, the interval's ends (None if
-    there are too few), ``last``, the last process's value, and ``truth``, whether all are true or false. ``made``: of a
-    number times or over a plain one, these two and the sign, to be shown beside it.
+    there are too few; if all runs repeat the same values, the least and the largest), ``last``, the last process's
+    value, and ``truth``, whether all are true or false. ``made``: of a number times or over a plain one, these two and
+    the sign, to be shown beside it.
 
     Numbers are added, subtracted, multiplied and divided process by process.
 
@@ -67,11 +70,13 @@ class Number:
         for run, value in zip(self.runs, self.values):
             if value is not None:
                 by_run.setdefault(run, []).append(value)
-        self.units = [value for values in by_run.values() for value in values]
+        self.units = every_value = [value for values in by_run.values() for value in values]
         if len(by_run) >= RUNS:
             self.units = [statistics.median(values) for values in by_run.values()]
         self.median = float(statistics.median(self.units)) if self.units else math.nan
         self.low, self.high = interval(self.units)
+        if len(by_run) >= RUNS and len(set(map(tuple, by_run.values()))) == 1:
+            self.low, self.high = min(every_value), max(every_value)
         self.last = self.values[-1] if every else None
 
     def at_most(self, bound: float) -> Optional[bool]:
