@@ -96,6 +96,7 @@ def settle(folder: str) -> None:
     """Give this process a copy of the checkout in ``folder``."""
     copy = Path(tempfile.mkdtemp(dir=folder)) / "mxdp"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "build", "__pycache__"))
+    (copy / ".git").symlink_to(ROOT / ".git")  # tests of results look into the history
     os.chdir(copy)
     os.environ.update({"PYTHONPATH": str(copy), "MXDP_OFFLINE": "1", MARK: str(copy)})
 

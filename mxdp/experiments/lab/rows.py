@@ -6,9 +6,9 @@ counts once. Numbers divide process by process before anything is summed up, so 
 An interval is one of order statistics, which assumes only that its values are independent: of n values, the r-th
 smallest and the r-th largest enclose the true median unless more than n - r of them fall on one side of it, and that is
 a question of coin tosses (Conover, "Practical Nonparametric Statistics", 3.2). Processes of one run share its hour, and
-the next hour may be faster: where there are six runs or more, a value is the median of a run. If each run repeats the
-same values, as of accuracies, where processes differ by their seeds alone, runs say nothing of how seeds differ: then the
-ends are the smallest and the largest value.
+the next hour may be faster: where there are six runs or more, a value is the median of a run. If all runs repeat the
+same values, as of accuracies, where processes differ by their seeds alone, runs say nothing of how seeds differ: then
+the ends are the smallest and the largest value.
 """
 
 from __future__ import annotations
