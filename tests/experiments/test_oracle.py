@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as onp
 import pytest
 
-from mxdp.experiments.oracle import TOLERANCE, count, count_wrong, tolerances_of, whole_numbers
+from mxdp.experiments.oracle import TOLERANCE, changed, count, count_wrong, tolerances_of, whole_numbers
 
 NAN, INF = float("nan"), float("inf")
 
@@ -13,7 +13,7 @@ NAN, INF = float("nan"), float("inf")
     [
         (onp.arange(6.0), onp.arange(6.0), 0.0, (6, 0)),
         ([], [], TOLERANCE, (0, 0)),
-        (onp.zeros((2, 3)), onp.zeros((3, 2)), TOLERANCE, (6, 6)),  # another shape is all wrong
+        *[(onp.zeros(shape), onp.zeros((3, 2)), TOLERANCE, (6, 6)) for shape in ((2, 3), (3, 1), (1, 3, 2), (6,), ())],
         *[
             case
             for tolerance in (0.0, TOLERANCE)
@@ -39,6 +39,12 @@ def test_the_tolerance_is_relative_to_the_largest_number(error, wrong):
     assert count_wrong(actual, expected) == (3, wrong)
     assert count_wrong(actual / 1000, expected / 1000, scale=1.0) == (3, wrong)
     assert count_wrong(actual / 1e6, expected / 1e6) == (3, wrong)
+
+
+@pytest.mark.parametrize(("step", "wrong"), [(1.0, 0), (0.99, 2), (-1.0, 2), (0.0, 2), (float("nan"), 2)])
+def test_a_small_change_of_a_large_parameter_is_checked_but_for_its_rounding(step, wrong):
+    before, change = onp.array([1.0, -2.0], "float32"), onp.array([7e-5, 9e-5], "float32")
+    assert count(iter([changed(before + onp.float32(step) * change, before, change)])) == (2, wrong)
 
 
 def test_all_that_is_compared_is_counted():
