@@ -29,8 +29,7 @@ except ModuleNotFoundError as error:  # what installs MXNet may bring it
 
 
 class _Module(ModuleType):
-    """A module of MXNet's, imported when one of its names is first used, since listing and showing results need none.
-    It then holds all of the module's names, so that later uses are as fast."""
+    """A module of MXNet's, imported when one of its names is first used; it then holds all of them."""
 
     def __getattr__(self, name: str) -> Any:
         if "mxnet" not in sys.modules:
@@ -41,11 +40,7 @@ class _Module(ModuleType):
 
 
 def _import_mxnet() -> None:
-    """Prepare the process and import MXNet.
-
-    Raises:
-        BackendError: MXNet is not installed, is installed twice, or can't be loaded.
-    """
+    """Prepare the process and import MXNet. Raises a BackendError, with the cure, if that fails."""
     process.warn(process.prepare_process().warnings)
     problem = process.install_problem()
     if problem:
@@ -99,17 +94,11 @@ def usable_gpus() -> List[Device]:
 
 
 def devices(n: int, kind: str = "auto") -> List[Device]:
-    """``n`` distinct devices of one kind.
+    """``n`` different devices of a ``kind``: ``"cpu"``, ``"gpu"``, or ``"auto"`` (GPUs if ``n`` are usable, else CPUs).
 
-    ``kind`` is ``"cpu"``, ``"gpu"``, or ``"auto"``: GPUs if at least ``n`` are usable, else CPU contexts. There may be
-    more CPU contexts than processors; they share the processors.
-
-    Raises:
-        ValueError: ``n`` is not a whole number of at least 1, or ``kind`` is unknown.
-        BackendError: ``kind`` is ``"gpu"`` and fewer than ``n`` are usable; the message says how many, and why.
-
-    Warns:
-        MxdpWarning: a setting makes two or more CPU devices wait for each other or hang. Issued once per process.
+    There may be more CPU devices than processors, which they share. Raises a ValueError for an ``n`` below 1 or another
+    ``kind``, and a BackendError if ``kind`` is ``"gpu"`` and fewer than ``n`` are usable: it says how many, and why.
+    Warns once a process of a setting that makes CPU devices wait for each other, or hang (MxdpWarning).
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ValueError(f"devices(n) takes a whole number of at least 1, not {n!r}")
@@ -128,8 +117,7 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
 
 
 def check_device_list(devices: Any, samples: float = math.inf) -> None:
-    """Raise unless ``devices`` is a list of different devices, at least one and at most ``samples``: a TypeError if it
-    is no list of devices, else a ValueError."""
+    """Raise a TypeError if ``devices`` is no list of devices, a ValueError if not 1 to ``samples`` different ones."""
     if not isinstance(devices, (list, tuple)) or not all(isinstance(device, mx.Context) for device in devices):
         raise TypeError(f"devices must be a list of devices, such as mxdp.devices(2), not {devices!r}")
     if not devices or len(set(devices)) < len(devices):
@@ -140,12 +128,9 @@ def check_device_list(devices: Any, samples: float = math.inf) -> None:
 
 
 def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
-    """Raise unless replica i lies on ``devices[i]`` and all devices differ: then no two replicas share an array.
-
-    With ``devices``, which are about to train, every parameter must have a gradient and be given once. All replicas
-    must have the same shapes and dtypes. Returns the replicas' devices. Doesn't wait; some tens of microseconds for
-    LeNet on two devices. Raises a TypeError where something is no list of arrays or of devices, else a ValueError.
-    """
+    """Raise unless replica i lies on ``devices[i]``, all devices differ, and all replicas have equal shapes and dtypes.
+    With ``devices``, which are about to train, every parameter must have a gradient and be given once. Returns the
+    replicas' devices. Doesn't wait. Raises a TypeError for what is no list of arrays or devices, else a ValueError."""
     for number, params in enumerate(device_params):
         check_params(params, f"replica {number}", tied=devices is ..., least=1)
     places = [[param.ctx for param in params] for params in device_params]
@@ -171,8 +156,7 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
 
 def check_params(params: Any, what: str = "params", tied: bool = False, least: int = 0) -> None:
     """Raise a TypeError, which calls it ``what``, unless ``params`` is a list of at least ``least`` arrays of MXNet's
-    ``np``. Unless ``tied``, raise a ValueError if it holds an array twice: both places would have one gradient, and an
-    update of each would apply it."""
+    ``np``; unless ``tied``, a ValueError if it holds an array twice, since two updates would apply its one gradient."""
     known = isinstance(params, (list, tuple)) and all(isinstance(x, np.ndarray) for x in params)
     if not known or len(params) < least:
         raise TypeError(
@@ -193,11 +177,8 @@ def _has_gradient(param: NDArray) -> bool:
 
 
 def backward(losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray]]) -> None:
-    """Write, or add, the gradients of the losses' sum. Doesn't wait.
-
-    ``autograd.backward`` leaves out each parameter on which no loss depends, and its gradient remains what the last
-    step has left: a sum over all devices. Here it becomes zero, as in the serial run.
-    """
+    """Write, or add, the gradients of the losses' sum. Doesn't wait. Where no loss depends on a parameter its gradient
+    becomes zero, as in the serial run: ``autograd.backward`` would leave the last step's, a sum over all devices."""
     params = [param for params in device_params for param in params]
     for param in params:
         param._fresh_grad = False
@@ -212,8 +193,7 @@ def backward(losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray
 
 
 def check_arrays(**arrays: Any) -> None:
-    """Raise a TypeError that names the argument, unless each is an array (n, ...) of NumPy or of MXNet's ``np``, of a
-    dtype that MXNet has."""
+    """Raise a TypeError unless each is an array (n, ...) of NumPy or of MXNet's ``np``, of a dtype that MXNet has."""
     for name, array in arrays.items():
         if not isinstance(array, (onp.ndarray, np.ndarray)):
             kind = f"{type(array).__module__}.{type(array).__name__}".replace("builtins.", "")
@@ -232,13 +212,11 @@ def check_functions(**functions: Any) -> None:
 
 
 def upload(host: HostArray, device: Device) -> NDArray:
-    """A copy on ``device`` of a NumPy array in any layout and byte order. Doesn't wait.
+    """A copy on ``device`` of a NumPy array in any layout and byte order. Doesn't wait; ``host`` is free afterwards.
 
-    ``host`` may be overwritten as soon as this returns.
-
-    ``np.array(host, ctx=device)`` gives the same array. But it queues an empty job on ``cpu(0)`` and waits for it, so
-    for all work there, whatever ``device`` is (MXNet's ``NDArray::WaitToWrite``). Here the bytes go into a new array,
-    for which no work can be pending. For a GPU, a copy of that array then starts in the background (not run on a GPU).
+    ``np.array(host, ctx=device)`` would wait for all work on ``cpu(0)``, whatever ``device`` is: it queues an empty job
+    there and waits for it (MXNet's ``NDArray::WaitToWrite``). Here the bytes go into a new array, for which no work can
+    be pending. For a GPU, a copy of that array then starts in the background (not run on a GPU).
     """
     on_cpu = device.device_type == "cpu"
     array = np.empty(host.shape, dtype=host.dtype.newbyteorder("="), ctx=device if on_cpu else mx.cpu())
@@ -248,10 +226,8 @@ def upload(host: HostArray, device: Device) -> NDArray:
 
 
 def host_view(array: NDArray) -> HostArray:
-    """The memory of an array on the CPU that has elements, as a NumPy array. Doesn't wait, as a job must not.
-
-    The memory is the array's: keep the array. Its values are those of any moment, unless the work on it is finished.
-    """
+    """The memory of an array on the CPU that has elements, as a NumPy array. Keep the array, whose memory it is.
+    Doesn't wait, as a job must not: the values are final only when the work on the array is finished."""
     dtype = onp.dtype(array.dtype)
     memory = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(address_of(array) or 0)
     return onp.frombuffer(memory, dtype).reshape(array.shape)
@@ -273,7 +249,6 @@ def _count_gpus() -> Tuple[int, Optional[str]]:
 
 
 def _shortage(n: int, usable: int) -> str:
-    """One sentence that says why there are fewer than ``n`` usable GPUs."""
     driver = cuda.query_driver()
     there = len(driver.gpus)
     asked = f"{n} GPU{'s were' if n > 1 else ' was'} asked for, this machine has {there} and MXNet can use {usable}"

@@ -1,20 +1,15 @@
-"""Makes MXNet 1.9.1 work with later releases of Python and NumPy.
+"""Makes MXNet 1.9.1 work with later releases of Python and NumPy, and makes its import faster.
 
-MXNet uses names that NumPy has removed since. It imports ``distutils``, which Python 3.12 removed. And it writes
-operator attributes as text, where NumPy 2 spells its scalars ``np.int64(2)``. :func:`install` changes how Python loads
-MXNet's modules, whoever imports them:
+:func:`install` changes how Python loads MXNet's modules, whoever imports them. It gives each its own ``__import__``, in
+its ``__builtins__``, where Python looks for it:
 
-- Their ``import numpy`` gives a module with all of NumPy and the removed names (:func:`numpy_for_mxnet`). Every other
-  module gets NumPy itself. NumPy and its print options are not changed.
-- Their ``distutils.version`` is a stand-in.
-- They write NumPy's scalars in attributes as plain numbers (:func:`attribute_text`).
-- They get no scikit-learn, which with pandas takes a quarter of MXNet's import. Without it, too, MXNet works: it is the
-  base class of ``mx.model.FeedForward`` alone, which is deprecated.
-- They load SciPy, another quarter of the import, when they first use it; and so they do with Requests, which downloads.
-- The functions of MXNet's operators, which it writes as text, are compiled when they are first called
-  (:func:`compile_later`). There are some 2,500, and to compile all takes more than half of the import.
-
-The hook is a feature of Python: each module may have its own ``__import__``, in its ``__builtins__``.
+- ``import numpy`` gives NumPy with the names that it has removed (:func:`numpy_for_mxnet`), to these modules alone.
+- ``distutils.version``, which Python 3.12 removed, is a stand-in.
+- NumPy 2's scalars are written in attributes as plain numbers, not as ``np.int64(2)`` (:func:`attribute_text`).
+- scikit-learn, a quarter of MXNet's import, is missing: only ``mx.model.FeedForward`` needs it, which is deprecated.
+- SciPy, another quarter of the import, and Requests are loaded at their first use.
+- The functions of MXNet's 2,500 operators, which it writes as text, are compiled at their first call
+  (:func:`compile_later`). To compile all takes more than half of the import.
 """
 
 from __future__ import annotations
@@ -32,17 +27,14 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 FINANCIAL = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
 """NumPy 1.20 removed these. MXNet lists them among its fallbacks and never calls them itself."""
-
 WRITES_ATTRIBUTES = ("mxnet._ctypes.ndarray", "mxnet._ctypes.symbol", "mxnet.symbol.symbol", "mxnet.io.io")
 """The modules of MXNet that write attributes by ``str(value)``. They use the name ``str`` for nothing else."""
-
 DEFINES_OPERATORS = ("mxnet.ndarray.register", "mxnet.symbol.register")
 """The modules of MXNet that define a function for each operator, by ``exec(text, None, local)``."""
 
 
 def install() -> None:
-    """Make Python load MXNet's modules as described above, except those that are imported already. It imports neither
-    NumPy nor MXNet; a second call does nothing."""
+    """Load MXNet's modules so from now on, but those that are imported already. A second call does nothing."""
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         # Behind other finders, such as wrapt's, which runs the hooks that wait for MXNet.
         sys.meta_path.insert(sys.meta_path.index(PathFinder), Finder())
@@ -91,10 +83,8 @@ def attribute_text(value: Any = "") -> str:
 
 
 def compile_later(names: Dict[str, Any], text: str, _: Any, local: Dict[str, Any]) -> None:
-    """What ``exec(text, names, local)`` does, where ``text`` defines one function; it is compiled by its first call.
-
-    The function in ``local`` is one and the same object before and after. Until then its signature is that of any
-    function, ``(*args, **kwargs)``.
+    """Do ``exec(text, names, local)``, where ``text`` defines one function, but compile the function at its first call.
+    It remains the same object; until then its signature is ``(*args, **kwargs)``.
 
     >>> local = {}
     >>> compile_later({}, "def double(x, by=2): return by * x", None, local)

@@ -1,9 +1,8 @@
 """The needs of ``mxnet-cu112``: CUDA 11's libraries, NVIDIA's driver, and a GPU that it has code for.
 
 pip installs the libraries in the ``nvidia-*-cu11`` packages, where the dynamic loader does not look. So they are loaded
-here, before MXNet is imported, and MXNet's own library then finds them by name. Nothing here imports MXNet. The
-questions to the driver were run beside an NVIDIA H200, which MXNet can't use; the rest was checked with the real
-packages and a stand-in.
+here, before MXNet, whose library then finds them by name. The driver was asked beside an NVIDIA H200, which MXNet can't
+use; the rest was checked with the real packages and a stand-in for the driver. Imports no MXNet.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ LoadLibrary = Callable[..., Any]
 
 DRIVER = "libcuda.so.1"
 
-# The libraries that MXNet's library is linked to, and the pip requirements that install them. In the order of loading:
-# each library after its dependencies. libcudnn.so.8 opens its parts itself, from its own folder. CUDA 11's cusolver is
-# linked to cublas, not to cusparse.
+# The libraries that MXNet's is linked to, each after its dependencies, and the pip requirements that install them.
+# (libcudnn opens its parts itself, from its own folder; CUDA 11's cusolver is linked to cublas, not to cusparse.)
 LIBRARIES = {
     "libcudart.so.11.0": "nvidia-cuda-runtime-cu11",
     "libnvToolsExt.so.1": "nvidia-nvtx-cu11",
@@ -90,11 +88,8 @@ def package_folders() -> List[Path]:
 
 
 def preload(folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctypes.CDLL) -> List[str]:
-    """Load CUDA's libraries into this process, where MXNet's library finds them. Returns a sentence for each problem.
-
-    A library that is in none of the ``folders`` (by default those of the pip packages) is searched among the system's
-    libraries. A loaded library stays loaded, so this may be called twice.
-    """
+    """Load CUDA's libraries into this process, from ``folders`` (by default the pip packages') or else from the system,
+    so that MXNet's library finds them. Returns a sentence for each problem. May be called twice."""
     folders = package_folders() if folders is None else folders
     missing, broken = [], []
     for name, package in LIBRARIES.items():
@@ -120,10 +115,7 @@ def driver_installed(loader: LoadLibrary = ctypes.CDLL) -> bool:
 
 
 def query_driver(loader: LoadLibrary = ctypes.CDLL) -> Driver:
-    """Ask NVIDIA's driver for its GPUs, through ctypes. This starts CUDA: the process must not fork afterwards.
-
-    ``CUDA_VISIBLE_DEVICES`` has the same effect here as in MXNet, and the numbering is the same.
-    """
+    """Ask NVIDIA's driver for its GPUs, numbered as in MXNet. This starts CUDA: don't fork the process afterwards."""
     try:
         cuda = loader(DRIVER)
     except OSError:
@@ -163,10 +155,7 @@ def gpu_problem(gpu: Gpu) -> Optional[str]:
 
 
 def problems(folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctypes.CDLL) -> List[str]:
-    """A sentence for each problem that keeps ``mxnet-cu112`` from using this machine's GPUs.
-
-    Side effects: :func:`preload` loads the libraries, and :func:`query_driver` starts CUDA.
-    """
+    """A sentence for each problem that keeps ``mxnet-cu112`` from this machine's GPUs. Loads libraries, starts CUDA."""
     driver = query_driver(loader)
     unusable = [text for text in map(gpu_problem, driver.gpus) if text]
     return [*preload(folders, loader), *([driver.problem] if driver.problem else []), *unusable]

@@ -16,20 +16,15 @@ if TYPE_CHECKING:
 
 
 class Curves:
-    """A picture with one curve for each training, redrawn after each epoch. Source: the book's ``d2l.Animator``.
-
-    ::
+    """A picture with one curve for each training, redrawn after each epoch (source: the book's ``d2l.Animator``)::
 
         curves = mxdp.Curves("accuracy.svg")
         for n in (1, 2):
             mxdp.scratch.train(n, batch_size=256, lr=0.2, draw=curves)
 
-    In a notebook the picture appears below the cell. With ``path`` it is also written to that file: under another name
-    first, and then renamed. The ending (``.png``, ``.svg``, ``.pdf``) chooses the format. Doesn't wait for a device.
-
-    Raises:
-        ModuleNotFoundError: matplotlib is not installed.
-        ValueError: it has no such format.
+    In a notebook it appears below the cell. With ``path`` it is also written to that file, whole or not at all, in the
+    format of its ending (``.png``, ``.svg``, ``.pdf``). Doesn't wait for a device. Raises a ModuleNotFoundError without
+    matplotlib, and a ValueError if matplotlib has no such format.
     """
 
     def __init__(self, path: Optional[Union[str, Path]] = None) -> None:

@@ -1,14 +1,13 @@
-"""What mxdp gives to MXNet's engine through MXNet's C interface: operator calls and Python functions.
+"""Gives MXNet's engine operator calls and Python functions, through MXNet's C interface.
 
-A prepared call is an operator call whose arguments are converted once, for any number of calls. The cost of an
-all-reduce of a small network is Python's. Through MXNet's own functions a call takes 11 to 16 microseconds, mostly to
-convert the arguments to C. Where the arrays are the same each time, one conversion is enough. A prepared call takes 4
-to 8 microseconds: one call of ``MXImperativeInvokeEx`` (see ``c_api.h``).
+A prepared call is an operator call whose arguments are converted to C once, for any number of calls on the same arrays.
+It takes 4 to 8 microseconds: one call of ``MXImperativeInvokeEx`` (see ``c_api.h``). By MXNet's own functions it takes
+11 to 16, mostly to convert the arguments; for a small network this is what an all-reduce costs.
 
-A job is a Python function that the engine calls when its arrays are ready, outside the devices' queues. A completion
-event tells when an array was finished. ``wait_to_read`` is itself a job in the queue of ``cpu(0)``, which returns after
-all work that was queued there before (source: ``ThreadedEngine::WaitForVar``). So it can't wait for an earlier step
-alone, nor tell when an array was written. A completion event runs on the engine's threads for urgent work.
+A job is a Python function that the engine calls when its arrays are ready, on its threads for urgent work, outside the
+devices' queues. A completion event is a job that tells when an array was written. ``wait_to_read`` can't tell that, nor
+wait for an earlier step alone: it is itself a job in the queue of ``cpu(0)``, and returns after all work that was
+queued there before (source: ``ThreadedEngine::WaitForVar``).
 """
 
 from __future__ import annotations
@@ -40,14 +39,9 @@ Call = Callable[[], None]
 def prepare(operator: str, inputs: Sequence[NDArray], *outs: NDArray, **attributes: Any) -> Call:
     """A function without arguments that does ``outs = operator(inputs, attributes)`` each time it is called.
 
-    A call pushes the work and doesn't wait. The function keeps the arrays alive, and always uses these arrays, even if
-    their names are bound to others later. It works in both of MXNet's array semantics.
-
-    Args:
-        operator: its name in MXNet's registry, such as ``_copyto`` or ``add_n``.
-
-    Raises:
-        ValueError: MXNet has no such operator. A call raises ``MXNetError`` where the operator itself would.
+    ``operator`` is its name in MXNet's registry, such as ``_copyto``. A call pushes the work and doesn't wait. The
+    function keeps the arrays alive, and works in both of MXNet's array semantics. Raises a ValueError if MXNet has no
+    such operator; a call raises ``MXNetError`` where the operator itself would.
     """
     library = mx.base._LIB
     handle = ctypes.c_void_p()
@@ -93,9 +87,8 @@ def plain_layout(data: Sequence[NDArray]) -> List[Call]:
     """Calls that store ``data`` in MXNet's default layout, in place. An array that has this layout stays untouched.
 
     On CPU devices oneDNN keeps some arrays in a layout of its own: a convolution's output, or its weights after an
-    inference pass. MXNet fails on a view of such an array, and a job that takes its address waits for itself. Up to
-    four dimensions, ``Reshape`` in place restores the default layout without waiting; an array of five or more
-    dimensions is waited for.
+    inference pass. MXNet fails on a view of such an array, and a job that takes its address waits for itself.
+    ``Reshape`` in place restores the layout without waiting, up to four dimensions; an array of more is waited for.
     """
     return [
         prepare("Reshape", [x], x, shape=x.shape) if x.ndim <= 4 else partial(_default_layout_now, x)
@@ -142,7 +135,7 @@ class EngineJob:
     """The name in MXNet's profiler, which keeps this pointer."""
 
     def _push(self, read: Sequence[NDArray], written: Sequence[NDArray], kept: bool = False) -> None:
-        """``kept``: the caller keeps this object until it was called. Otherwise the caller need not keep it."""
+        """``kept``: the caller keeps this object until it was called. Otherwise this module does."""
         read_handles, written_handles = (
             (ctypes.c_void_p * len(arrays))(*[array.handle for array in arrays]) for arrays in (read, written)
         )
@@ -171,11 +164,8 @@ class CompletionEvent(EngineJob):
         self._push(arrays, ())
 
     def wait(self) -> float:
-        """Wait for the arrays alone; returns the time at which the last was written.
-
-        It has no limit, as MXNet's own waits: the arrays may wait for another rank, which may be stopped for as long as
-        its user likes. Raises a BackendError, within a second, if an operator that writes them failed.
-        """
+        """Wait for the arrays alone, without limit, as MXNet does (a rank may be stopped). Returns the time at which
+        the last was written. Raises a BackendError, within a second, if an operator that writes them failed."""
         while not self._over.wait(SLICE_SECONDS) and id(self) in _jobs:
             pass
         if self.at is None:
@@ -215,11 +205,9 @@ def _before_python_ends() -> None:
 
 
 def _before_fork() -> None:
-    """MXNet's own handler joins the engine's threads while ``os.fork`` holds Python's lock, and a job needs this lock.
-
-    MXNet would end the process for an operator that has failed. Still no thread may call an operator in a fork: MXNet
-    loses it, or waits for ever.
-    """
+    """Wait for all jobs: a job needs Python's lock, which ``os.fork`` holds while MXNet joins the engine's threads. A
+    failed operator becomes a warning, where MXNet would end the process. Still no thread may call an operator in a
+    fork: MXNet loses it, or waits for ever."""
     if isinstance(threading.current_thread(), threading._DummyThread):
         return  # perhaps a job, which can't wait for itself: MXNet doesn't stop the engine here
     _pushing.acquire()

@@ -1,14 +1,11 @@
-"""A network described once, as a short list of layers, and its serial run, which every way to split it must equal.
-
-::
+"""A network described once, as a short list of layers, and its serial run, which every way to split it must equal::
 
     net = [Conv(8, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2), Dense(10)]
     params = init(net, input_shape=(3, 16, 16))       for each layer a list: weight and bias, scale and shift, or none
     scores = forward(net, X, params)
 
-Each layer is a function of its input and its parameters, and of nothing else. Batch normalisation always takes the
-statistics of the current batch, in training and in inference, and there is no dropout. So every number of a split run
-can be compared with the serial run.
+A layer is a function of its input and its parameters alone: batch normalisation takes the statistics of the current
+batch, in inference, too, and there is no dropout. So a split run is compared number by number.
 """
 
 from __future__ import annotations
@@ -47,10 +44,8 @@ class Relu:
 
 @dataclass(frozen=True)
 class Pool:
-    """The largest or the mean value of each window. Without ``stride`` the windows lie side by side.
-
-    Padding counts as zeros in a mean, and does not count in a maximum.
-    """
+    """The largest or the mean value of each window. Without ``stride`` the windows lie side by side. Padding counts as
+    zeros in a mean, and does not count in a maximum."""
 
     kernel: int
     stride: int = 0
@@ -72,8 +67,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Residual:
-    """The outputs of ``body``, a list of layers, and of ``shortcut`` are added up; relu follows. An empty shortcut is
-    the input itself. Its parameters are the body's, then the shortcut's."""
+    """``relu(body(x) + shortcut(x))``; an empty shortcut is the input itself. The body's parameters come first."""
 
     body: Tuple[Layer, ...]
     shortcut: Tuple[Layer, ...] = ()
@@ -101,9 +95,7 @@ LENET: Net = (
 
 def resnet18(width: int = 64) -> Net:
     """ResNet-18 for 10 classes and pictures of 28 x 28; 11.2 million parameters. ``width``: the first layer's channels.
-
-    Source: Dive into Deep Learning, "Concise Implementation for Multiple GPUs".
-    """
+    Source: Dive into Deep Learning, "Concise Implementation for Multiple GPUs"."""
     net: List[Layer] = [Conv(width, kernel=3, padding=1), BatchNorm(), Relu()]
     for number in range(8):
         channels, stride = width << number // 2, 2 if number in (2, 4, 6) else 1
@@ -114,8 +106,7 @@ def resnet18(width: int = 64) -> Net:
 
 
 def outputs(net: Net, input_shape: Shape) -> List[Shape]:
-    """The shape of each layer's output, for one sample of ``input_shape``. Raises a ValueError for a convolution or
-    pooling whose input is not an image, or whose window is larger; or a residual layer whose paths end in other shapes.
+    """The shape of each layer's output for a sample of ``input_shape``. Raises a ValueError where a layer doesn't fit.
 
     >>> outputs(LENET, (1, 28, 28))[2], outputs(LENET, (1, 28, 28))[-1]
     ((20, 13, 13), (10,))
@@ -162,11 +153,9 @@ def param_shapes(net: Net, input_shape: Shape) -> List[List[Shape]]:
 
 
 def init(net: Net, input_shape: Shape, seed: int = 0, dtype: str = "float32") -> List[LayerParams]:
-    """Parameters on ``cpu(0)``. The same seed gives the same parameters, however the network is split later.
-
-    Weights are uniform within the square root of 6 / (inputs + outputs) (Glorot and Bengio, AISTATS 2010). Biases and
-    shifts are small but not zero, and scales are about 1, so that no gradient vanishes and a wrong gradient shows.
-    """
+    """Parameters on ``cpu(0)`` by ``seed``, the same however the network is split. Weights are uniform within the
+    square root of 6 / (inputs + outputs) (Glorot and Bengio, AISTATS 2010). Biases and shifts are small but not zero,
+    and scales about 1: no gradient vanishes, and a wrong one shows."""
     random = onp.random.RandomState(seed)
 
     def draw(shape: Shape, number: int, norm: bool) -> NDArray:

@@ -6,9 +6,8 @@ The book's notebook for "Automatic Parallelism" crashed like this: it makes 50 r
     for start, stop in slices(50, 64_000_000, available_bytes(device)):
         ...                                                    compute these results, and wait before the next slice
 
-Jobs that run at the same time share the memory, and Python runs ahead of MXNet: a slice has ended only after a wait.
-Make the arrays that are kept before the first slice. Small arrays made later lie in the holes that a slice has left,
-and a later slice then takes the room of one more result.
+Python runs ahead of MXNet: a slice has ended only after a wait. Make the arrays that are kept before the first slice:
+later they would lie in the holes that a slice has left, and the next slice would take more room.
 """
 
 from __future__ import annotations
@@ -28,12 +27,9 @@ UNLIMITED = 1 << 60
 
 
 def available_bytes(device: Device) -> int:
-    """Bytes that a new job can have on ``device`` now, without swapping. Other jobs may take them a moment later.
-
-    For a GPU this is the driver's number, without the memory that MXNet's pool keeps for its next arrays. CPU devices
-    share one memory: the system's available memory, or the rest of this container's limit (cgroup v1 or v2) if that is
-    less.
-    """
+    """Bytes that a new job can have on ``device`` now, without swapping. On a GPU by the driver, without what MXNet's
+    pool keeps for its next arrays. CPU devices share the system's available memory, or the rest of this container's
+    limit (cgroup v1 or v2) if that is less. Other jobs may take them a moment later."""
     if device.device_type == "gpu":
         free, _ = mx.context.gpu_memory_info(device.device_id)
         return int(free)
@@ -43,8 +39,7 @@ def available_bytes(device: Device) -> int:
 
 
 def check_fits(needed: int, device: Device, limit: Optional[int] = None) -> None:
-    """Raise a MemoryShortage, with both numbers, unless ``device`` has ``needed`` bytes for a job. ``limit``: the most
-    bytes that the job may take, if that is less than what is available."""
+    """Raise a MemoryShortage unless ``device`` has ``needed`` bytes for a job that may take at most ``limit``."""
     available = available_bytes(device)
     room, has = available, f"{device} has {in_words(available)} left"
     if limit is not None and limit < available:
@@ -57,16 +52,11 @@ def check_fits(needed: int, device: Device, limit: Optional[int] = None) -> None
 
 
 def slices(items: int, item_bytes: int, available: int) -> List[Tuple[int, int]]:
-    """Cut ``items`` results of ``item_bytes`` each into slices, as few as possible, each within ``available`` bytes.
-
-    Returns (start, stop) of each slice, in order. Their lengths differ by one at most.
+    """(start, stop) of slices of ``items`` results of ``item_bytes`` each: as few as possible, of nearly equal length,
+    each within ``available`` bytes. Raises a MemoryShortage if no item fits, a ValueError for less than 1 item or byte.
 
     >>> slices(50, 64, 1000)
     [(0, 13), (13, 26), (26, 38), (38, 50)]
-
-    Raises:
-        MemoryShortage: not even one item fits.
-        ValueError: ``items`` or ``item_bytes`` is less than 1.
     """
     if items < 1 or item_bytes < 1:
         raise ValueError(f"slices takes at least 1 item of at least 1 byte, not {items} of {item_bytes}")
@@ -93,11 +83,8 @@ def in_words(nbytes: int) -> str:
 
 
 def cgroup_bytes(file: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int]:
-    """Bytes left of the memory limit of this process's container; None without a limit or without cgroups.
-
-    The limits of all groups above count, too. Unused cached files count as free: the system drops them when it needs
-    memory.
-    """
+    """Bytes left of the memory limits of this process's container and of all groups above; None without a limit. Unused
+    cached files count as free: the system drops them when it needs memory."""
     left: List[Optional[int]] = []
     for line in _text(file).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -124,7 +111,6 @@ def _left(group: Path, limit: str, usage: str, cached: str) -> Optional[int]:
 
 
 def _text(path: Path) -> str:
-    """The file's text; empty if it can't be read."""
     try:
         return path.read_text()
     except OSError:

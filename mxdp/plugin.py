@@ -1,8 +1,7 @@
 """mxdp as a plug-in of MXNet: a program gets mxdp's stores by name, and keeps its own array semantics.
 
-``mx.kv.create("mxdpring")`` and ``gluon.Trainer(..., kvstore="mxdpring")`` look into MXNet's registry of stores.
-``import mxdp`` enters a name there for each all-reduce, ``mxdp`` followed by the name of the all-reduce. MXNet may be
-imported before or after mxdp.
+``import mxdp``, before or after MXNet, enters a store for each all-reduce into MXNet's registry, such as ``mxdpring``
+for ``ring``. ``mx.kv.create("mxdpring")`` and ``gluon.Trainer(..., kvstore="mxdpring")`` find it there.
 """
 
 from __future__ import annotations
@@ -17,19 +16,12 @@ MPI_STORE = "mxdpmpi"
 
 
 def store_name(algorithm: str) -> str:
-    """The name in MXNet's registry of the store that sums by this all-reduce.
-
-    >>> store_name("ring")
-    'mxdpring'
-    """
+    """The name of the store that sums by this all-reduce: ``mxdpring`` for ``ring``."""
     return f"mxdp{algorithm}"
 
 
 def register_stores(by_name: Callable[[str], Any]) -> None:
-    """Enter the names into MXNet's registry: now if MXNet has been imported, else as soon as it is.
-
-    ``by_name(name)`` makes a store. MXNet calls it when a program asks for one.
-    """
+    """Enter the stores into MXNet's registry, now or when MXNet is imported; ``by_name(name)`` makes one on request."""
     import wrapt  # not above: whatever mxdp needs may be missing until `import mxdp` has looked
 
     wrapt.register_post_import_hook(partial(_fill, by_name), "mxnet")
@@ -37,12 +29,8 @@ def register_stores(by_name: Callable[[str], Any]) -> None:
 
 @contextmanager
 def semantics_kept() -> Iterator[None]:
-    """Keep MXNet's array semantics, whatever is imported inside.
-
-    :mod:`mxdp.backend` turns NumPy semantics on: all of mxdp needs them, except what serves gluon. In a program that
-    has imported MXNet and works with classic arrays, the use of a store's name would then break the networks. Where
-    MXNet has not been imported yet, nothing is kept: NumPy semantics are on after the import.
-    """
+    """Keep the array semantics of a program that has imported MXNet, whatever is imported inside: :mod:`mxdp.backend`
+    turns NumPy semantics on, and networks of classic arrays would break when a store is asked for."""
     mxnet: Any = sys.modules.get("mxnet")
     if mxnet is None:
         yield

@@ -17,8 +17,7 @@ Marked = Tuple[str, float, float, bool]
 """Name, start and end on ``time.perf_counter``, and whether the recording's own thread ran it."""
 
 JOB = "mxdp job"
-"""Python code of mxdp that the engine calls between operators, for example to note the time. It appears in the lane of
-``cpu(0)``, on a thread of its own."""
+"""Python code of mxdp that the engine calls between operators, as to note the time: in the lane of ``cpu(0)``."""
 RANK_SUM = "mxdp sum over ranks"
 """The same, where it sums an array over all processes."""
 
@@ -46,11 +45,8 @@ _recording: Optional[Sections] = None
 
 
 def section(name: str) -> ContextManager[None]:
-    """A context manager that names what Python does in it, for the timeline of a recording, if there is one.
-
-    ``"input"`` names the input path: a device that is idle during this section waits for input. Sections may be nested.
-    Doesn't wait.
-    """
+    """Name what Python does inside, in the timeline of a recording, if there is one. Sections may be nested. Doesn't
+    wait. ``"input"`` names the input path: a device that is idle meanwhile waits for input."""
     return _NOTHING if _recording is None else _recording.section(name)
 
 

@@ -10,10 +10,8 @@ from mxdp.errors import plural
 
 
 class Timer:
-    """A stopwatch that waits for all devices before it starts and before it stops. It keeps all times in ``times``.
-
-    It can be used as a context manager, any number of times. Source: the book's ``d2l.Timer``, which has no fence.
-    """
+    """A stopwatch that waits for all devices before it starts and before it stops; ``times`` has all its seconds. It is
+    a context manager, too. Source: the book's ``d2l.Timer``, which has no fence."""
 
     def __init__(self) -> None:
         self.times: List[float] = []
@@ -29,8 +27,7 @@ class Timer:
         self._started = time.perf_counter()
 
     def stop(self) -> float:
-        """Wait for everything that was pushed, then stop. Returns the seconds since ``start``. Raises a RuntimeError if
-        the timer was not started."""
+        """Wait for all that was pushed, then stop. Returns the seconds; raises a RuntimeError if it was not started."""
         if self._started is None:
             raise RuntimeError("Timer.stop() without Timer.start()")
         npx.waitall()
@@ -58,10 +55,8 @@ class Timer:
 
 
 class Benchmark(Timer):
-    """``with Benchmark("on both"):`` prints ``on both: 0.1234 sec`` afterwards. Source: the book's ``d2l.Benchmark``.
-
-    Unlike the book's it is fenced on both sides. It is still a single sample, so it is no measurement.
-    """
+    """``with Benchmark("on both"):`` prints ``on both: 0.1234 sec`` afterwards. One sample is no measurement. Source:
+    the book's ``d2l.Benchmark``, which has no fence."""
 
     def __init__(self, description: str = "Done") -> None:
         super().__init__()

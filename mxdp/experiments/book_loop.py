@@ -2,10 +2,8 @@
 
 Everything is as in the chapter, good or bad: ``d2l``'s data loader, ``npx.relu``, ``np.dot``, gluon's
 ``split_and_load`` and loss, the naive all-reduce with a fresh copy each time, ``d2l.sgd``, and ``npx.waitall`` after
-each step.
-
-One thing differs. The book's loader downloads Fashion-MNIST as gluon's authors compressed it (other bytes, same
-pictures), from a host that may be gone. Here it gets the pictures that mxdp has loaded.
+each step. But the pictures are those that mxdp has loaded: the book's loader downloads Fashion-MNIST as gluon's authors
+compressed it (other bytes, same pictures), from a host that may be gone.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ from mxdp.experiments.lab.module import Case, Settings
 from mxdp.timing import Timer
 
 WARM_UP = 20
-"""Steps of training before a clock starts: until then MXNet finds its memory, and Linux its pages. Where a process
-measures one round, all of that would be in it."""
+"""Steps of training before a clock starts: until then MXNet finds its memory, and Linux its pages."""
 FEWEST = 2
 SEVERAL = {"devices": (lambda counts: max(counts) > 1, "numbers of which one is above 1, as in 2,4")}
 """Checks of the settings of a question that one device can't answer."""
@@ -25,11 +24,9 @@ def several(s: Settings) -> List[int]:
 
 
 def devices_of(case: Case, s: Settings) -> List[Device]:
-    """The devices of this process of ``case``, of the same kind in all cases of a question.
-
-    With ``kind="auto"`` on a machine with one GPU, ``devices(1)`` is that GPU and ``devices(2)`` are two CPU contexts,
-    which can't be compared. So the largest case decides for all. The processes of one case get different devices.
-    """
+    """The devices of this process of ``case``; other processes of the case get others. All cases of a question get one
+    kind, which the largest decides: with ``kind="auto"`` and one GPU, ``devices(1)`` would be that GPU and
+    ``devices(2)`` two CPU contexts, which can't be compared."""
     alone = 1 if case.engine else case.processes
     of_all_cases = devices(max([*s.get("devices", ()), case.devices * alone]), s.kind)
     first = case.process * case.devices if alone > 1 else 0
@@ -50,8 +47,8 @@ def timed(push: Callable[[], Any]) -> float:
 
 
 def mean_seconds(push: Callable[[], Any], at_least: float) -> Tuple[float, float]:
-    """Mean seconds until ``push`` has returned (the front end's part), and until its work is done. It is called
-    repeatedly for about ``at_least`` seconds. Waits at both ends, not between calls."""
+    """Mean seconds until ``push`` has returned (the front end's part), and until its work is done. It is called for
+    about ``at_least`` seconds. Waits at both ends, not between calls."""
     push()
     times = max(FEWEST, round(at_least / max(timed(push), 1e-6)))
     started = time.perf_counter()

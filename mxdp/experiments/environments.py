@@ -1,8 +1,5 @@
 """Environment variables for child processes that need another engine than mxdp's. MXNet reads them when it is loaded.
-
-With one OpenMP thread a device keeps one core busy, and two products at the same time can't hang
-(see :mod:`mxdp.process`).
-"""
+With one OpenMP thread a device keeps one core busy, and two products at a time can't hang (:mod:`mxdp.process`)."""
 
 from __future__ import annotations
 
@@ -15,17 +12,12 @@ Environment = Dict[str, Optional[str]]
 
 def defaults(devices: int) -> Environment:
     """MXNet's default environment, for this number of devices: its allocator, its temporary space, its single worker.
-    With four cores or more MXNet takes two OpenMP threads, with which ``np.dot`` hangs on two contexts: there it gets
-    one."""
+    From four cores on its two OpenMP threads would let ``np.dot`` hang on two devices: there it gets one."""
     threads = "1" if devices > 1 and process.cores() >= 4 else None
     return {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0", "OMP_NUM_THREADS": threads}
 
 
 def workers(count: int) -> Environment:
-    """mxdp's settings with ``count`` workers for each device. MXNet's defaults are 1 for a CPU device and 2 for a GPU.
-
-    >>> workers(2)["MXNET_CPU_WORKER_NTHREADS"]
-    '2'
-    """
+    """mxdp's settings with ``count`` workers for each device. MXNet's own defaults are 1 on a CPU and 2 on a GPU."""
     kinds = ("MXNET_CPU_WORKER_NTHREADS", "MXNET_GPU_WORKER_NTHREADS")
     return {"OMP_NUM_THREADS": "1", **dict.fromkeys(kinds, str(count))}

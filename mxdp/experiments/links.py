@@ -20,11 +20,8 @@ PARTS = (1, 4, 16, 64)
 
 
 class Copies:
-    """One copy for each of ``pairs`` (from, to), all at the same time, between arrays that are made ready.
-
-    The time of a copy is what a plan pays to send: MXNet's engine, or Python's call if that takes longer. ``nbytes`` is
-    a multiple of 4, the bytes of a float32.
-    """
+    """One copy for each of ``pairs`` (from, to), all at the same time, of ``nbytes``, a multiple of 4 (float32). A
+    copy's time is what a plan pays to send: MXNet's engine, or Python's call if that takes longer."""
 
     def __init__(self, pairs: Sequence[Tuple[Device, Device]], nbytes: int, seed: int) -> None:
         self.nbytes = nbytes
@@ -34,10 +31,7 @@ class Copies:
         self._calls = [prepare("_copyto", [source], target) for source, target in zip(sources, self._targets)]
 
     def seconds(self) -> float:
-        """Mean time of one copy of each pair, in seconds. Waits at both ends.
-
-        The copies of a pair write the same array, so they follow one another without a wait.
-        """
+        """Mean time of one copy of each pair, in seconds. Waits at both ends: a pair's copies follow one another."""
         self._copy(1)
         repeats = max(FEWEST, min(MOST, ENOUGH // self.nbytes))
         return timed(lambda: self._copy(repeats)) / repeats
@@ -56,13 +50,12 @@ class Copies:
 
 @lru_cache(maxsize=None)
 def measured_link(source: Device, target: Device, nbytes: int, seed: int) -> Link:
-    """The link from ``source`` to ``target``, for messages of up to ``nbytes`` bytes (at least 8): measured once
-    for all cases of a process. Waits."""
+    """The link from ``source`` to ``target`` for messages of up to ``nbytes`` bytes: measured once a process. Waits."""
     sizes = sorted({4, *(max(4, nbytes // part // 4 * 4) for part in PARTS)})
     return fit_link([(size, Copies([(source, target)], size, seed).seconds()) for size in sizes])
 
 
 @lru_cache(maxsize=None)
 def calibrated(devices: Tuple[Device, ...]) -> Machine:
-    """The machine's speeds, measured once in this process, for all cases. Waits."""
+    """The machine's speeds, measured once a process. Waits."""
     return calibrate(devices)

@@ -4,8 +4,7 @@
 operators' temporary space. The profiler's counters go on from one recording of a process to the next, but miss what is
 freed in between. So an array of known size is made first, which shows where they stand.
 
-:func:`grown` reads the resident memory of this process, beyond what it had at the start. Memory that nobody has written
-is not resident, and doesn't count.
+:func:`grown` reads how much this process's resident memory grows. Memory that nobody has written is not resident.
 """
 
 from __future__ import annotations
@@ -34,10 +33,8 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def grown(action: Callable[[], object]) -> int:
-    """The most bytes by which this process grows while ``action`` runs. Waits for all devices at both ends.
-
-    The system's own record where it has one that can be reset (Linux), else a thread that looks every 2 ms.
-    """
+    """The most bytes by which this process grows while ``action`` runs. Waits for all devices at both ends. By the
+    system's own record if that can be reset (Linux), else by a thread that looks every 2 ms."""
     give_back()
     try:
         CLEAR.write_text("5")  # forget the peak so far (proc(5), Linux 4.0)
@@ -72,7 +69,6 @@ def _sampled(action: Callable[[], object]) -> int:
 
 
 def _status(name: str) -> int:
-    """Bytes of this process, by the system's name for them."""
     match = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.M)
     assert match is not None
     return int(match.group(1)) * 1024
@@ -84,11 +80,8 @@ def taken(action: Callable[[], object], device: Device) -> int:
 
 
 def give_back() -> None:
-    """Free what nobody uses any more and return it to the system, as far as its C library can (glibc).
-
-    Memory that was freed may still belong to the process (mxdp's own settings of malloc see to that), and would be used
-    again unseen.
-    """
+    """Free what nobody uses any more and return it to the system, as far as its C library can (glibc). Freed memory may
+    still belong to the process, by mxdp's settings of malloc, and would be used again unseen."""
     gc.collect()
     npx.waitall()
     time.sleep(0.02)  # MXNet drops an operator's arrays a moment after waitall
@@ -99,13 +92,9 @@ def give_back() -> None:
 
 
 def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[int]:
-    """Most bytes in use at a time on each of ``devices``, for what ``work`` makes, run once. Waits at both ends.
-
-    MXNet's one profiler is taken over, and stopped afterwards. What ``work`` frees and has not made is missing.
-
-    Raises:
-        TraceError: the profiler does not know one of them (:func:`mxdp.tracing.recording.can_record`).
-    """
+    """Most bytes in use at a time on each of ``devices``, for what ``work`` makes, run once. Waits at both ends. Takes
+    over MXNet's one profiler, and stops it. What ``work`` frees and has not made is missing. Raises a TraceError if the
+    profiler does not know a device (:func:`mxdp.tracing.recording.can_record`)."""
     if not can_record(devices):
         raise TraceError(
             f"MXNet's profiler can't count the memory of {', '.join(map(str, devices))} on a machine with "

@@ -1,5 +1,4 @@
-"""Networks that train on some devices: LeNet and an MLP as functions, ResNet-18 and others by gluon. Their batches, and
-the time of their steps.
+"""Networks that train on some devices, and the times of their steps: LeNet and an MLP as functions, ResNet-18 by gluon.
 
 A network has ``step`` (a whole step, which doesn't wait), ``loss`` (on the first replica), ``replicas`` (the trained
 parameters of each device), and ``sums``: False leaves the all-reduce out of a step.
@@ -50,11 +49,8 @@ class Functional:
 
 
 class Gluon:
-    """A gluon network, with the same parameters on all devices.
-
-    ``net``: is initialised anew; ``trainer``: makes a trainer of its parameters; ``init``: one of gluon's initialisers;
-    ``loss``: of scores and labels, one number a sample; ``shape``: of a sample.
-    """
+    """A gluon network, with the same parameters on all devices. ``net`` is initialised anew, by gluon's ``init``.
+    ``trainer`` makes a trainer of its parameters; ``loss`` takes scores and labels; ``shape`` is that of a sample."""
 
     def __init__(
         self,
@@ -126,9 +122,8 @@ def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[
 
 
 def serial_gradients(model: Any, X: HostArray, y: HostArray, shards: int, coarse: Any = lambda grad: grad) -> List[Any]:
-    """For an oracle: the gradients of a batch's shards, one by one on the first device of ``model``, added up on the
-    host in float64. (A batch normalisation takes its means over a shard, so the whole batch would differ.) ``coarse``:
-    what becomes of a shard's gradient first. Waits."""
+    """For an oracle: the gradients of a batch's shards, one by one on ``model``'s first device (a batch normalisation
+    takes its means over a shard), each through ``coarse``, added up on the host in float64. Waits."""
     params = model.replicas[0]
     total: List[Any] = [0.0] * len(params)
     for shard in zip(onp.array_split(X, shards), onp.array_split(y, shards)):
@@ -160,9 +155,8 @@ def begin_anywhere(device: Device, random: Random) -> None:
     """Go on to a random place in the turn of temporary space. Doesn't wait.
 
     All CPU devices use the same copies of it, one after the other (:mod:`mxdp.process`), and a hybrid network keeps its
-    own. Where an operator of the second device gets a copy that the first one's backward pass still needs, a step takes
-    one and a half times as long. The turn would stand at the same place in every process, so a round of few steps
-    begins anywhere.
+    own. If an operator of the second device gets a copy that the first one's backward pass still needs, a step takes
+    half as long again. A round of few steps would always begin at the same place.
     """
     small = np.ones((2, 2), ctx=device)
     for _ in range(random.randrange(process.SMALL_TEMP_COPY)):
@@ -193,12 +187,8 @@ def gluon_mlp(units: int) -> Any:
 
 
 def resnet18(width: int = 64) -> Any:
-    """ResNet-18 for pictures (n, 1, 28, 28) and 10 classes, not initialised; 11.2 million parameters.
-
-    ``width``: channels of the first convolution; fewer make a smaller network, for tests.
-
-    Source: Dive into Deep Learning, "Concise Implementation for Multiple GPUs".
-    """
+    """ResNet-18 for pictures (n, 1, 28, 28) and 10 classes, not initialised; 11.2 million parameters. ``width``:
+    channels of the first convolution. Source: Dive into Deep Learning, "Concise Implementation for Multiple GPUs"."""
     nn = gluon.nn
 
     class Residual(gluon.HybridBlock):  # type: ignore[misc]
@@ -218,7 +208,6 @@ def resnet18(width: int = 64) -> Any:
                 self.shortcut = nn.Conv2D(channels, kernel_size=1, strides=strides)
 
         def hybrid_forward(self, F: Any, x: Any) -> Any:
-            """The same for a symbol and for an array."""
             return F.npx.activation(self.body(x) + (self.shortcut(x) if self.shortcut else x), act_type="relu")
 
     net = nn.HybridSequential()

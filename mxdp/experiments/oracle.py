@@ -8,13 +8,13 @@ import numpy as onp
 
 TOLERANCE = 2e-5
 """Of an array's largest value. The shards' sums are added in another order than the serial sum, and each float32
-addition rounds by at most 2**-24 of its partial sum, of which there are many, and larger than the end result where
-terms cancel. Seen: all but 40 in 774,408 numbers within 1e-6, and all within 1e-5."""
+addition rounds by at most 2**-24 of its partial sum, which may be larger than the end result. Seen: all but 40 in
+774,408 numbers within 1e-6, and all within 1e-5."""
 
 _PLACES = (0, 26 * 26, 0, 9 * 9, 0, 0, 0, 0)
 """In how many places of a picture each bias of a convolution is added, by parameter of LeNet. Its gradient is a float32
-sum of as many terms a sample, one by one, which mostly cancel. The error grows with the root of their number (seen: at
-most 3 times the root, in units of 2**-24 of the largest sum). All other sums are formed in blocks."""
+sum of as many terms a sample, one by one, so the error grows with the root of their number (seen: at most 3 times the
+root, in units of 2**-24 of the largest sum). All other sums are formed in blocks."""
 
 
 def tolerances_of(samples: int) -> List[float]:
@@ -31,12 +31,9 @@ def count(compared: Iterable[Tuple[Any, ...]]) -> Tuple[int, int]:
 def count_wrong(
     actual: Any, expected: Any, tolerance: float = TOLERANCE, scale: Optional[float] = None
 ) -> Tuple[int, int]:
-    """(numbers compared, numbers wrong): the comparison of every oracle.
-
-    A number is wrong if it differs from the expected one by more than ``tolerance`` times ``scale``, or if either of
-    the two is infinite or NaN. ``scale`` is the :func:`magnitude` of the expected numbers unless given. Another shape
-    makes every number wrong.
-    """
+    """(numbers compared, numbers wrong): the comparison of every oracle. A number is wrong if it differs from the
+    expected one by more than ``tolerance`` times ``scale`` (by default the :func:`magnitude` of the expected numbers),
+    or if one of the two is infinite or NaN. Another shape makes every number wrong."""
     actual, expected = onp.asarray(actual), onp.asarray(expected)
     if actual.shape != expected.shape:
         return expected.size, expected.size
@@ -72,10 +69,7 @@ def random_batch(
 
 
 def whole_numbers(rank: int, count: int, seed: int) -> onp.ndarray[Any, Any]:
-    """``count`` whole numbers from 1 to 4095, float32, other ones for each rank and seed.
-
-    Sums of up to 4096 such numbers are exact, in any order. They repeat after 65521, a prime, so that chunks which
-    change places show.
-    """
+    """``count`` whole numbers from 1 to 4095, float32, other ones for each rank and seed: sums of up to 4096 are exact,
+    in any order. They repeat after 65521, a prime, so that chunks which change places show."""
     random = onp.random.RandomState([seed, rank])
     return onp.resize(random.randint(1, 4096, size=65521).astype("float32"), count)

@@ -1,5 +1,4 @@
-"""Records one more run of what was measured, for a row's timeline. It comes after the rounds, whose times are without
-its cost."""
+"""Records one more run of what was measured, for a row's timeline: after the rounds, whose times don't pay for it."""
 
 from __future__ import annotations
 
@@ -15,11 +14,8 @@ MOST_EVENTS = 20_000
 
 
 def recorded(action: Callable[[], Any], devices: Sequence[Device]) -> Dict[str, Any]:
-    """Run ``action`` in a recording: its timeline and the shares computed from it, for a row. Waits.
-
-    Empty if there are more CPU devices than MXNet's profiler supports: it would end the process (see
-    :mod:`mxdp.tracing`). Without a timeline, and with shares of 0, if no device had any work.
-    """
+    """Run ``action`` in a recording: its timeline and the shares computed from it, for a row. Waits. Empty if MXNet's
+    profiler can't record so many CPU devices. Without a timeline, and with shares of 0, if no device had any work."""
     if not can_record(devices):
         return {}
     with record(devices) as recording:

@@ -1,7 +1,5 @@
-"""Data-parallel training by PyTorch: a process of DistributedDataParallel (DDP), or one process with DataParallel.
-
-On GPUs, if there are enough, by NCCL; else on the CPU by Gloo, a thread for each process. Imports no MXNet.
-"""
+"""Data-parallel training by PyTorch: a process of DistributedDataParallel (DDP), or one process with DataParallel. On
+GPUs, if there are enough, by NCCL; else on the CPU by Gloo, a thread for each process. Imports no MXNet."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ STEPS = 3
 
 class TorchTraining:
     """LeNet, trained from ``params`` (:func:`initial`) by ``size`` processes, of which this is one: each takes its part
-    of every batch. Several must have been started by the engine ``torch-ddp``. ``threads``: of each process on the CPU;
-    ``gpus``: how many one process uses by DataParallel."""
+    of every batch. The engine ``torch-ddp`` starts them, if several. ``threads``: of each process on the CPU; ``gpus``:
+    how many one process uses by DataParallel."""
 
     def __init__(
         self, params: Sequence[Any], s: Settings, batch_size: int, size: int = 1, threads: int = 1, gpus: int = 0

@@ -1,8 +1,6 @@
-"""Five strategies to split a network over devices, all in the form of :class:`mxdp.parallel.strategy.Strategy`.
+"""Strategies that split a network (:mod:`mxdp.layers`) over devices: :class:`mxdp.parallel.strategy.Strategy`.
 
 ``data`` splits the batch, ``pipeline`` the list of layers, ``layerwise`` each layer, and ``tile`` the pictures.
-``fully_sharded`` splits the batch, and what each device holds of a layer between two uses. The network is described
-once (:mod:`mxdp.layers`). ``combined`` splits the batch over groups of devices, and lets another strategy split the
-network in each group. Every strategy gives the results of the serial run. What a strategy moves and keeps is counted
-beside it (:mod:`mxdp.parallel.strategy`).
+``fully_sharded`` splits the batch, and each layer's parameters between two uses. ``combined`` splits the batch over
+groups of devices, and the network by another strategy in each group. Every strategy gives the serial run's results.
 """

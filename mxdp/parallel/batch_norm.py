@@ -15,8 +15,7 @@ Autograd can't differentiate a collective. So it goes back as far as the normali
 to go on with. (:class:`mxdp.parallel.data.Data` exchanges by copies, which autograd follows, and keeps no running
 statistics.) All passes over x are MXNet's fused operator, since its sums over several axes take longer.
 
-Sources: Ioffe and Szegedy, "Batch Normalization", ICML 2015, section 3; for the variance of all shards from those of
-each, Chan, Golub and LeVeque, COMPSTAT 1982.
+Sources: Ioffe and Szegedy, ICML 2015, section 3; for the variance of all shards Chan, Golub and LeVeque, COMPSTAT 1982.
 """
 
 from __future__ import annotations
@@ -44,18 +43,16 @@ class SyncBatchNorm:
         autograd.backward(losses)                  # as far as the normalisation
         autograd.backward(hs, norm.backward())     # from there on
 
-    To evaluate, give one device's arrays to ``npx.batch_norm`` with ``use_global_stats=True``. (Not run on
-    a GPU.)
+    To evaluate, give one device's arrays to ``npx.batch_norm`` with ``use_global_stats=True``. (Not run on a GPU.)
 
     Args:
         scales, shifts: parameters, an array (channels,) on each device, with a gradient: the sum over the device's
             shard, which backward writes or adds.
-        means, variances: running statistics, likewise, without gradients. A call writes them in place, by MXNet's
-            rule: ``momentum`` times the old ones, and the rest of the batch's. They stay equal, bit for bit.
+        means, variances: running statistics, likewise, without gradients. A call writes them in place, by MXNet's rule:
+            ``momentum`` times the old ones, and the rest of the batch's. They stay equal, bit for bit.
 
-    Raises:
-        ValueError: arrays of different shapes, dtypes or devices, two on one device, or none; other numbers than
-            float32 or float64; a scale or shift without a gradient; a momentum that is not from 0 to 1.
+    Raises a ValueError for arrays that don't fit each other, or not one on each device; for other numbers than float32
+    or float64; for a scale or shift without a gradient; and for a momentum that is not from 0 to 1.
     """
 
     def __init__(self, scales: Same, shifts: Same, means: Same, variances: Same, momentum: float = 0.9) -> None:
@@ -88,11 +85,7 @@ class SyncBatchNorm:
 
     def __call__(self, xs: Same) -> List[NDArray]:
         """Normalise ``xs``, a shard (n, channels) or (n, channels, height, width) on each device; n may differ. Doesn't
-        wait.
-
-        Raises:
-            ValueError: not one shard for each device; one is empty or has another shape; a single number a channel.
-        """
+        wait. Raises a ValueError for shards on other devices, of other shapes, or empty, or one number a channel."""
         self._check(xs)
         sizes = onp.array([[x.size / x.shape[1]] for x in xs], dtype=xs[0].dtype)
         with autograd.pause(train_mode=True):

@@ -6,13 +6,9 @@ Four devices, two groups, a batch of five::
                    first      second
     group 0       cpu(0) ---- cpu(1)     samples 0 1 2      a row: another split, such as a pipeline, of one shard
                     |           |
-    group 1       cpu(2) ---- cpu(3)     samples 3 4        a column: devices with the same parameters, whose gradients
-                                                            are summed
+    group 1       cpu(2) ---- cpu(3)     samples 3 4        a column: replicas, whose gradients an all-reduce sums
 
-Devices of one column are replicas of each other: one all-reduce a column sums their gradients.
-
-Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021,
-section 3.
+Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021.
 """
 
 from __future__ import annotations
@@ -31,8 +27,7 @@ from mxdp.scratch import in_sync
 
 
 class Combined(Strategy):
-    """Groups that each train on a shard: a :class:`~mxdp.parallel.strategy.Strategy`. Devices of a group are neighbours
-    in ``devices``.
+    """A :class:`~mxdp.parallel.strategy.Strategy`: groups of neighbouring devices that each train on a shard.
 
     A step equals the serial run's, with one exception: **batch normalisation takes the statistics of each group's
     shard** (in a pipeline, of each micro-batch).
@@ -42,9 +37,7 @@ class Combined(Strategy):
         groups: how many; they must divide the devices evenly.
         algorithm: of the gradients' all-reduce, as :class:`mxdp.GradientSync` takes it.
 
-    Raises:
-        ValueError: the devices can't be divided into the groups; ``split`` is FullySharded; or as ``split`` raises it
-            for a group's devices.
+    Raises a ValueError also if the groups don't divide the devices, or ``split`` is FullySharded.
     """
 
     def __init__(
@@ -84,8 +77,7 @@ class Combined(Strategy):
             group.gradients_moved()
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Each group's forward and backward passes; then the gradients are summed over the groups. Doesn't wait. Raises
-        a ValueError for fewer samples than :attr:`least`, or not one label for each sample."""
+        """Each group's step on its shard; then the gradients are summed over the groups."""
         traffic.check_label_count(X, y)
         self.traffic.clear()
         losses = [group.step(*shard) for group, *shard in zip(self.groups, self._shards(X), self._shards(y))]
@@ -95,7 +87,7 @@ class Combined(Strategy):
         return self._gather(losses, "losses")
 
     def scores(self, X: Batch) -> NDArray:
-        """Forward pass of each group's shard; the first device gathers. Doesn't wait. Raises as :meth:`step`."""
+        """Each group's scores of its shard; the first device gathers them."""
         self.traffic.clear()
         return self._gather([group.scores(x) for group, x in zip(self.groups, self._shards(X))], "scores")
 
@@ -135,7 +127,6 @@ class Combined(Strategy):
         return [nbytes for group, samples in self._in_groups(batch_size) for nbytes in group.peak_bytes(samples)]
 
     def _in_groups(self, batch_size: int) -> Iterator[Tuple[Strategy, int]]:
-        """Each group, and how many samples it has."""
         for group, (start, stop) in zip(self.groups, bounds(batch_size, len(self.groups))):
             yield group, stop - start
 

@@ -5,10 +5,9 @@ Two devices, a batch of five::
     device 0   samples 0 1 2   all parameters   forward, backward  |  gradients  |  the same SGD step
     device 1   samples 3 4     all parameters   forward, backward  |   summed    |  the same SGD step
 
-This is :func:`mxdp.train_batch` as a strategy. The devices send their gradients, and for each batch normalisation two
-numbers a channel, there and back, because the statistics are those of the whole batch.
-
-Source: Dive into Deep Learning, "Training on Multiple GPUs".
+This is :func:`mxdp.train_batch` as a strategy (source: Dive into Deep Learning, "Training on Multiple GPUs"). The
+devices send their gradients, and for each batch normalisation two numbers a channel, there and back, because the
+statistics are those of the whole batch.
 """
 
 from __future__ import annotations
@@ -25,14 +24,8 @@ from mxdp.scratch import cross_entropy, get_params, split_and_load, split_batch
 
 
 class Data(Strategy):
-    """A replica on each device: a :class:`~mxdp.parallel.strategy.Strategy`. All parameters are tied.
-
-    Args:
-        algorithm: of the gradients' all-reduce, as :class:`mxdp.GradientSync` takes it.
-
-    Raises:
-        ValueError: no devices, or one twice; a net that doesn't fit ``input_shape``; an unknown algorithm.
-    """
+    """A replica on each device: a :class:`~mxdp.parallel.strategy.Strategy`. All parameters are tied. ``algorithm``: of
+    the gradients' all-reduce, as :class:`mxdp.GradientSync` takes it."""
 
     def __init__(
         self,
@@ -48,7 +41,7 @@ class Data(Strategy):
         self.buckets, self.tied, self.least = self._sync.buckets, len(self.held[0]), len(devices)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Forward, backward, all-reduce of the gradients. Shards may be uneven. Raises as :func:`mxdp.split_batch`."""
+        """Forward, backward, all-reduce of the gradients. Shards may be uneven."""
         self.traffic.clear()
         X_shards, y_shards = split_batch(X, y, self.devices)
         with autograd.record():

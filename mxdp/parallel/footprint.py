@@ -30,8 +30,7 @@ NORM_BACK, NORM_BACK_SPLIT = 9, 6
 """Arrays that its backward pass makes: on one device; and over several devices, where the copies of the statistics end
 bulks in its middle. Measured (:mod:`mxdp.experiments.memory`)."""
 NORM_STAGE_FORWARD, NORM_STAGE_BACKWARD = 1, 3
-"""Arrays that a batch normalisation in a pipeline's stage adds: in the forward pass only; and in the backward pass,
-besides the gradient of its input."""
+"""Arrays that a batch normalisation in a pipeline's stage adds: forward; backward, besides its input's gradient."""
 
 
 class Footprint:
@@ -94,7 +93,7 @@ def step_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, b
     """The most numbers in use at a time for ``stage``, whose layers are ``net``, besides :func:`lasting_numbers`.
 
     Counted are the activations of as many micro-batches as the plan keeps, what a pass needs while it runs, and inputs
-    that wait: the rest of the batch on the first stage, the next micro-batch on the others. Left out are the loss,
+    that wait: the rest of the batch on the first stage, the next micro-batch on the others. Not counted are the loss,
     gradients that wait for a slower stage, and MXNet's temporary space, which no schedule changes.
     """
     sizes = [elements(shape) for shape in outputs(net, input_shape)]

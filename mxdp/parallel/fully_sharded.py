@@ -1,8 +1,7 @@
 """Fully sharded data parallelism (ZeRO's stages): each device owns a k-th of every layer, and borrows the rest.
 
-As in :mod:`mxdp.parallel.data`, each device computes on a shard of the batch with all layers. But a device owns only a
-shard of each layer's parameters, gradients and optimiser's state. The life of a layer with the parameters a b in stage
-3, on two devices::
+Each device computes on a shard of the batch with all layers, but owns only a shard of each layer's parameters,
+gradients and optimiser's state. The life of a layer with the parameters a b in stage 3, on two devices::
 
                      device 0                            device 1
     between steps    a .     state of a                  . b     state of b
@@ -17,12 +16,11 @@ shard of each layer's parameters, gradients and optimiser's state. The life of a
     step             a'.     by A and the state of a     . b'    by B and the state of b
 
 Stage 2 keeps the parameters whole, and gathers them once, after the step. Stage 1 keeps the gradients whole, too. Stage
-0 is plain data parallelism: every device has everything, and updates everything. The plan of a stage
-(:func:`mxdp.plans.layers.fully_sharded.fully_sharded`) is a list of tasks, and this class executes it.
+0 is plain data parallelism. A stage's plan is a list of tasks (:mod:`mxdp.plans.layers.fully_sharded`).
 
-All layers that are gathered use the same room, one after the other, so nothing needs to be freed: the next layer
-overwrites it. Autograd keeps the arrays that a layer was computed with, not their values. Their values are gathered
-again before the backward pass. No layer is gathered ahead of its time, so the devices wait for each gather.
+All gathered layers use one room by turns: the next layer overwrites it, so nothing needs to be freed. Autograd keeps a
+layer's arrays, not their values, which are gathered again before its backward pass. A gather never begins ahead of
+time, so the devices wait for each.
 
 Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
 """
@@ -50,22 +48,18 @@ from mxdp.plans.partition import Bounds, bounds, offsets, pieces
 from mxdp.scratch import cross_entropy, in_sync, split_and_load, split_batch
 
 OPTIMIZERS = {"sgd": 0, "adam": plans.ADAM}
-"""MXNet's optimisers that are taken: each updates every number by itself. How many numbers of state they keep for each
-parameter, without a momentum."""
+"""MXNet's optimisers that update each number by itself, and how many numbers of state each keeps for it."""
 SENDS = {plans.GATHER: ("parameters", 1), plans.REDUCE_SCATTER: ("gradients", 1), plans.ALL_REDUCE: ("gradients", 2)}
 """What a task sends, and how often each number travels to each other device."""
 
 
 @dataclass
 class Unit:
-    """A layer with parameters, and those without that follow it; together they are a layer of the plan.
+    """A layer of the plan: one with parameters and those without that follow it, ``start`` to ``stop`` in the net.
 
-    Attributes:
-        start, stop: of these layers in the net.
-        params: views of ``vectors``, by device and layer.
-        vectors: for each device all parameters side by side; in stage 3 in a room that all units use by turns.
-        shards, sums: the device's part of the parameters, and of the summed gradients.
-        calls: what a task does, by its kind, but for the passes.
+    ``vectors``: for each device all parameters side by side, in stage 3 in a room that all units use by turns;
+    ``params``: views of them, by device and layer. ``shards``, ``sums``: each device's part of the parameters, and of
+    the summed gradients. ``calls``: what a task does, by its kind, but for the passes.
     """
 
     start: int
@@ -78,18 +72,15 @@ class Unit:
 
 
 class FullySharded(Strategy):
-    """A shard of each layer on each device: a :class:`~mxdp.parallel.strategy.Strategy`.
+    """A shard of each layer on each device: a :class:`~mxdp.parallel.strategy.Strategy`. Making one waits.
 
-    All stages add up in the same order, so they give the same bits. They equal the serial run to rounding (MXNet's
-    optimisers round their rates to float32). The constructor waits.
+    All stages give the same bits, equal to the serial run but for rounding (MXNet's optimisers have float32 rates).
 
     Args:
         stage: what is cut: 0 nothing, 1 the optimiser's state, 2 the gradients, too, 3 the parameters, too.
         optimizer: ``"sgd"`` or ``"adam"``, with MXNet's ``options``, such as ``momentum=0.9``.
 
-    Raises:
-        ValueError: no devices, or one twice; a net that doesn't fit ``input_shape``, or has no parameters; no such
-            stage or optimiser.
+    Raises a ValueError also for a net without parameters, and an unknown stage or optimiser.
     """
 
     def __init__(
@@ -129,8 +120,7 @@ class FullySharded(Strategy):
         self._back_from: Optional[List[NDArray]] = None
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Forward, backward, and the sums of the gradients, as the plan has them. Shards may be uneven. Raises as
-        :func:`mxdp.split_batch`."""
+        """Forward, backward, and the sums of the gradients, as the plan has them. Shards may be uneven."""
         self.traffic.clear()
         self._xs, self._labels = map(list, split_batch(X, y, self.devices))
         self._losses, self._trail, self._back_from = [], [], None
@@ -138,8 +128,7 @@ class FullySharded(Strategy):
         return self._gather(self._losses, "losses")
 
     def update(self, lr: float, batch_size: int) -> None:
-        """The optimiser's step with the gradients over ``batch_size``: of its own shard on each device, in stage 0 of
-        everything. Stages 1 and 2 then gather the parameters."""
+        """The optimiser's step on each device's own shard; in stage 0 on everything. Stages 1 and 2 then gather."""
         self._optimizer.set_learning_rate(lr)
         self._optimizer.rescale_grad = 1 / batch_size
         self._execute(self.plan.update)
@@ -286,7 +275,6 @@ def _views(vector: NDArray, shapes: Sequence[Shape]) -> List[NDArray]:
 
 
 def _parts(vectors: Sequence[NDArray], cuts: Sequence[Bounds]) -> List[NDArray]:
-    """Of each device's vector the part that it owns: views."""
     return [vector[slice(*cut)] for vector, cut in zip(vectors, cuts)]
 
 

@@ -33,18 +33,14 @@ class Passed(NamedTuple):
 
 
 class Layerwise(Strategy):
-    """Each layer over all devices: a :class:`~mxdp.parallel.strategy.Strategy`.
+    """Each layer over all devices: a :class:`~mxdp.parallel.strategy.Strategy`. Its all-reduces are by ``algorithm``.
 
     The devices have disjoint weights and biases; the first device adds the bias of a layer cut by rows. Tied are only
-    the parameters of batch normalisations behind a pair, whose gradients all devices compute alike.
-
-    Raises:
-        ValueError: no devices, or one twice; a net that doesn't fit ``input_shape``; fewer outputs than devices in a
-            layer that is cut by columns.
+    the parameters of batch normalisations behind a pair, whose gradients all devices compute alike. Raises a ValueError
+    also for fewer outputs than devices in a layer that is cut by columns.
     """
 
     algorithm = "auto"
-    """Of its all-reduces."""
 
     def __init__(self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]) -> None:
         super().__init__(net, params, input_shape, devices)
@@ -209,7 +205,6 @@ class Layerwise(Strategy):
         return spans
 
     def _part(self, number: int, params: LayerParams, rank: int) -> LayerParams:
-        """A device's part of one layer's parameters."""
         start, stop = self.spans[number][rank]
         if self.cuts[number] != ROWS:
             return [param[start:stop] for param in params]

@@ -1,6 +1,4 @@
-"""Network partitioning: each device has some of the layers, and micro-batches pass through one device after the other.
-
-::
+"""Network partitioning: each device has some of the layers, and micro-batches pass through one device after the other::
 
     cpu(0)   conv relu pool                F0 F1 F2 F3             B3 B2 B1 B0
                    | activations ^ gradients
@@ -33,13 +31,9 @@ class Pipeline(Strategy):
     ``"1f1b"``. Gradients are summed over all micro-batches, so a step equals the serial run's, with one exception:
     **batch normalisation takes the statistics of each micro-batch**, as in GPipe.
 
-    Args:
-        cuts: the numbers of the layers with which stages 1, 2 ... begin. None: the cuts that make the slowest stage as
-            fast as possible, by measuring layers here with batches of ``batch_size``, which waits
-            (:func:`mxdp.parallel.layer_costs.find_cuts`).
-
-    Raises:
-        ValueError: more devices than layers, or one device twice; an unknown schedule; invalid cuts.
+    ``cuts``: the numbers of the layers with which stages 1, 2 ... begin. None: those that make the slowest stage
+    fastest for batches of ``batch_size``, measured here, which waits (:func:`mxdp.parallel.layer_costs.find_cuts`).
+    Raises a ValueError also for more devices than layers, an unknown schedule, and invalid cuts.
     """
 
     def __init__(
@@ -71,7 +65,7 @@ class Pipeline(Strategy):
         self.held = [stage.flat for stage in self.stages]
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Push all tasks in the plan's order: forward and backward passes of all micro-batches. Doesn't wait."""
+        """Push all tasks in the plan's order: forward and backward passes of all micro-batches."""
         traffic.check_label_count(X, y)
         self.traffic.clear()
         X_parts, y_parts = self._split(X, self.devices[0]), self._split(y, self.devices[-1])
@@ -98,7 +92,7 @@ class Pipeline(Strategy):
         return traffic.joined(losses)
 
     def scores(self, X: Batch) -> NDArray:
-        """Forward pass of the same micro-batches as in :meth:`step`. Doesn't wait."""
+        """Forward pass of the same micro-batches as in :meth:`step`."""
         self.traffic.clear()
         xs = self._split(X, self.devices[0])
         for place, task in order(inference(len(self.stages), len(xs))):

@@ -10,11 +10,8 @@ wait for the last micro-batch. So a stage's tasks are chained by a *token*, an a
     pass the token   token = number of elements of output 0                     ready then too: queued behind the copy
     forward of 1     [ read token | ...                                         waits for the token, so for the copy
 
-Nothing in Python waits.
-
-This file adds up the gradients of micro-batches itself. MXNet could do it (``grad_req="add"``), but backward passes of
-convolutions and dense layers would then ask for temporary space, of which MXNet keeps many copies
-(:mod:`mxdp.process`).
+Nothing in Python waits. This file adds up the micro-batches' gradients: with MXNet's ``grad_req="add"`` convolutions
+and dense layers would ask for temporary space in backward passes, of which MXNet keeps many copies.
 """
 
 from __future__ import annotations
@@ -34,17 +31,15 @@ BULK = 1 << 12
 
 
 class Kept(NamedTuple):
-    """A micro-batch's input and output (or loss). MXNet itself keeps what its backward pass needs between them."""
+    """A micro-batch's input and output (or loss)."""
 
     x: NDArray
     out: NDArray
 
 
 class Stage:
-    """``layers`` on ``device``, with a copy of ``params``; ``tasks`` are the stage's own tasks in the schedule.
-
-    After a step, ``param.grad`` is the sum over all micro-batches.
-    """
+    """``layers`` on ``device``, with a copy of ``params``; ``tasks`` are its own tasks in the schedule. After a step,
+    ``param.grad`` is the sum over all micro-batches."""
 
     def __init__(
         self, layers: Net, params: Sequence[LayerParams], device: Device, first: bool, tasks: Sequence[Task]
@@ -78,8 +73,8 @@ class Stage:
         self._buffers = {length: buffer for length, buffer in self._buffers.items() if length in lengths}
 
     def forward(self, number: int, x: NDArray, target: Device, y: Optional[NDArray] = None) -> NDArray:
-        """Push the forward pass of micro-batch ``number``; returns its output, copied to ``target``. With labels ``y``,
-        on the last stage, the output is the losses."""
+        """Push the forward pass of micro-batch ``number``. Returns its output (on the last stage, with labels ``y``,
+        the losses), copied to ``target``."""
         if not self.first:
             autograd.mark_variables([x], [self._buffer(x)])
         # A recording writes its gradients where they are marked at the time of the recording.

@@ -26,7 +26,7 @@ class StageTimes(NamedTuple):
 def measure_stages(pipeline: Pipeline, X: Batch, y: Optional[Batch]) -> StageTimes:
     """Measure each stage alone, one after the other, with the batch's first micro-batch, which is a largest one. Waits.
 
-    A time is the mean of a few passes in a row. There is no warm-up: run a step before. Afterwards the pipeline's
+    A time is the mean of a few passes in a row, without a warm-up: run a step before. Afterwards the pipeline's
     gradients are not valid. Without labels ``y`` forward passes keep nothing, as for scores, and ``backward`` is empty.
     Raises a ValueError for fewer samples than micro-batches.
     """

@@ -7,8 +7,7 @@
     tile        halos in both directions, an all-reduce of gradients   the halos
     combined    what each group moves, all-reduces over the groups     as in the groups
 
-``Data``, ``FullySharded`` and ``Tile`` also move the statistics of batch normalisations, which do not grow with the
-batch.
+``Data``, ``FullySharded`` and ``Tile`` also move batch normalisations' statistics, which don't grow with the batch.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from mxdp.scratch import in_sync, sgd
 class Strategy:
     """One network on several devices. A method waits only if its docstring says so.
 
-    A strategy is made from ``(net, params, input_shape, devices)`` and its own options. ``input_shape`` is that of one
-    sample. ``params`` come from :func:`mxdp.layers.init`; the strategy copies them, or parts, to its devices.
+    ``input_shape`` is that of one sample. ``params`` come from :func:`mxdp.layers.init`; the strategy copies them, or
+    parts, to its devices. Raises a ValueError for no devices, one twice, or a net that doesn't fit ``input_shape``.
 
     Attributes:
         net, devices: as given.
@@ -54,9 +53,9 @@ class Strategy:
         self._back = traffic.has_gradient(self.net)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
-        """Forward and backward pass of a batch: the losses (samples,), in the batch's order, on the first device.
-        Afterwards each gradient is the sum over the whole batch, also where parameters are tied. Raises a ValueError if
-        there is not one label for each sample, or the strategy can't split the batch."""
+        """Forward and backward pass of a batch: the losses (samples,), in the batch's order, on the first device. Each
+        gradient is then the sum over the whole batch, also where parameters are tied. Raises a ValueError if there is
+        not one label for each sample, or the strategy can't split the batch."""
         raise NotImplementedError
 
     def update(self, lr: float, batch_size: int) -> None:
@@ -69,8 +68,7 @@ class Strategy:
         raise NotImplementedError
 
     def params(self) -> List[LayerParams]:
-        """Copies of the parameters on ``cpu(0)``, joined where they are split, in the layout of
-        :func:`mxdp.layers.init`. Waits."""
+        """Copies of the parameters on ``cpu(0)``, joined where they are split, in the layout of ``params``. Waits."""
         return traffic.to_host(traffic.like(self._layout, traffic.flat(self.held)))
 
     def gradients(self) -> List[LayerParams]:
@@ -99,13 +97,11 @@ class Strategy:
         return [sum(map(traffic.nbytes, params)) for params in self.held]
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
-        """Bytes that stay on each device from step to step: parameters, gradients and buffers, but those of
-        all-reduces."""
+        """Bytes that stay on each device from step to step: parameters, gradients, buffers; but not all-reduces'."""
         return [2 * nbytes for nbytes in self.param_bytes()]
 
     def peak_bytes(self, batch_size: int) -> List[int]:
-        """Predicted (:mod:`mxdp.parallel.footprint`): the most bytes that :meth:`step` uses at a time on each device,
-        without the lasting ones and those of all-reduces."""
+        """Predicted: the most bytes that :meth:`step` uses at a time besides the lasting ones, without all-reduces'."""
         return [self.itemsize * footprint.peak() for footprint in self.footprints(batch_size)]
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
@@ -137,7 +133,6 @@ class Strategy:
         return (len(self.devices) - 1) * numbers * self.itemsize
 
     def _refuse_residual(self, way: str) -> None:
-        """Raise a ValueError if a layer is a Residual, which this strategy can't cut."""
         for number, layer in enumerate(self.net):
             if isinstance(layer, Residual):
                 raise ValueError(f"layer {number} is a Residual, which can't be cut {way}: use Data or FullySharded")
@@ -166,5 +161,4 @@ class Strategy:
         return [apply(layer, x, replica) for x, replica in zip(xs, params)]
 
     def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
-        """All parts on the first device, in the batch's order."""
         return traffic.joined([self.traffic.send(part, self.devices[0], what, back=False) for part in parts])

@@ -37,18 +37,11 @@ from mxdp.scratch import cross_entropy, get_params
 class Tile(Strategy):
     """Tiles on a grid of devices: a :class:`~mxdp.parallel.strategy.Strategy`.
 
-    Tied are the parameters of the layers before the first dense one. Without a dense layer, :meth:`scores` returns
-    whole pictures.
-
-    Args:
-        input_shape: (channels, height, width).
-        devices: one for each tile, row by row.
-        grid: rows and columns of tiles; default: the squarest.
-        halo: False replaces each halo by zeros, to show what goes wrong at the seams.
-
-    Raises:
-        ValueError: no devices, one twice, or not one for each tile; inputs that are not pictures; a net that doesn't
-            fit them; tiles smaller than a halo or than a pixel.
+    ``input_shape`` is (channels, height, width). ``grid``: rows and columns of tiles, by default the squarest;
+    ``devices`` has one for each tile, row by row. ``halo=False`` replaces each halo by zeros, to show what goes wrong
+    at the seams. Tied are the parameters of the layers before the first dense one; without a dense layer,
+    :meth:`scores` returns whole pictures. Raises a ValueError also for other than one device a tile, inputs that are
+    not pictures, and tiles smaller than a halo or than a pixel.
     """
 
     def __init__(
@@ -131,7 +124,6 @@ class Tile(Strategy):
             yield footprint
 
     def _tile_size(self, tile: int, shape: Shape) -> int:
-        """Numbers of one sample in a tile."""
         (top, bottom), (left, right) = tiles(shape[1], shape[2], self.grid)[tile]
         return shape[0] * (bottom - top) * (right - left)
 
@@ -181,7 +173,6 @@ class Tile(Strategy):
         ]
 
     def _whole(self, xs: Sequence[NDArray]) -> NDArray:
-        """The whole pictures on the first device."""
         back = self._back[len(self._image)]
         arrived = [self.traffic.send(x, self.devices[0], "gather", back) for x in xs]
         columns = self.grid[1]

@@ -21,8 +21,7 @@ Moments = Tuple[NDArray, NDArray]
 
 
 class Traffic:
-    """Counts the messages of one step between devices, and their bytes: ``messages`` and ``nbytes``, by (what,
-    direction). An all-reduce is one message."""
+    """Counts one step's messages between devices and their bytes, by (what, direction). An all-reduce counts as one."""
 
     def __init__(self) -> None:
         self.messages: CounterType[Tuple[str, str]] = Counter()
@@ -60,11 +59,10 @@ class Traffic:
 
 def set_apart(x: NDArray, back: bool) -> NDArray:
     """A copy of ``x`` on its own device if autograd records and the gradient is needed (``back``), else ``x`` itself.
-    Doesn't wait.
 
     The copy lets the devices work at the same time in the backward pass. There MXNet runs up to 15 operators of a
-    device as one bulk, which starts when all inputs of the bulk are ready. One bulk would span a layer's backward pass,
-    the sum with gradients from other devices, and the layer before. A copy is never part of a bulk, so it ends it.
+    device as one bulk, which starts when all its inputs are ready. One bulk would span a layer's backward pass, the sum
+    with gradients from other devices, and the layer before. A copy is never part of a bulk, so it ends it.
     """
     return x.copyto(x.ctx) if back and autograd.is_recording() else x
 
@@ -80,11 +78,7 @@ def itemsize(x: NDArray) -> int:
 
 
 def elements(shape: Shape) -> int:
-    """How many numbers an array of that shape holds.
-
-    >>> elements((20, 13, 13)), elements(())
-    (3380, 1)
-    """
+    """How many numbers an array of that shape holds; 1 for ``()``."""
     return int(onp.prod(shape, dtype="int64"))
 
 
@@ -149,10 +143,7 @@ def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[
     ``xs``: parts of one batch, each (samples, channels, height, width) and on a device of its own; sizes may differ.
     Device i sends its mean m_i and variance v_i; its share of the numbers is w_i. The first device computes the mean
     m = sum w_i m_i and the variance sum w_i (v_i + (m_i - m)^2), and sends both back. It subtracts no large sums, as
-    "mean of squares less squared mean" would. With one device these are :func:`mxdp.layers.moments`.
-
-    Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances",
-    COMPSTAT 1982.
+    "mean of squares less squared mean" would. (Source: Chan, Golub and LeVeque, as in :mod:`mxdp.parallel.batch_norm`.)
     """
     parts = [moments(x) for x in xs]
     if len(xs) == 1:

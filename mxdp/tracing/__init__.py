@@ -1,6 +1,4 @@
-"""Record what ran on which device, and when.
-
-::
+"""Record what ran on which device, and when::
 
     with tracing.record() as recording:
         step()

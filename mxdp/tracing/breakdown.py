@@ -7,8 +7,8 @@ A moment in which the device works is classified by its work::
     communication alone             exposed_communication
     an upload alone                 input
 
-An idle gap ends when the next operator starts, and is classified by what this operator waited for. The operator was
-pushed at the latest when Python's last call before it ended::
+An idle gap ends when the next operator starts, and is classified by what this operator waited for. Python pushed the
+operator at the latest by its last call before the start::
 
                                          last push        start
     device   ...operator |    idle, maybe      |  idle, surely  | operator...
@@ -24,9 +24,9 @@ it waited for Python:
     Python is late because of such a call                       waiting
     else Python is about to push                                front_end
 
-"Late": a wait of w seconds delays everything that Python does afterwards by w seconds. Suppose that the device worked
-for v seconds of a wait and then became idle. Then the next v idle seconds count for the wait and not for the front end:
-without the wait, Python would have been v seconds ahead of the device.
+"Late": a wait of w seconds delays everything that Python does afterwards by w seconds. If the device worked for v
+seconds of a wait and then became idle, its next v idle seconds count for the wait and not for the front end: without
+the wait, Python would have been v seconds ahead of the device.
 """
 
 from __future__ import annotations
@@ -106,14 +106,9 @@ class _Python:
 
 
 def split(timeline: Timeline) -> Dict[str, Parts]:
-    """The parts of each device, in seconds of the whole timeline. Needs Python's calls in the timeline.
-
+    """The parts of each device, in seconds, of a timeline with Python's calls. Raises a TraceError if no device worked.
     Marked steps (``section("step")``) make it more exact: each device's operators are assigned to the steps in order,
-    and an operator of a step was pushed before Python ended this step.
-
-    Raises:
-        TraceError: no device worked.
-    """
+    and an operator of a step was pushed before Python ended this step."""
     if not timeline.devices:
         raise TraceError("no device worked in this timeline, so there is no time to split: record some work")
     python = _Python.of(timeline)
@@ -215,6 +210,5 @@ def _both(gap: Spans, where: Spans) -> Spans:
 
 
 def _busy(timeline: Timeline, lanes: Sequence[str], *kinds: str) -> Spans:
-    """When events of these kinds ran in any of these lanes."""
     events = (event for lane in lanes for event in timeline.lanes.get(lane, ()) if event.kind in kinds)
     return merge((us(event.start), us(event.end)) for event in events)

@@ -13,11 +13,8 @@ from mxdp.tracing.timeline import Timeline
 
 
 def chrome_trace(timeline: Timeline) -> Dict[str, Any]:
-    """The trace as a dict: each lane is a "process", each event a complete event (``X``) with its kind as category.
-
-    Overlapping events are in separate rows ("threads"). Times are microseconds. Format: "Trace Event Format" (Google),
-    as Chrome and Perfetto read it.
-    """
+    """The trace as a dict, in Google's "Trace Event Format": each lane is a "process", overlapping events are on
+    separate "threads". An event is complete (``X``), its category is its kind, and its times are microseconds."""
     records: List[Dict[str, Any]] = []
     for number, (lane, events) in enumerate(timeline.lanes.items(), start=1):
         records.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": lane}})

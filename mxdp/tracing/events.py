@@ -1,9 +1,9 @@
 """The events of a timeline and their kinds.
 
 MXNet's profiler gives the name of an operator but not its purpose, so the name decides the kind. A network of ``mx.np``
-operators adds with ``_npi_add``. All-reduces add with ``broadcast_add`` and ``add_n`` (mxdp's), ``elemwise_add`` and
+operators adds with ``_npi_add``, all-reduces with ``broadcast_add`` and ``add_n`` (mxdp's), ``elemwise_add`` and
 ``ElementwiseSum`` (MXNet's). If a network of classic operators uses these too, pass ``kinds={...}`` when you record or
-read. The copies of an all-reduce have the same name as other copies and count as copies.
+read. The copies of an all-reduce count as copies, since their name is that of all copies.
 """
 
 from __future__ import annotations
@@ -39,22 +39,17 @@ OTHER_THREADS = "python, other threads"
 INPUT = "input"
 """The section of the input path: :mod:`mxdp.tracing.breakdown` counts its time as input."""
 STEP = "step"
-"""The section of one step."""
 
 _SUMS = frozenset({"broadcast_add", "elemwise_add", "add_n", "ElementwiseSum", RANK_SUM})
 _COPIES = ("Copy", "_copyto", "_CrossDeviceCopy")
 _ENGINE = frozenset({"DeleteVariable", "DeleteOperator", "WaitForVar", "SetupExec", JOB})
-
 _WAITS = ("MXNDArrayWait", "MXNDArraySync", "MXNDArraySave", "MXNDArrayGetSharedMem", "MXKVStoreBarrier")
 
 
 @dataclass(frozen=True)
 class Event:
-    """``device`` was busy with ``name`` from ``start`` to ``end``, in seconds since the recording began.
-
-    ``device`` is a device's name as MXNet prints it, such as ``cpu(0)``, or :data:`PYTHON`; ``kind`` is one of the
-    constants of this module. Times are whole microseconds, as MXNet's are.
-    """
+    """``device`` was busy with ``name`` from ``start`` to ``end``: seconds since the recording began, in whole
+    microseconds. ``device`` is such as ``cpu(0)``, or :data:`PYTHON`; ``kind``, one of this module's constants."""
 
     device: str
     name: str
@@ -69,9 +64,8 @@ class Event:
 
 
 def tracks(events: Iterable[Event]) -> Iterator[Tuple[int, Event]]:
-    """Each event with the first track that is free when it starts. ``events`` are in order of their starts.
-
-    No two events on one track overlap, and there are as many tracks as events at the same time.
+    """Each event with the first track that is free when it starts, so that there are as many tracks as events at the
+    same time. ``events`` are in order of their starts.
 
     >>> first, second, third = (Event("cpu(0)", "dot", COMPUTE, *span) for span in ((0, 2), (1, 3), (2, 4)))
     >>> [track for track, _ in tracks([first, second, third])]

@@ -6,8 +6,6 @@ visible. If a device runs several operators of one part at once, this part is cu
     one worker     dot     dot     dot              two workers    dot   dot   dot
                        copy    copy    copy                          dot   dot
                                                                    copy        copy
-
-matplotlib is imported when the first picture is drawn.
 """
 
 from __future__ import annotations
@@ -71,8 +69,7 @@ PIXELS = 1000
 WIDE = 6
 """Pixels from which a bar is drawn alone, with a thin gap after it."""
 SEEN = 8
-"""Pixels that a copy or a sum of an all-reduce takes at least, if the next of its kind leaves room: often they take a
-thousandth of a step, and nobody would find them."""
+"""Pixels of a copy or a sum of an all-reduce at least, if there is room: often it takes a thousandth of a step."""
 LABEL_POINTS, LANE_POINTS = 8.0, 9.5
 """Sizes of the names in bars, and of the lanes' names. On a wide figure, such as a slide, all are as large."""
 WIDE_INCHES = 8.0
@@ -83,15 +80,9 @@ Bar = Tuple[float, float]
 
 
 def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0, stop: Optional[float] = None) -> None:
-    """Draw ``timeline`` from ``start`` to ``stop`` seconds (None: to its end) on ``figure``.
-
-    The figure keeps its width and gets the height that the lanes need. The picture is made for a width of about 1000
-    pixels and can be read from 500 on.
-
-    Raises:
-        ValueError: ``start`` to ``stop`` is not inside the timeline.
-        TraceError: no device worked in the timeline.
-    """
+    """Draw ``timeline`` from ``start`` to ``stop`` seconds (None: to its end) on ``figure``, which keeps its width
+    (made for 1000 pixels, readable from 500 on) and gets the height that the lanes need. Raises a ValueError if the
+    timeline has no such part, a TraceError if no device worked."""
     shown = timeline.between(start, timeline.length if stop is None else stop)
     lanes = _lanes(timeline)
     axes = figure.add_subplot()
@@ -126,13 +117,10 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
 
 def boxes(timeline: Timeline) -> Dict[str, Any]:
     """The same picture as data, for a page in which it can be enlarged: its length in microseconds; lanes with their
-    texts and boxes; names, and the kinds that occur with their words and colours.
+    texts and boxes; names, and the kinds that occur with their words and colours. A TraceError if no device worked.
 
     A box is [kind, name, bottom, height, start, length]: numbers of kind and name, its place in a lane of height 1, and
     microseconds, the start counted from that of the box before it.
-
-    Raises:
-        TraceError: no device worked in the timeline.
     """
     kinds: Dict[str, int] = {}
     names: Dict[str, int] = {}
@@ -153,7 +141,6 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
 
 
 def _lanes(timeline: Timeline) -> List[str]:
-    """The lanes that are drawn: of the devices that worked, then Python's."""
     devices = [*timeline.devices] if timeline.critical else []
     return devices + ([PYTHON] if PYTHON in timeline.lanes else [])
 
@@ -163,8 +150,6 @@ def shorten(name: str, letters: int) -> str:
 
     >>> shorten("_npi_multiply_scalar", 12), shorten("Convolution", 4), shorten("ImperativeBulk", 4)
     ('multiply_sc…', '', 'bulk')
-    >>> shorten("[Convolution,Pooling,_npi_mean", 12), shorten("[_npi_ones_like,_backward_mean,_backward_Pooli", 12)
-    ('forward', 'backward')
     """
     name = PLAIN.get(name) or _passed(name) or name
     for prefix in ("_npi_", "_npx_", "_np_", "MXNDArray", "MX"):
@@ -184,15 +169,15 @@ def _passed(name: str) -> str:
 
 
 def _look(event: Event) -> str:
-    """The kind as which an event is drawn. Input differs from other sections; "" is not drawn."""
+    """The kind as which an event is drawn: input differs from other sections; "" is not drawn."""
     if event.kind == SECTION:
         return {INPUT: INPUT, STEP: ""}.get(event.name, SECTION)
     return event.kind
 
 
 def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Strip, List[Event]]]:
-    """The strips of a lane and the events in each, in the order in which they are drawn. Python needs no strips: it
-    does one thing at a time, and its sections are nested. MXNet's engine is drawn behind the work."""
+    """Each strip of a lane with its events, in the order of drawing: MXNet's engine is behind the work. Python needs no
+    strips, since it does one thing at a time and its sections are nested."""
     strips: List[Tuple[Strip, List[Event]]] = []
     for bottom, height in (UPPER, LOWER):
         here = [event for event in events if _look(event) and PLACES[_look(event)] == (bottom, height)]

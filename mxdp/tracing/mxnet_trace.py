@@ -72,8 +72,7 @@ def records(text: str) -> List[Dict[str, Any]]:
 
 
 def parse(text: str, names: Mapping[int, str]) -> Trace:
-    """Parse the text of a trace. ``names``: of its processes; those in the text count before them. Raises a TraceError
-    if it is empty, cut off or damaged."""
+    """Parse a trace. ``names``: of its processes, if the text has none. Raises a TraceError if it is damaged."""
     try:
         lines = records(text)
         named = {r["pid"]: r["args"]["name"] for r in lines if r["ph"] == "M" and r["name"] == "process_name"}
@@ -118,11 +117,9 @@ def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
 
 
 def _device_names(names: Mapping[int, str], operators: Sequence[TracePair]) -> Dict[Tuple[int, int], str]:
-    """The device of each pair's process and thread, named as MXNet prints a context.
-
-    A CPU build with n processors puts ``cpu(n)`` under "cpu pinned/" and ``cpu(n + 1)`` under "cpu shared/". The worker
-    of ``cpu(0)`` also handles pinned memory, which MXNet's key-value store uses even there; its thread identifies it.
-    """
+    """The device of each pair's process and thread, named as MXNet prints a context. In a CPU build with n processors
+    "cpu pinned/" is ``cpu(n)``, and "cpu shared/" ``cpu(n + 1)``. But the thread of ``cpu(0)`` also works in pinned
+    memory, which MXNet's key-value store uses even there."""
     cpus = sum(1 for name in names.values() if name.startswith("cpu/"))
     has_gpus = any(name.startswith("gpu/") for name in names.values())
     of_first = {p.thread for p in operators if names.get(p.process) == "cpu/0" and operator_kind(p.name) != ENGINE}

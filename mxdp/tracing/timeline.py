@@ -141,10 +141,8 @@ class Timeline:
 
 
 def build(length: int, events: Sequence[Tuple[str, str, str, int, int]]) -> Timeline:
-    """A timeline of ``length`` microseconds from events (device, name, kind, start, end), also in microseconds.
-
-    Events are cut at both ends, and events outside are left out.
-    """
+    """A timeline of ``length`` microseconds from events (device, name, kind, start, end), also in microseconds. Events
+    are cut at both ends, and events outside are left out."""
     inside = sorted(
         (max(start, 0), min(end, length), device, name, kind)
         for device, name, kind, start, end in events

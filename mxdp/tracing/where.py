@@ -28,9 +28,8 @@ class TimeSplit(Parts):
     The parts (:class:`mxdp.tracing.Parts`) add up to ``wall_clock``, the time from fence to fence divided by the number
     of steps. ``by_device`` has the parts of every device. ``timeline`` is the recording.
 
-    A profiler sees when an operator starts and ends, and not whether it ran all the time. ``on_processor`` is the share
-    of the devices' working time in which they had a processor; in the rest other threads or programs ran. It is None
-    for GPUs, and where the system does not tell: only Linux does.
+    ``on_processor``: the share of the devices' working time in which they had a processor, which the profiler doesn't
+    see; in the rest other threads or programs ran. None for GPUs, and where the system does not tell: only Linux does.
     """
 
     wall_clock: float = 0.0
@@ -56,15 +55,8 @@ def where_the_time_went(
 
     It waits only before the first and after the last step, so Python may run ahead of the devices as usual. Mark the
     input path inside the step with ``section("input")``. It works for any number of devices and for pipelines: the
-    result is the split of the device that worked longest.
-
-    Args:
-        step: one step; its result is dropped.
-        devices, kinds: as :func:`mxdp.tracing.record` takes them.
-
-    Raises:
-        ValueError: less than one step.
-        TraceError: as :func:`mxdp.tracing.record`, or nothing ran on any device.
+    result is the split of the device that worked longest. ``devices``, ``kinds``: as in :func:`mxdp.tracing.record`.
+    Raises a ValueError for less than one step, and a TraceError as :func:`mxdp.tracing.record`, or if nothing ran.
     """
     if steps < 1:
         raise ValueError(f"where_the_time_went needs at least one step, not {steps}")
@@ -105,8 +97,7 @@ def _threads() -> ThreadTimes:
 
 
 def split_steps(timeline: Timeline, steps: int) -> TimeSplit:
-    """The split of a timeline that holds ``steps`` steps, as :func:`where_the_time_went` gives it. Raises a TraceError
-    if no device worked."""
+    """The split of a timeline that holds ``steps`` steps. Raises a TraceError if no device worked."""
     by_device = {
         name: Parts(**{part: value / steps for part, value in parts.as_dict().items()})
         for name, parts in split(timeline).items()

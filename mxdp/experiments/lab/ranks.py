@@ -8,8 +8,7 @@ Each process runs the same command. An engine that exchanges something has its o
     dist_sync    a scheduler and a server of MXNet's beside them; dist_async likewise
     torch-ddp    each is told an address and a port
 
-They wait for each other, as before a round, and share what they have, by files in a folder that all of them see: not by
-the engine, so that no engine is measured with another one's barrier.
+They wait for each other and share what they have by files in a folder: no engine is measured with another's barrier.
 """
 
 from __future__ import annotations
@@ -82,9 +81,9 @@ def commands(engine: str, size: int, command: Sequence[str], environ: Mapping[st
 def wait_for(
     to_start: Commands, limit: float, log: Path, root: Optional[Path], tick: Callable[[], Any]
 ) -> Optional[Failure]:
-    """Start these in the folder ``root``, and wait until those that end by themselves have ended: None if all did well
-    within ``limit`` seconds. In the end nothing that they have started runs. All that they print goes to ``log``.
-    ``tick`` is called a few times a second."""
+    """Start these in the folder ``root``, and wait for those that end by themselves: None if all did well within
+    ``limit`` seconds. In the end nothing that they have started runs. All that they print goes to ``log``. ``tick`` is
+    called a few times a second."""
     commands, servers = to_start
     with open(log, "wb") as out, running([*commands, *servers], out, root) as started:
         until = time.monotonic() + limit
