@@ -96,9 +96,9 @@ def usable_gpus() -> List[Device]:
 def devices(n: int, kind: str = "auto") -> List[Device]:
     """``n`` different devices of a ``kind``: ``"cpu"``, ``"gpu"``, or ``"auto"`` (GPUs if ``n`` are usable, else CPUs).
 
-    There may be more CPU devices than processors, which they share. Raises a ValueError for an ``n`` below 1 or another
-    ``kind``, and a BackendError if ``kind`` is ``"gpu"`` and fewer than ``n`` are usable: it says how many, and why.
-    Warns once a process of a setting that makes CPU devices wait for each other, or hang (MxdpWarning).
+    There may be more CPU devices than processors, which they share. Raises a ValueError if ``n`` is no whole number of
+    at least 1 or ``kind`` is another, and a BackendError, which says why, if ``kind`` is ``"gpu"`` and fewer than ``n``
+    are usable. Warns once a process of a setting that makes CPU devices wait for each other, or hang (MxdpWarning).
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ValueError(f"devices(n) takes a whole number of at least 1, not {n!r}")
@@ -212,7 +212,7 @@ def check_functions(**functions: Any) -> None:
 
 
 def upload(host: HostArray, device: Device) -> NDArray:
-    """A copy on ``device`` of a NumPy array in any layout and byte order. Doesn't wait; ``host`` is free afterwards.
+    """A copy on ``device`` of a NumPy array in any layout and byte order. Doesn't wait; ``host`` may change afterwards.
 
     ``np.array(host, ctx=device)`` would wait for all work on ``cpu(0)``, whatever ``device`` is: it queues an empty job
     there and waits for it (MXNet's ``NDArray::WaitToWrite``). Here the bytes go into a new array, for which no work can

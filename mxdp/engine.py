@@ -38,11 +38,9 @@ Call = Callable[[], None]
 
 def prepare(operator: str, inputs: Sequence[NDArray], *outs: NDArray, **attributes: Any) -> Call:
     """A function without arguments that does ``outs = operator(inputs, attributes)`` each time it is called.
-
     ``operator`` is its name in MXNet's registry, such as ``_copyto``. A call pushes the work and doesn't wait. The
     function keeps the arrays alive, and works in both of MXNet's array semantics. Raises a ValueError if MXNet has no
-    such operator; a call raises ``MXNetError`` where the operator itself would.
-    """
+    such operator; a call raises ``MXNetError`` where the operator itself would."""
     library = mx.base._LIB
     handle = ctypes.c_void_p()
     if library.NNGetOpHandle(operator.encode(), ctypes.byref(handle)):

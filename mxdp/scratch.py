@@ -216,8 +216,9 @@ def train(
     draw: Optional[Function] = None,
     scale: float = 0.01,
 ) -> List[Arrays]:
-    """Train ``init_lenet(0, scale)``; returns its replicas. Calls ``draw(label, test_accuracies)``,
-    as :class:`mxdp.Curves`, each epoch. Waits after each step; :func:`mxdp.train` is faster."""
+    """Train ``init_lenet(0, scale)``; returns its replicas. After each epoch it calls ``draw(label,
+    test_accuracies)``, such as :class:`mxdp.Curves`. Waits after each step; :func:`mxdp.train` is
+    faster."""
     backend.check_functions(draw=draw or print)
     devices, seconds, accuracies = backend.devices(num_devices), [], []
     device_params = [get_params(init_lenet(0, scale), device) for device in devices]

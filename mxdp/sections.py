@@ -17,7 +17,7 @@ Marked = Tuple[str, float, float, bool]
 """Name, start and end on ``time.perf_counter``, and whether the recording's own thread ran it."""
 
 JOB = "mxdp job"
-"""Python code of mxdp that the engine calls between operators, as to note the time: in the lane of ``cpu(0)``."""
+"""Python code of mxdp that the engine calls between operators, such as to note the time; in the lane of ``cpu(0)``."""
 RANK_SUM = "mxdp sum over ranks"
 """The same, where it sums an array over all processes."""
 

@@ -12,7 +12,7 @@ Environment = Dict[str, Optional[str]]
 
 def defaults(devices: int) -> Environment:
     """MXNet's default environment, for this number of devices: its allocator, its temporary space, its single worker.
-    From four cores on its two OpenMP threads would let ``np.dot`` hang on two devices: there it gets one."""
+    With four cores or more, its two OpenMP threads would let ``np.dot`` on two devices hang: there it gets one."""
     threads = "1" if devices > 1 and process.cores() >= 4 else None
     return {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0", "OMP_NUM_THREADS": threads}
 

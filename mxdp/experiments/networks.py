@@ -152,12 +152,10 @@ def compared_step(many: Any, one: Any, X: HostArray, y: HostArray, lr: float, su
 
 
 def begin_anywhere(device: Device, random: Random) -> None:
-    """Go on to a random place in the turn of temporary space. Doesn't wait.
-
-    All CPU devices use the same copies of it, one after the other (:mod:`mxdp.process`), and a hybrid network keeps its
-    own. If an operator of the second device gets a copy that the first one's backward pass still needs, a step takes
-    half as long again. A round of few steps would always begin at the same place.
-    """
+    """Go on to a random place in the turn of temporary space. Doesn't wait. All CPU devices use the same copies of it,
+    one after the other (:mod:`mxdp.process`), and a hybrid network keeps its own. If an operator of the second device
+    gets a copy that the first one's backward pass still needs, a step takes half as long again. Every process would
+    begin a round of few steps at the same place."""
     small = np.ones((2, 2), ctx=device)
     for _ in range(random.randrange(process.SMALL_TEMP_COPY)):
         np.dot(small, small)  # takes one copy

@@ -85,7 +85,8 @@ class SyncBatchNorm:
 
     def __call__(self, xs: Same) -> List[NDArray]:
         """Normalise ``xs``, a shard (n, channels) or (n, channels, height, width) on each device; n may differ. Doesn't
-        wait. Raises a ValueError for shards on other devices, of other shapes, or empty, or one number a channel."""
+        wait. Raises a ValueError for shards that are elsewhere, empty or of other shapes, and for one number a channel.
+        """
         self._check(xs)
         sizes = onp.array([[x.size / x.shape[1]] for x in xs], dtype=xs[0].dtype)
         with autograd.pause(train_mode=True):

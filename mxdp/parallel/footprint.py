@@ -30,7 +30,8 @@ NORM_BACK, NORM_BACK_SPLIT = 9, 6
 """Arrays that its backward pass makes: on one device; and over several devices, where the copies of the statistics end
 bulks in its middle. Measured (:mod:`mxdp.experiments.memory`)."""
 NORM_STAGE_FORWARD, NORM_STAGE_BACKWARD = 1, 3
-"""Arrays that a batch normalisation in a pipeline's stage adds: forward; backward, besides its input's gradient."""
+"""Arrays that a batch normalisation in a pipeline's stage adds: in the forward pass only; and in the backward pass,
+besides the gradient of its input."""
 
 
 class Footprint:

@@ -19,8 +19,7 @@ Stage 2 keeps the parameters whole, and gathers them once, after the step. Stage
 0 is plain data parallelism. A stage's plan is a list of tasks (:mod:`mxdp.plans.layers.fully_sharded`).
 
 All gathered layers use one room by turns: the next layer overwrites it, so nothing needs to be freed. Autograd keeps a
-layer's arrays, not their values, which are gathered again before its backward pass. A gather never begins ahead of
-time, so the devices wait for each.
+layer's arrays, not their values, which are gathered again before its backward pass. Devices wait for each gather.
 
 Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
 """
@@ -48,7 +47,7 @@ from mxdp.plans.partition import Bounds, bounds, offsets, pieces
 from mxdp.scratch import cross_entropy, in_sync, split_and_load, split_batch
 
 OPTIMIZERS = {"sgd": 0, "adam": plans.ADAM}
-"""MXNet's optimisers that update each number by itself, and how many numbers of state each keeps for it."""
+"""MXNet's optimisers that update each number by itself, and its numbers of state, but for a momentum."""
 SENDS = {plans.GATHER: ("parameters", 1), plans.REDUCE_SCATTER: ("gradients", 1), plans.ALL_REDUCE: ("gradients", 2)}
 """What a task sends, and how often each number travels to each other device."""
 
@@ -128,7 +127,7 @@ class FullySharded(Strategy):
         return self._gather(self._losses, "losses")
 
     def update(self, lr: float, batch_size: int) -> None:
-        """The optimiser's step on each device's own shard; in stage 0 on everything. Stages 1 and 2 then gather."""
+        """The optimiser's step on each device's shard (stage 0: on all). Stages 1 and 2 then gather the parameters."""
         self._optimizer.set_learning_rate(lr)
         self._optimizer.rescale_grad = 1 / batch_size
         self._execute(self.plan.update)

@@ -34,11 +34,9 @@ class Passed(NamedTuple):
 
 class Layerwise(Strategy):
     """Each layer over all devices: a :class:`~mxdp.parallel.strategy.Strategy`. Its all-reduces are by ``algorithm``.
-
     The devices have disjoint weights and biases; the first device adds the bias of a layer cut by rows. Tied are only
     the parameters of batch normalisations behind a pair, whose gradients all devices compute alike. Raises a ValueError
-    also for fewer outputs than devices in a layer that is cut by columns.
-    """
+    also for fewer outputs than devices in a layer that is cut by columns."""
 
     algorithm = "auto"
 

@@ -59,11 +59,9 @@ class Traffic:
 
 def set_apart(x: NDArray, back: bool) -> NDArray:
     """A copy of ``x`` on its own device if autograd records and the gradient is needed (``back``), else ``x`` itself.
-
-    The copy lets the devices work at the same time in the backward pass. There MXNet runs up to 15 operators of a
-    device as one bulk, which starts when all its inputs are ready. One bulk would span a layer's backward pass, the sum
-    with gradients from other devices, and the layer before. A copy is never part of a bulk, so it ends it.
-    """
+    It lets the devices work at the same time in the backward pass. There MXNet runs up to 15 operators of a device as
+    one bulk, which starts when all its inputs are ready. One bulk would span a layer's backward pass, the sum with
+    gradients from other devices, and the layer before. A copy is never part of a bulk, so it ends it."""
     return x.copyto(x.ctx) if back and autograd.is_recording() else x
 
 

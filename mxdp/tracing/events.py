@@ -49,7 +49,7 @@ _WAITS = ("MXNDArrayWait", "MXNDArraySync", "MXNDArraySave", "MXNDArrayGetShared
 @dataclass(frozen=True)
 class Event:
     """``device`` was busy with ``name`` from ``start`` to ``end``: seconds since the recording began, in whole
-    microseconds. ``device`` is such as ``cpu(0)``, or :data:`PYTHON`; ``kind``, one of this module's constants."""
+    microseconds. ``device`` is a name such as ``cpu(0)``, or :data:`PYTHON`; ``kind`` is a constant of this module."""
 
     device: str
     name: str

@@ -117,7 +117,7 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
 
 def boxes(timeline: Timeline) -> Dict[str, Any]:
     """The same picture as data, for a page in which it can be enlarged: its length in microseconds; lanes with their
-    texts and boxes; names, and the kinds that occur with their words and colours. A TraceError if no device worked.
+    texts and boxes; names, and the kinds with their words and colours. Raises a TraceError if no device worked.
 
     A box is [kind, name, bottom, height, start, length]: numbers of kind and name, its place in a lane of height 1, and
     microseconds, the start counted from that of the box before it.
