@@ -50,7 +50,7 @@ class Copies:
 
 @lru_cache(maxsize=None)
 def measured_link(source: Device, target: Device, nbytes: int, seed: int) -> Link:
-    """The link from ``source`` to ``target``, for up to ``nbytes`` bytes (at least 8): measured once a process. Waits."""
+    """The link from ``source`` to ``target``, up to ``nbytes`` bytes (at least 8): measured once a process. Waits."""
     sizes = sorted({4, *(max(4, nbytes // part // 4 * 4) for part in PARTS)})
     return fit_link([(size, Copies([(source, target)], size, seed).seconds()) for size in sizes])
 
