@@ -11,10 +11,9 @@ The first line of a notebook, or of a script. From then on, until :func:`restore
 ``np.dot``, ``ndarray.dot``         as before, but products that take long on a CPU are announced first
 ==================================  ===================================================================================
 
-Nothing else changes, and no function that you have defined yourself. ``cpu(0)`` stays the CPU of the book's code: so
-"copy to the CPU" is a copy between devices here, too.
-
-``MXDP_BOOK_DEVICES`` is the number of devices (2), ``MXDP_BOOK_SAMPLES`` the number of pictures to train on (all).
+Nothing else changes, and no function of your own. ``cpu(0)`` stays the CPU of the book's code: "copy to the CPU" is a
+copy between devices here, too. ``MXDP_BOOK_DEVICES`` is the number of devices (2), ``MXDP_BOOK_SAMPLES`` the number of
+pictures to train on (all).
 """
 
 from __future__ import annotations

@@ -54,8 +54,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def cells(file: Path) -> List[str]:
-    """The code of a notebook, or the cells for MXNet of a chapter's text, in their order. Raises a UsageError if there
-    are none."""
+    """The code of a notebook, or a chapter's cells for MXNet, in order. Raises a UsageError if there are none."""
     try:
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".ipynb":

@@ -62,8 +62,7 @@ def lost(guards: Sequence[Guarded], status: int) -> Optional[LaunchFailure]:
 
 
 def print_line(line: str, file: TextIO) -> None:
-    """Print a line, with an escape in place of what the file can't encode. Raises an MxdpError if it can't be
-    written."""
+    """Print a line, with escapes for what the file can't encode. Raises an MxdpError if it can't be written."""
     encoding = getattr(file, "encoding", None) or "utf-8"
     try:
         print(line.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
@@ -74,8 +73,7 @@ def print_line(line: str, file: TextIO) -> None:
 
 
 def forget_lost_memory(began: float) -> None:
-    """Remove MPICH's shared memory that was made after ``began`` and that no process has open: a rank that was killed
-    while MPI started could not."""
+    """Remove MPICH's shared memory, made since ``began``, that no process has open: a killed rank could not."""
     paths = glob.glob("/dev/shm/mpich_shm_*")
     held = ""
     for maps in glob.glob("/proc/[0-9]*/maps") if paths else ():
