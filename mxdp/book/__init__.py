@@ -110,7 +110,8 @@ def _loader(split: datasets.Split, batch_size: int, resize: Any, train: bool) ->
             npx.waitall()
             started.append(time.perf_counter())
             if len(started) > LOOKED_AT:
-                _announce_epoch(len(split), (started[-1] - started[1]) / (LOOKED_AT - 1) * len(loader))
+                seconds = (started[-1] - started[1]) / (LOOKED_AT - 1) * len(loader)
+                _announce(f"an epoch of {len(split):,} pictures", seconds, 10, "set MXDP_BOOK_SAMPLES=1024", LONG_EPOCH)
         X = upload(split.X[rows], mx.cpu())
         if resize is not None:
             X = npx.image.resize(X.transpose(0, 2, 3, 1), resize).transpose(0, 3, 1, 2)
@@ -120,12 +121,11 @@ def _loader(split: datasets.Split, batch_size: int, resize: Any, train: bool) ->
     return loader
 
 
-def _announce_epoch(samples: int, seconds: float) -> None:
-    if seconds >= LONG_EPOCH:
-        say_once(
-            f"an epoch of {samples:,} pictures takes about {seconds_in_words(seconds)} here, ten of them "
-            f"{seconds_in_words(10 * seconds)}; interrupt it, and set MXDP_BOOK_SAMPLES=1024, if that is too long"
-        )
+def _announce(what: str, seconds: float, times: int, cure: str, long: float) -> None:
+    if seconds >= long:
+        one, all_times = seconds_in_words(seconds), seconds_in_words(times * seconds)
+        takes = f"takes about {one} here, {times} of them {all_times}"
+        say_once(f"{what} {takes}; interrupt it, and {cure}, if that is too long")
 
 
 def seconds_in_words(seconds: float) -> str:
@@ -167,12 +167,10 @@ def _announcing(usual: Callable[..., Any]) -> Callable[..., Any]:
     def dot(a: Any, b: Any, *more: Any, **others: Any) -> Any:
         if getattr(a, "ndim", 0) == getattr(b, "ndim", 0) == 2 and a.ctx.device_type == "cpu":
             operations = 2.0 * a.shape[0] * a.shape[1] * b.shape[1]
-            if operations >= 1e9 and (seconds := operations / _operations_a_second()) >= LONG_PRODUCT:
+            if operations >= 1e9:
+                seconds = operations / _operations_a_second()
                 sizes = " and ".join(" x ".join(map(str, matrix.shape)) for matrix in (a, b))
-                say_once(
-                    f"a product of {sizes} takes about {seconds_in_words(seconds)} on this CPU, 50 of them "
-                    f"{seconds_in_words(50 * seconds)}; interrupt it, and take smaller matrices, if that is too long"
-                )
+                _announce(f"a product of {sizes}", seconds, 50, "take smaller matrices", LONG_PRODUCT)
         return usual(a, b, *more, **others)
 
     return dot

@@ -250,7 +250,7 @@ class Launch:
     def reassure(self, done: threading.Event) -> None:
         """Send heartbeats to the guards. Runs in a thread, since printing may take long."""
         while not done.wait(BEAT):
-            for guard_socket in list(self.connections):
+            for guard_socket in list(self.connections):  # copied at once, whatever the other thread does
                 with contextlib.suppress(OSError):
                     guard_socket.send(b".")
 

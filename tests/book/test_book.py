@@ -130,7 +130,7 @@ def test_a_long_epoch_is_announced_once(replaced, synthetic, monkeypatch, capsys
         list(train)
         list(test)
     printed = capsys.readouterr().err
-    expected = "mxdp.book: an epoch of 70 pictures takes about 6 min here, ten of them 58 min; interrupt it"
+    expected = "mxdp.book: an epoch of 70 pictures takes about 6 min here, 10 of them 58 min; interrupt it"
     assert printed.count("an epoch of") == (seconds > 0)
     assert not seconds or printed.startswith(expected)
 
