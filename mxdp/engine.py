@@ -1,13 +1,14 @@
 """What mxdp gives to MXNet's engine through MXNet's C interface: operator calls and Python functions.
 
-A prepared call is an operator call whose arguments are converted once, for any number of calls with the same arrays:
-one call of ``MXImperativeInvokeEx`` (see ``c_api.h``), which takes 4 to 8 microseconds. Through MXNet's own functions
-it takes 11 to 16, mostly to convert the arguments to C; an all-reduce of a small network costs little else.
+A prepared call is an operator call whose arguments are converted once, for any number of calls. The cost of an
+all-reduce of a small network is Python's. Through MXNet's own functions a call takes 11 to 16 microseconds, mostly to
+convert the arguments to C. Where the arrays are the same each time, one conversion is enough. A prepared call takes 4
+to 8 microseconds: one call of ``MXImperativeInvokeEx`` (see ``c_api.h``).
 
 A job is a Python function that the engine calls when its arrays are ready, outside the devices' queues. A completion
-event, a job on the engine's threads for urgent work, tells when an array was written. ``wait_to_read`` can't, nor wait
-for an earlier step alone: it is a job in the queue of ``cpu(0)``, which returns after all work that was queued there
-before (source: ``ThreadedEngine::WaitForVar``).
+event tells when an array was finished. ``wait_to_read`` is itself a job in the queue of ``cpu(0)``, which returns after
+all work that was queued there before (source: ``ThreadedEngine::WaitForVar``). So it can't wait for an earlier step
+alone, nor tell when an array was written. A completion event runs on the engine's threads for urgent work.
 """
 
 from __future__ import annotations
@@ -39,9 +40,14 @@ Call = Callable[[], None]
 def prepare(operator: str, inputs: Sequence[NDArray], *outs: NDArray, **attributes: Any) -> Call:
     """A function without arguments that does ``outs = operator(inputs, attributes)`` each time it is called.
 
-    A call pushes the work and doesn't wait. It uses these arrays, and keeps them alive, even if their names are bound
-    to others later. It works in both of MXNet's array semantics. Raises a ValueError if MXNet's registry has no such
-    ``operator`` as ``_copyto`` or ``add_n``; a call raises ``MXNetError`` where the operator itself would.
+    A call pushes the work and doesn't wait. The function keeps the arrays alive, and always uses these arrays, even if
+    their names are bound to others later. It works in both of MXNet's array semantics.
+
+    Args:
+        operator: its name in MXNet's registry, such as ``_copyto`` or ``add_n``.
+
+    Raises:
+        ValueError: MXNet has no such operator. A call raises ``MXNetError`` where the operator itself would.
     """
     library = mx.base._LIB
     handle = ctypes.c_void_p()
@@ -74,9 +80,9 @@ def prepare(operator: str, inputs: Sequence[NDArray], *outs: NDArray, **attribut
 def prepare_sum(parts: Sequence[NDArray], out: NDArray) -> Call:
     """A prepared call for ``out`` = the sum of two or more ``parts``. ``out`` may be the first of them.
 
-    For two, ``elemwise_add`` would be oneDNN's: it takes the next of MXNet's 128 pieces of temporary memory, and makes
-    it as large as the largest use that its thread has seen. The first 60 steps of a training then take up to 1.5 times
-    as long, and 100 to 200 MB stay. (``add_n`` does so too, and reads each part only once.)
+    For two, ``elemwise_add`` would be oneDNN's. Such a call takes the next of MXNet's 128 pieces of temporary memory,
+    and makes it as large as the largest use that its thread has seen: the first 60 steps of a training then take up to
+    1.5 times as long, and 100 to 200 MB stay. (``add_n`` does so too, and reads each part only once.)
     """
     if len(parts) == 2:
         return prepare("broadcast_add", parts, out)
@@ -165,9 +171,11 @@ class CompletionEvent(EngineJob):
         self._push(arrays, ())
 
     def wait(self) -> float:
-        """Wait for the arrays alone; returns the time at which the last was written. There is no limit, as in MXNet's
-        own waits: another rank may be stopped for long. Raises a BackendError, within a second, if an operator that
-        writes them failed."""
+        """Wait for the arrays alone; returns the time at which the last was written.
+
+        It has no limit, as MXNet's own waits: the arrays may wait for another rank, which may be stopped for as long as
+        its user likes. Raises a BackendError, within a second, if an operator that writes them failed.
+        """
         while not self._over.wait(SLICE_SECONDS) and id(self) in _jobs:
             pass
         if self.at is None:
@@ -207,9 +215,11 @@ def _before_python_ends() -> None:
 
 
 def _before_fork() -> None:
-    """MXNet's own handler joins the engine's threads while ``os.fork`` holds Python's lock, which a job needs; and it
-    would end the process for an operator that has failed. (Still no thread may call an operator in a fork: MXNet loses
-    it, or waits for ever.)"""
+    """MXNet's own handler joins the engine's threads while ``os.fork`` holds Python's lock, and a job needs this lock.
+
+    MXNet would end the process for an operator that has failed. Still no thread may call an operator in a fork: MXNet
+    loses it, or waits for ever.
+    """
     if isinstance(threading.current_thread(), threading._DummyThread):
         return  # perhaps a job, which can't wait for itself: MXNet doesn't stop the engine here
     _pushing.acquire()

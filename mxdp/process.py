@@ -1,8 +1,8 @@
 """Prepares this process for MXNet, before MXNet is imported. Only then do two CPU contexts work as two devices.
 
 MXNet reads its environment variables once, when its library is loaded, and glibc's allocator is best tuned before the
-first worker thread starts. Nothing here imports MXNet. The user's own settings are kept. ``MXDP_PREPARE=0`` switches
-all of this off, for comparisons with unchanged MXNet.
+first worker thread starts. Nothing here imports MXNet, so a command that does not compute stays fast. The user's own
+settings are kept. ``MXDP_PREPARE=0`` switches all of this off, for comparisons with unchanged MXNet.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from importlib.util import find_spec
 from typing import Any, Dict, Iterable, List, Mapping, MutableMapping, Optional, Set, Tuple
 
 SETTINGS: Mapping[str, str] = {
-    # All cpu(i) share these copies of the operators' temporary space, by turns: an operator waits for the previous user
-    # of its copy. With MXNet's 4 copies, a second device waits for the first (source: src/resource.cc). There should be
-    # as many as operators that are pushed to one device before the next gets one: ResNet-18 has 21 layers that ask for
-    # one. Each keeps the largest size it ever had: with ResNet-18 about 12 MB, or 12 GB for 1000 copies.
+    # All cpu(i) share these copies of the operators' temporary space and use them one after the other: an operator
+    # waits for the previous user of its copy. With MXNet's 4 copies, a second device waits for the first (source:
+    # src/resource.cc). There should be as many copies as operators that are pushed to one device before the next device
+    # gets one: ResNet-18 has 21 layers that ask for a copy. More copies cost memory, because each keeps the largest
+    # size it ever had: with ResNet-18 about 12 MB each, or 12 GB for 1000.
     "MXNET_CPU_TEMP_COPY": "128",
     # One thread per device. With two, two devices that run a large np.dot at the same time hang forever in OpenBLAS.
     "OMP_NUM_THREADS": "1",
@@ -31,7 +32,8 @@ SETTINGS: Mapping[str, str] = {
 }
 
 MARK = "MXDP_PREPARED"
-"""Variable with the names that :func:`prepare_process` set, by which a child process tells them from the user's."""
+"""Environment variable with the names that :func:`prepare_process` set: so a child process can tell them from the
+user's."""
 
 _WITHOUT = {
     "MXNET_CPU_TEMP_COPY": "CPU devices wait for each other",
@@ -68,8 +70,12 @@ _issued: Set[str] = set()
 
 @dataclass(frozen=True)
 class Prepared:
-    """``set``: variables that mxdp set, here or in the parent process. ``kept``: the user's own. ``warnings``: what
-    ``import mxdp`` issues. ``malloc``: whether mxdp set each option of mallopt, and may use huge pages."""
+    """What :func:`prepare_process` found and did.
+
+    ``set``: variables that mxdp set, here or in the parent process. ``kept``: the user's own, unchanged. ``warnings``:
+    texts that ``import mxdp`` issues. ``malloc``: for each option of mallopt, whether mxdp set it; and whether the heap
+    may have huge pages.
+    """
 
     set: Dict[str, str]
     kept: Dict[str, str]
@@ -82,10 +88,10 @@ def prepare_process(
 ) -> Prepared:
     """Set in ``environ``, in place, what MXNet needs and the user has not set, and tune this process's allocator.
 
-    This is fast and may be called again. An empty variable counts as not set, as for MXNet. If ``modules`` has MXNet,
-    it is too late for variables: none is set, and a warning says what to do. ``libc`` replaces the C library in tests.
-    With ``MXDP_PREPARE=0`` in ``environ`` nothing is done; to run a child process with unchanged MXNet, start it with
-    this variable and the environment of :func:`unprepared`.
+    This is fast and may be called again. An empty variable counts as not set, as it does for MXNet. If ``modules``
+    shows that MXNet is loaded already, it is too late for variables: none is set, and a warning says what to do.
+    ``libc`` replaces the C library in tests. With ``MXDP_PREPARE=0`` in ``environ`` nothing is done; to run a child
+    process with unchanged MXNet, start it with this variable and the environment of :func:`unprepared`.
     """
     if environ.get("MXDP_PREPARE") == "0":
         return Prepared({}, {}, [], {})
@@ -112,7 +118,8 @@ def warn(texts: Iterable[str], stacklevel: int = 2) -> None:
 
 
 def unprepared(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """A copy of ``environ`` without what :func:`prepare_process` set: for a child process with other settings."""
+    """A copy of the user's ``environ``, without what :func:`prepare_process` set: for a child process with other
+    settings."""
     ours = {MARK, *_ours(environ)}
     return {name: value for name, value in environ.items() if name not in ours}
 
@@ -120,8 +127,10 @@ def unprepared(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
 def tune_malloc(environ: Mapping[str, str] = os.environ, libc: Any = None) -> Dict[str, bool]:
     """Make this process keep freed memory (see :data:`MALLOPT`), in huge pages where Linux has them.
 
-    Returns for each option whether it was set, and for ``MADV_HUGEPAGE`` whether Linux accepted it. What the user has
-    set by ``MALLOC_*`` or ``GLIBC_TUNABLES`` stays; macOS and musl have no ``mallopt``.
+    Returns for each option whether it was set, and for ``MADV_HUGEPAGE`` whether Linux accepted it.
+
+    It is not set if the user has set it by a ``MALLOC_*`` variable or ``GLIBC_TUNABLES``, if the allocator refused, or
+    if this C library has no ``mallopt`` (macOS, musl).
     """
     libc = libc or _libc()
     mallopt = getattr(libc, "mallopt", None)
@@ -136,7 +145,10 @@ def tune_malloc(environ: Mapping[str, str] = os.environ, libc: Any = None) -> Di
 
 
 def concurrency_warnings(environ: Mapping[str, str] = os.environ) -> List[str]:
-    """A sentence for each setting that makes two or more CPU devices wait or hang; none with ``MXDP_PREPARE=0``."""
+    """A sentence for each setting that makes two or more CPU devices wait or hang.
+
+    Empty with ``MXDP_PREPARE=0``, which asks for unchanged MXNet.
+    """
     if environ.get("MXDP_PREPARE") == "0":
         return []
     sentences = []

@@ -1,17 +1,19 @@
 """One stage of a pipeline: neighbouring layers on one device, whose tasks run in the order in which they are pushed.
 
-MXNet runs operators in the order in which they become ready, and it queues a copy between CPU devices with the source's
-other work. On the first stage all forward passes are ready at once: MXNet would run all of them before the first copy,
-or alternate between them operator by operator, and the second stage would wait for the last micro-batch. So a stage's
-tasks are chained by a *token*, an array of one number on its device::
+MXNet by itself would not keep this order. It runs operators in the order in which they become ready, and it queues a
+copy between CPU devices with the source's other work. On the first stage all forward passes are ready at once. MXNet
+would run all of them before the first copy, or alternate between them operator by operator, and the second stage would
+wait for the last micro-batch. So a stage's tasks are chained by a *token*, an array of one number on its device::
 
     forward of 0     [ read token | convolution | relu ... ] -> output 0        one bulk: MXNet runs it as a whole
     message          copy output 0 to the next device                           ready when output 0 is: queued first
     pass the token   token = number of elements of output 0                     ready then too: queued behind the copy
     forward of 1     [ read token | ...                                         waits for the token, so for the copy
 
-Nothing in Python waits. This file adds up the gradients of micro-batches itself: with ``grad_req="add"`` backward
-passes of convolutions and dense layers would ask for temporary space, of which MXNet keeps many copies
+Nothing in Python waits.
+
+This file adds up the gradients of micro-batches itself. MXNet could do it (``grad_req="add"``), but backward passes of
+convolutions and dense layers would then ask for temporary space, of which MXNet keeps many copies
 (:mod:`mxdp.process`).
 """
 
@@ -39,8 +41,10 @@ class Kept(NamedTuple):
 
 
 class Stage:
-    """``layers`` on ``device``, with a copy of ``params``; ``tasks``: the stage's own in the schedule. After a step,
-    ``param.grad`` is the sum over all micro-batches."""
+    """``layers`` on ``device``, with a copy of ``params``; ``tasks`` are the stage's own tasks in the schedule.
+
+    After a step, ``param.grad`` is the sum over all micro-batches.
+    """
 
     def __init__(
         self, layers: Net, params: Sequence[LayerParams], device: Device, first: bool, tasks: Sequence[Task]
