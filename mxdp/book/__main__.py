@@ -73,7 +73,7 @@ def cells(file: Path) -> List[str]:
 
 
 def _for_mxnet(cell: str) -> bool:
-    """Cells for all libraries have the tab ``all``, or none."""
+    """True also for cells for all libraries, with the tab ``all`` or none."""
     tabs = [name.strip() for names in TAB.findall(cell) for name in names.split(",")]
     return not tabs or bool({"mxnet", "all"} & set(tabs))
 

@@ -57,8 +57,7 @@ BFLOAT16 = Form(
 
 
 def two_bits(threshold: float) -> Form:
-    """The form of MXNet's stores: 11 for ``threshold`` or more, 10 for ``-threshold`` or less, else 00; the first of
-    four numbers in a byte's highest bits."""
+    """MXNet's form: 11 for ``threshold`` or more, 10 for ``-threshold`` or less, else 00; the first in highest bits."""
 
     def encode(x: HostArray) -> bytes:
         codes = onp.zeros(-(-x.size // 4) * 4, "uint8")

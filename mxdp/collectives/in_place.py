@@ -51,8 +51,7 @@ def jobs(todo: Sequence[Operation], places: Sequence[Sequence[NDArray]]) -> List
 
 
 def _guards(vectors: Sequence[NDArray], behind: Sequence[NDArray]) -> List[Call]:
-    """To MXNet, writes to ``vectors`` that also read ``behind``, on the first device. In fact each copies its one
-    element to itself."""
+    """To MXNet, writes to ``vectors`` that also read ``behind``, on the first device. Each keeps its one element."""
     yes = mx.nd.ones((1,), vectors[0].ctx)  # first, since MXNet runs an operator on the device of its first input
     return [prepare("where", [yes, vector, other], vector) for vector, other in zip(vectors, behind)]
 

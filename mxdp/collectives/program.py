@@ -81,8 +81,7 @@ def chunk_views(schedule: Schedule, vector: NDArray) -> List[NDArray]:
 
 
 def divisions(vectors: Sequence[NDArray], op: str) -> List[Call]:
-    """The calls after the sum: for ``"mean"`` a division of each vector by their number. Raises a ValueError for an
-    unknown ``op``, and for the mean of integers."""
+    """For ``"mean"`` the divisions after the sum. Raises a ValueError for an unknown ``op`` or the mean of integers."""
     if op not in OPS:
         raise ValueError(f"op is 'sum' or 'mean', not {op!r}")
     if op == "sum":

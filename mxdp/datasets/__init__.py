@@ -85,8 +85,7 @@ def load(
 
 
 def to_train(data: Union[str, Dataset]) -> Dataset:
-    """The data set itself, or as :func:`load` the one of that name. Raises a ValueError if one of its splits is empty
-    (as ``load`` does for an unknown name)."""
+    """The data set itself, or the one of that name, as :func:`load`. Raises a ValueError if one split is empty."""
     dataset = data if isinstance(data, Dataset) else load(data)
     for what, split in (("training", dataset.train), ("test", dataset.test)):
         if not len(split):

@@ -55,7 +55,7 @@ def check_labels(y: Any, classes: Optional[int] = CLASSES) -> None:
 @dataclass(frozen=True, eq=False)
 class Split:
     """Pictures ``X``: float32 (n, channels, height, width), finite, C-contiguous; and labels ``y``: int32 (n,), from 0.
-    Raises a TypeError if one is no array of NumPy's, or a ValueError if it is another array."""
+    Raises a TypeError for what is no array of NumPy's, and a ValueError for other arrays."""
 
     X: Images
     y: Labels

@@ -80,8 +80,8 @@ class BucketedGradients(GradientSync):
         """No check here: the trainer copies strays (:meth:`fetch`), or makes new buckets (:meth:`hold`)."""
 
     def _zero_stale(self) -> None:
-        """Zero the sums of earlier steps where another device or rank may have a new gradient. (Users zero those with
-        ``grad_req="add"``; the trainer leaves out those that no device has replaced.)"""
+        """Zero the sums of earlier steps where another device or rank may have a new gradient. Users zero those with
+        ``grad_req="add"``; the trainer leaves out those that no device has replaced."""
         for param in self.members:
             stale = [grad for data, grad in zip(param._data, param._grad) if not data._fresh_grad]
             if param.grad_req == "write" and (self._world.size > 1 or len(stale) < len(param._data)):
@@ -103,8 +103,7 @@ def unwritten(params: Sequence[Parameter]) -> Dict[int, Set[int]]:
 
 
 def refuse_stale(params: Sequence[Parameter], stale: Mapping[int, Set[int]], alone: bool) -> None:
-    """Raise gluon's UserWarning for the first of these gradients whose device had samples. If this rank isn't
-    ``alone``, all its devices may have had none."""
+    """Raise gluon's UserWarning for the first of these gradients whose device had samples (one has, if ``alone``)."""
     idle = set.intersection(*stale.values()) if stale else set()
     for number, devices in stale.items():
         everywhere = alone and len(idle) == len(params[number]._data)

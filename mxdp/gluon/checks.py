@@ -18,8 +18,7 @@ MXNET_STORES = [*LOCAL_STORES, "dist", *[f"dist_{kind}" for kind in DISTRIBUTED]
 
 def bucketing_store(kvstore: Any, world: Optional[World], **options: Any) -> Optional[Store]:
     """The store of mxdp with this name, or the given one; None for MXNet's stores, which alone have the ``options``.
-    Raises a ValueError for an unknown name, ``world`` or an option that the store can't take; a TypeError for others.
-    """
+    Raises a ValueError for an unknown name, or a ``world`` or option that the store can't take; else a TypeError."""
     if ranks_of(world).size > 1 and not (isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")):
         raise ValueError(f"world is for mxdp's stores by name, such as 'mxdpauto', not for kvstore={kvstore!r}")
     store = kvstore if isinstance(kvstore, Store) else None

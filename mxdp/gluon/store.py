@@ -46,7 +46,7 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
             calls it alike, and ``step(batch_size)`` takes the whole batch over all ranks. Give ``gluon.Trainer`` the
             store itself: for a name, and one device in each process, MXNet makes no store.
 
-    Raises a ValueError for an unknown algorithm.
+    Raises a ValueError if there is no such algorithm.
     """
 
     def __init__(self, algorithm: str = AUTO, machine: Optional[Machine] = None, world: Optional[World] = None) -> None:

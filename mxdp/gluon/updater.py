@@ -39,8 +39,8 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         self.restart(optimizer, {})
 
     def restart(self, optimizer: Any, saved: Dict[int, State]) -> None:
-        """Go on with these states of whole parameters, each in ``saved`` until its parameter is updated. A parameter's
-        count is the largest of all devices'."""
+        """Go on with these states of whole parameters, on any devices, each in ``saved`` until its parameter is
+        updated. A parameter's count is the largest of all devices'."""
         counts: Dict[int, int] = {}
         for number, count in chain(*(of_device.items() for of_device in optimizer._all_index_update_counts.values())):
             counts[number] = max(count, counts.get(number, 0))

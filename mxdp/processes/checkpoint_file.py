@@ -35,8 +35,8 @@ UNREADABLE = (
 
 
 def write_checkpoint(path: Path, arrays: Arrays, text: str) -> None:
-    """Write ``arrays`` and ``text`` (JSON), flush them to the disk, and only then give the file its name. If that
-    raises, nothing is left of it."""
+    """Write ``arrays`` and ``text`` (JSON), flush them to the disk, and only then give the file its name. Raises an
+    OSError if that fails; nothing is left of it then."""
     part = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}.part")
     try:
         with open(part, "w+b") as file:

@@ -17,7 +17,7 @@ from mxdp.backend import npx
 from mxdp.errors import plural
 
 STEPS = "MXDP_LAUNCH_STEPS"
-"""Variable with the number of the launcher's open file: two 8-byte numbers, the rank's steps and its part in MPI."""
+"""Variable with the number of the launcher's open file: two 8-byte numbers, this rank's steps and its part in MPI."""
 INSIDE, LEFT = 1, 2
 """A rank's part in MPI, 0 at first. The launcher takes for a failure what ends while it is inside."""
 
