@@ -57,7 +57,8 @@ BFLOAT16 = Form(
 
 
 def two_bits(threshold: float) -> Form:
-    """MXNet's form: 11 for ``threshold`` or more, 10 for ``-threshold`` or less, else 00; the first in highest bits."""
+    """MXNet's form: 11 for ``threshold`` or more, 10 for ``-threshold`` or less, else 00; four numbers in a byte, the
+    first in its highest bits."""
 
     def encode(x: HostArray) -> bytes:
         codes = onp.zeros(-(-x.size // 4) * 4, "uint8")
