@@ -42,21 +42,11 @@ if _missing:
         f"mxdp needs {_missing}, which the Python {sys.executable} does not have: activate the environment that mxdp "
         "is installed in (`. .venv/bin/activate` in each new terminal), or install it first (`make run`)"
     )
-    if _command:
-        sys.exit(f"mxdp: {_sentence}")
-    raise ModuleNotFoundError(_sentence)
+    raise SystemExit(f"mxdp: {_sentence}") if _command else ModuleNotFoundError(_sentence)
 
 _process.warn(_process.prepare_process().warnings)
 _compat.install()
-
-
-def _store(name: str) -> Any:
-    from mxdp.gluon.store import by_name  # here: it loads MXNet
-
-    return by_name(name)
-
-
-_plugin.register_stores(_store)
+_plugin.register_stores(lambda name: importlib.import_module("mxdp.gluon.store").by_name(name))  # which loads MXNet
 
 
 def __getattr__(name: str) -> Any:

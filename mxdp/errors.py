@@ -45,22 +45,16 @@ class SentenceParser(argparse.ArgumentParser):
 
 
 def missing(what: str, extra: str, *modules: str) -> str:
-    """A sentence with the command that installs mxdp's extra, if ``what`` lacks any of its modules; else nothing."""
+    """The sentence that says how to install mxdp's ``extra``, if one of these modules is missing; else nothing."""
     lacking = ", ".join(name for name in modules if not find_spec(name))
     return lacking and f'{what} needs {lacking}: `python -m pip install "mxdp[{extra}]"` installs it'
 
 
 def need(what: str, extra: str, *modules: str) -> None:
-    """For a package that can't do without these modules: a command (``python -m``) ends here, with one sentence.
-
-    Raises:
-        ModuleNotFoundError: one is missing.
-    """
+    """Raises a ModuleNotFoundError if one of these modules is missing; a command (``python -m``) ends by a sentence."""
     sentence = missing(what, extra, *modules)
-    if sentence and sys.argv[0] == "-m":
-        sys.exit(f"mxdp: {sentence}")
     if sentence:
-        raise ModuleNotFoundError(sentence)
+        raise SystemExit(f"mxdp: {sentence}") if sys.argv[0] == "-m" else ModuleNotFoundError(sentence)
 
 
 def plural(count: int, thing: str) -> str:

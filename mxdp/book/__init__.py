@@ -11,29 +11,24 @@ The first line of a notebook, or of a script. From then on, until :func:`restore
 ``np.dot``, ``ndarray.dot``         as before, but products that take long on a CPU are announced first
 ==================================  ===================================================================================
 
-Nothing else changes, and no function that you have defined yourself. ``cpu(0)`` stays the CPU of the book's code: so
-"copy to the CPU" is a copy between devices here, too.
-
-``MXDP_BOOK_DEVICES`` is the number of devices (2), ``MXDP_BOOK_SAMPLES`` the number of pictures to train on (all).
+Nothing else changes, and no function of your own. ``cpu(0)`` stays the CPU of the book's code: "copy to the CPU" is a
+copy between devices here, too. ``MXDP_BOOK_DEVICES`` is the number of devices (2), ``MXDP_BOOK_SAMPLES`` the number of
+pictures to train on (all).
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from functools import lru_cache
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, List, Sequence, Tuple
 
-from mxdp.backend import Device, mx, usable_gpus
-from mxdp.book.pictures import PictureBatches, iterators, seconds_in_words
+from mxdp import datasets
+from mxdp.backend import Device, NDArray, gluon, mx, upload, usable_gpus
 from mxdp.curves import in_notebook
 from mxdp.errors import UsageError, plural
 from mxdp.timing import Timer
-
-np, npx = mx.np, mx.npx  # the modules themselves, in which names are replaced
-DEVICES, SAMPLES = "MXDP_BOOK_DEVICES", "MXDP_BOOK_SAMPLES"
-WORTH_SAYING = 1.0
-"""Seconds of a product that is announced."""
 
 try:
     from d2l import mxnet as d2l
@@ -43,6 +38,14 @@ except ImportError as error:
         "matplotlib-inline pandas`, or `make run`"
     ) from error
 
+np, npx = mx.np, mx.npx  # the modules themselves, in which names are replaced
+usual_dot = np.dot
+DEVICES, SAMPLES = "MXDP_BOOK_DEVICES", "MXDP_BOOK_SAMPLES"
+LONG_PRODUCT, LONG_EPOCH = 1.0, 60.0
+"""Seconds of a product and of an epoch that are announced."""
+LOOKED_AT = 3
+"""Batches after which the time of an epoch is estimated; the first one does not count."""
+
 
 def _whole_number(variable: str, default: int) -> int:
     text = os.environ.get(variable) or str(default)
@@ -51,7 +54,9 @@ def _whole_number(variable: str, default: int) -> int:
     return int(text)
 
 
-def _say(text: str) -> None:
+@lru_cache(maxsize=None)
+def say_once(text: str) -> None:
+    """Print a sentence on stderr, unless it was printed before."""
     print(f"mxdp.book: {text}", file=sys.stderr, flush=True)
 
 
@@ -65,14 +70,10 @@ def try_all_gpus() -> List[Device]:
     count, gpus = _whole_number(DEVICES, 2), usable_gpus()
     if len(gpus) >= count:
         return gpus
-    _introduce(count)
-    return [mx.cpu(1 + number) for number in range(count)]
-
-
-@lru_cache(maxsize=None)
-def _introduce(count: int) -> None:
     names = ", ".join(f"cpu({1 + number}) for gpu({number})" for number in range(count))
-    _say(f"there {'are not' if count > 1 else 'is not'} {plural(count, 'usable GPU')} here: CPU devices work, {names}")
+    there = f"there {'are not' if count > 1 else 'is not'} {plural(count, 'usable GPU')} here"
+    say_once(f"{there}: CPU devices work, {names}")
+    return [mx.cpu(1 + number) for number in range(count)]
 
 
 def gpu(i: int = 0) -> Device:
@@ -85,70 +86,102 @@ def gpu(i: int = 0) -> Device:
     return devices[i]
 
 
-def load_data_fashion_mnist(batch_size: int, resize: Any = None) -> Tuple[PictureBatches, PictureBatches]:
+def load_data_fashion_mnist(batch_size: int, resize: Any = None) -> Tuple[Any, Any]:
     """The book's two iterators, over pictures in memory. The first says how long an epoch takes, if that is long.
+
+    A batch is float32 (n, 1, height, width) and int32 (n,), both on ``cpu(0)``; the last one may be smaller.
 
     Raises:
         ValueError: ``batch_size`` is less than 1.
     """
-    return iterators(batch_size, resize, _whole_number(SAMPLES, 0), _say)
+    datasets.positive_int("batch_size", batch_size)
+    data, samples = datasets.load(notify=say_once), _whole_number(SAMPLES, 0)
+    if samples:
+        data = data.take(min(samples, len(data.train)), min(samples, len(data.test)))
+    return _loader(data.train, batch_size, resize, True), _loader(data.test, batch_size, resize, False)
+
+
+def _loader(split: datasets.Split, batch_size: int, resize: Any, train: bool) -> Any:
+    """gluon's, without processes. To estimate an epoch it waits for all devices before the first batches."""
+    started: List[float] = []
+
+    def batch(rows: Sequence[int]) -> Tuple[NDArray, NDArray]:
+        if train and len(started) <= LOOKED_AT < len(loader):
+            npx.waitall()
+            started.append(time.perf_counter())
+            if len(started) > LOOKED_AT:
+                seconds = (started[-1] - started[1]) / (LOOKED_AT - 1) * len(loader)
+                _announce(f"an epoch of {len(split):,} pictures", seconds, 10, "set MXDP_BOOK_SAMPLES=1024", LONG_EPOCH)
+        X = upload(split.X[rows], mx.cpu())
+        if resize is not None:
+            X = npx.image.resize(X.transpose(0, 2, 3, 1), resize).transpose(0, 3, 1, 2)
+        return X, upload(split.y[rows], mx.cpu())
+
+    loader = gluon.data.DataLoader(range(len(split)), batch_size, shuffle=train, batchify_fn=batch)
+    return loader
+
+
+def _announce(what: str, seconds: float, times: int, cure: str, long: float) -> None:
+    if seconds >= long:
+        one, all_times = seconds_in_words(seconds), seconds_in_words(times * seconds)
+        takes = f"takes about {one} here, {times} of them {all_times}"
+        say_once(f"{what} {takes}; interrupt it, and {cure}, if that is too long")
+
+
+def seconds_in_words(seconds: float) -> str:
+    """
+    >>> seconds_in_words(3.2), seconds_in_words(160), seconds_in_words(12000)
+    ('3 s', '3 min', '3.3 h')
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 class Animator:
-    """The book's; outside a notebook it prints what it would draw. ``X`` and ``Y`` hold the points, as in the book."""
+    """Prints the points that the book's would draw. ``X`` and ``Y`` hold them, as in the book."""
 
-    def __init__(self, xlabel: Any = None, ylabel: Any = None, legend: Any = None, *more: Any, **others: Any) -> None:
-        self._drawn = _original(d2l, "Animator")(xlabel, ylabel, legend, *more, **others) if in_notebook() else None
-        self._xlabel, self._names = xlabel or "x", list(legend or [ylabel or "y"])
+    def __init__(self, xlabel: Any = None, ylabel: Any = None, legend: Any = None, *_: Any, **others: Any) -> None:
+        self._xlabel, self._names = xlabel or "x", dict(enumerate(legend or [ylabel or "y"]))
         self.X: List[List[float]] = []
         self.Y: List[List[float]] = []
 
     def add(self, x: Any, y: Any) -> None:
         """A point of each curve."""
-        ys = list(y) if hasattr(y, "__len__") else [y]
-        xs = list(x) if hasattr(x, "__len__") else [x] * len(ys)
-        while len(self.X) < len(ys):
-            self.X.append([])
-            self.Y.append([])
-        values = []
-        for number, (a, b) in enumerate(zip(xs, ys)):
-            if a is not None and b is not None:
-                self.X[number].append(a)
-                self.Y[number].append(b)
-                values.append(f"{self._names[number] if number < len(self._names) else number} {float(b):.3f}")
-        if self._drawn:
-            self._drawn.add(x, y)
-        elif values:
-            print(f"{self._xlabel} {max(a for a in xs if a is not None)}: {', '.join(values)}", flush=True)
+        ys = y if hasattr(y, "__len__") else [y]
+        xs = x if hasattr(x, "__len__") else [x] * len(ys)
+        if not self.X:
+            self.X, self.Y = [[] for _ in ys], [[] for _ in ys]
+        points = [(number, a, b) for number, (a, b) in enumerate(zip(xs, ys)) if a is not None and b is not None]
+        for number, a, b in points:
+            self.X[number].append(a)
+            self.Y[number].append(b)
+        if points:
+            values = ", ".join(f"{self._names.get(number, number)} {float(b):.3f}" for number, _, b in points)
+            print(f"{self._xlabel} {max(a for _, a, _ in points)}: {values}", flush=True)
 
 
-def _announcing(usual: Callable[..., Any], announced: Dict[Any, float]) -> Callable[..., Any]:
+def _announcing(usual: Callable[..., Any]) -> Callable[..., Any]:
     """``usual``, which announces a product of matrices that will take longer than a second on a CPU, once a size."""
 
     def dot(a: Any, b: Any, *more: Any, **others: Any) -> Any:
         if getattr(a, "ndim", 0) == getattr(b, "ndim", 0) == 2 and a.ctx.device_type == "cpu":
             operations = 2.0 * a.shape[0] * a.shape[1] * b.shape[1]
-            if operations >= 1e9 and (a.shape, b.shape) not in announced:
-                if "rate" not in announced:
-                    announced["rate"] = _operations_a_second(usual)
-                announced[a.shape, b.shape] = seconds = operations / announced["rate"]
-                if seconds >= WORTH_SAYING:
-                    sizes = " and ".join(" x ".join(map(str, matrix.shape)) for matrix in (a, b))
-                    _say(
-                        f"a product of {sizes} takes about {seconds_in_words(seconds)} on this CPU, 50 of them "
-                        f"{seconds_in_words(50 * seconds)}; interrupt it, and take smaller matrices, if that is too "
-                        "long"
-                    )
+            if operations >= 1e9:
+                seconds = operations / _operations_a_second()
+                sizes = " and ".join(" x ".join(map(str, matrix.shape)) for matrix in (a, b))
+                _announce(f"a product of {sizes}", seconds, 50, "take smaller matrices", LONG_PRODUCT)
         return usual(a, b, *more, **others)
 
     return dot
 
 
-def _operations_a_second(dot: Callable[..., Any]) -> float:
+@lru_cache(maxsize=None)
+def _operations_a_second() -> float:
     x, timer = np.ones((512, 512)), Timer()
     for _ in range(2):
         with timer:
-            dot(x, x)
+            usual_dot(x, x)
     return 2.0 * 512**3 / timer.times[-1]
 
 
@@ -156,18 +189,11 @@ def replace() -> None:
     """Replace what the table above names. ``import mxdp.book`` does it; a second call does nothing."""
     if _replaced:
         return
-    announced: Dict[Any, float] = {}
-    for owner, name, new in (
-        (d2l, "try_gpu", gpu),
-        (d2l, "gpu", gpu),
-        (npx, "gpu", gpu),
-        (d2l, "try_all_gpus", try_all_gpus),
-        (d2l, "num_gpus", num_gpus),
-        (d2l, "load_data_fashion_mnist", load_data_fashion_mnist),
-        (d2l, "Animator", Animator),
-        (np, "dot", _announcing(np.dot, announced)),
-        (np.ndarray, "dot", _announcing(np.ndarray.dot, announced)),
-    ):
+    functions: List[Any] = [try_all_gpus, num_gpus, load_data_fashion_mnist, *([] if in_notebook() else [Animator])]
+    rows: List[Any] = [(owner, name, gpu) for owner, name in ((d2l, "try_gpu"), (d2l, "gpu"), (npx, "gpu"))]
+    rows += [(d2l, new.__name__, new) for new in functions]
+    rows += [(owner, "dot", _announcing(owner.dot)) for owner in (np, np.ndarray)]
+    for owner, name, new in rows:
         _replaced.append((owner, name, vars(owner)[name], new))
         setattr(owner, name, new)
 
@@ -183,10 +209,6 @@ def restore() -> None:
         owner, name, usual, new = _replaced.pop()
         if vars(owner).get(name) is new:
             setattr(owner, name, usual)
-
-
-def _original(owner: Any, name: str) -> Any:
-    return next(usual for *place, usual, _ in _replaced if place == [owner, name])
 
 
 _replaced: List[Tuple[Any, str, Any, Any]] = []

@@ -38,11 +38,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
             print("\n".join(mxdp.book.replaced()))
             return OK
-        for variable, value in (("MXDP_BOOK_SAMPLES", options.samples), ("MXDP_BOOK_DEVICES", options.devices)):
+        for name in ("samples", "devices"):
+            value = getattr(options, name)
             if value is not None and value < 1:
-                raise UsageError(f"--{variable.split('_')[-1].lower()} must be at least 1, not {value}")
+                raise UsageError(f"--{name} must be at least 1, not {value}")
             if value is not None:
-                os.environ[variable] = str(value)
+                os.environ[f"MXDP_BOOK_{name.upper()}"] = str(value)
         return run_cells(cells(options.file))
     except MxdpError as error:
         print(f"mxdp: {error}", file=sys.stderr)
@@ -53,28 +54,26 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def cells(file: Path) -> List[str]:
-    """The code of a notebook, or the cells for MXNet of a chapter's text, in their order. Raises a UsageError if there
-    are none."""
+    """The code of a notebook, or a chapter's cells for MXNet, in order. Raises a UsageError if there are none."""
     try:
         text = file.read_text(encoding="utf-8")
+        if file.suffix == ".ipynb":
+            code = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        elif file.suffix == ".md":
+            code = [cell for cell in CELL.findall(text) if _for_mxnet(cell)]
+        else:
+            raise UsageError(f"{file} is neither a chapter (.md) nor a notebook (.ipynb)")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} can't be read ({error}); give a chapter (.md) or a notebook (.ipynb)") from error
-    if file.suffix == ".ipynb":
-        try:
-            code = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise UsageError(f"{file} is no notebook ({error!r})") from error
-    elif file.suffix == ".md":
-        code = [cell for cell in CELL.findall(text) if _for_mxnet(cell)]
-    else:
-        raise UsageError(f"{file} is neither a chapter (.md) nor a notebook (.ipynb)")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{file} is no notebook ({error!r})") from error
     if not code:
         raise UsageError(f"{file} has no cell for MXNet")
     return code
 
 
 def _for_mxnet(cell: str) -> bool:
-    """Cells for all libraries have the tab ``all``, or none."""
+    """True also for cells for all libraries, with the tab ``all`` or none."""
     tabs = [name.strip() for names in TAB.findall(cell) for name in names.split(",")]
     return not tabs or bool({"mxnet", "all"} & set(tabs))
 
@@ -84,11 +83,8 @@ def run_cells(code: Sequence[str]) -> int:
     os.environ.setdefault("MPLBACKEND", "agg")
     from IPython.core.interactiveshell import InteractiveShell
 
-    class Shell(InteractiveShell):
-        def enable_gui(self, gui: Any = None) -> None:
-            """For ``%matplotlib``: there are no windows."""
-
-    shell: Any = Shell.instance(colors="nocolor")
+    shell: Any = InteractiveShell.instance(colors="nocolor")
+    shell.enable_gui = lambda gui=None: None  # for `%matplotlib`: there are no windows
     for number, cell in enumerate(code, 1):
         result = shell.run_cell(TAB.sub("", cell), store_history=False)
         if not result.success:

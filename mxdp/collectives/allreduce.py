@@ -21,12 +21,8 @@ class AllReduce:
     (:mod:`mxdp.collectives.in_place`). Don't write to such arrays with an operator that stores its results in a layout
     of its own, such as a convolution with ``out``.
 
-    Args:
-        data, algorithm, op: as for :func:`allreduce`.
-        machine: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them.
-
-    Raises:
-        ValueError: as for :func:`allreduce`.
+    ``machine``: speeds for ``"auto"``, as :func:`mxdp.calibrate` measures them. All else, errors too: as for
+    :func:`allreduce`.
     """
 
     def __init__(
@@ -44,11 +40,10 @@ class AllReduce:
 def allreduce(data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum") -> None:
     """Sum ``data`` in place: each array becomes the sum of all arrays.
 
-    Returns None and doesn't wait: MXNet starts each sum when its inputs are ready. All devices get the same bits.
-    Another algorithm may give other last bits, since it adds in another order.
-
-    The default is the ring, which is easy to follow but not the fastest: for the gradients of LeNet and ResNet-18 on
-    four CPU devices it takes longer than MXNet's ``device`` store, and ``"auto"`` less (experiment ``buckets``).
+    Doesn't wait: MXNet starts each sum when its inputs are ready. All devices get the same bits; another algorithm may
+    give other last bits, since it adds in another order. The ring is easy to follow but not the fastest: for the
+    gradients of LeNet and ResNet-18 on four CPU devices it takes longer than MXNet's ``device`` store, and ``"auto"``
+    less (experiment ``buckets``).
 
     Args:
         data: one array on each device, all of one shape and dtype (float16/32/64 or int32/64); empty arrays too.
@@ -79,7 +74,7 @@ def prepare_allreduce(
 
 
 def check_alike(data: Sequence[NDArray], who: str) -> None:
-    """Raise a ValueError that begins with ``who``, unless there is an array, all have one shape and dtype, and no two
+    """Raise a ValueError that begins with ``who`` unless all arrays, at least one, have one shape and dtype, and no two
     share a device."""
     if not data:
         raise ValueError(f"{who} needs at least one array, and the list is empty")

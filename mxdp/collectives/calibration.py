@@ -1,15 +1,12 @@
 """Measures what a copy and a sum cost on this machine, for the cost model.
 
-In an all-reduce a device works on what another device's core has just written. While arrays fit into the caches, this
-takes up to twice as long as work on arrays of its own. So the measured arrays go back and forth between two devices.
-
-A rate depends on the total memory in use (caches are several times faster) and on the other cores (all share the
-memory's bandwidth). So each rate is measured with several total sizes, for one pair of arrays and for as many pairs as
-there are cores.
-
-For some tenths of a second the system may run the workers of two devices on one core: two sums then take twice as
-long. At other times a worker sleeps deeply, and each copy starts some 20 microseconds later. So all is measured in
-several turns, and the second fastest counts; of a push and of a sum's further arrays the median.
+- In an all-reduce a device works on what another device's core has just written. While arrays fit into the caches, this
+  takes up to twice as long as work on arrays of its own. So the measured arrays go back and forth between two devices.
+- A rate depends on the total memory in use (caches are several times faster) and on the other cores (all share the
+  memory's bandwidth). So it is measured with several total sizes, for one pair of arrays and for a pair on each core.
+- For some tenths of a second the system may run the workers of two devices on one core, and two sums take twice as
+  long; or a worker sleeps deeply, and each copy starts some 20 microseconds later. So all is measured in several turns,
+  and the second fastest counts; of a push and of a sum's further arrays the median.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ LARGE = 64 * MEBIBYTE
 """Larger footprints are measured in every third turn: their buffers take long to make."""
 ROUNDS = 3
 SHORT_ROUNDS = 5
-"""Rounds in a turn; the short ones are of what takes about a millisecond."""
+"""Rounds in a turn; short ones are of what takes about a millisecond."""
 LEAST = 1e-12
 """Seconds a byte, where a call takes no longer than its start."""
 
@@ -46,13 +43,8 @@ Work = Callable[[Device, Device, int], List[Call]]
 
 
 def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS) -> Machine:
-    """Measure copies between ``devices`` and sums on them. Takes about six seconds; waits.
-
-    ``footprints``: the bytes in use at which each rate is measured.
-
-    Raises:
-        ValueError: fewer than two devices.
-    """
+    """Measure copies between ``devices`` and sums on them, with ``footprints`` bytes in use. Takes about six seconds;
+    waits. Raises a ValueError for fewer than two devices."""
     if len(devices) < 2:
         raise ValueError(f"a link needs two devices, not {len(devices)}")
     cores = process.cores() if devices[0].device_type == "cpu" else len(devices)
@@ -82,11 +74,8 @@ def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS)
 
 
 def push_seconds(devices: Sequence[Device]) -> float:
-    """Python's seconds for one operation of a plan, while the workers do the operations before it.
-
-    It is measured with a plan of many operations on tiny arrays. A push to a worker that sleeps has to wake it: on two
-    cores this takes 7 to 10 microseconds. One push after another to the same device takes 4.
-    """
+    """Python's seconds for one operation of a plan, while the workers do the operations before it: of many on tiny
+    arrays. On two cores a push takes 7 to 10 microseconds if it has to wake a worker, else 4."""
     plan = bidirectional_ring(len(devices))
     program = Program(plan, [chunk_views(plan, _buffer(device, plan.chunks)) for device in devices])
     seconds = []

@@ -57,8 +57,8 @@ BFLOAT16 = Form(
 
 
 def two_bits(threshold: float) -> Form:
-    """The form of MXNet's stores: 11 for ``threshold`` or more, 10 for ``-threshold`` or less, else 00; four numbers in
-    a byte, the first in its highest bits."""
+    """MXNet's form: 11 for ``threshold`` or more, 10 for ``-threshold`` or less, else 00; four numbers in a byte, the
+    first in its highest bits."""
 
     def encode(x: HostArray) -> bytes:
         codes = onp.zeros(-(-x.size // 4) * 4, "uint8")
@@ -98,10 +98,10 @@ class CompressedSync:
     Args:
         device_params: the replicas of this process, as :func:`mxdp.get_params` makes them.
         feedback: keep what the form can't say, and add it to the next gradient.
-        every: sum every ``every`` calls. The calls between leave each replica its gradient, times the workers, so that
-            an update divided by the whole batch makes a step on the replica's shard. The sum is of all gradients since
-            the last one, and resets the parameters to what they were then: the update that follows makes them the mean
-            of the replicas, which went apart. ``every=1`` is the plain sum.
+        every: sum every ``every`` calls. The calls between leave each replica its gradient, times the workers: an
+            update divided by the whole batch is then a step on the replica's shard. The sum is of all gradients since
+            the last one, and resets the parameters to what they were then: the next update makes them the mean of the
+            replicas, which went apart.
         world: the workers are the devices of all its ranks, as many on each.
     """
 

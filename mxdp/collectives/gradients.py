@@ -38,14 +38,13 @@ from mxdp.processes import World, agree_values
 from mxdp.processes.world import ranks_of
 
 _ACCUMULATING: List[GradientSync] = []
-"""The objects inside a ``no_sync``, kept alive: the garbage collector may free the arrays of a dead cycle before the
-clean-up of ``no_sync`` runs, which needs them."""
+"""Objects inside ``no_sync``, kept alive: else Python may free a dead cycle's arrays before the clean-up needs them."""
 
 
 @dataclass(frozen=True)
 class BucketSync:
-    """One bucket: the numbers of its parameters, its size in bytes, the algorithm and program that sum it over this
-    process's devices, and its vectors on each device (several where one device sums whole gradients)."""
+    """One bucket: the numbers of its parameters, its bytes, the algorithm and program that sum it over this process's
+    devices, and its vectors on each device (several where one device sums whole gradients)."""
 
     params: Tuple[int, ...]
     nbytes: int
@@ -57,9 +56,9 @@ class BucketSync:
 class GradientSync:
     """Sums the gradients of all replicas in place, at each call.
 
-    The constructor moves the gradients into buckets: afterwards each ``param.grad`` is a part of a bucket, and its
-    earlier values are lost. It doesn't wait, except for buckets of 2 MiB and more that are summed in shared memory;
-    with several ranks for them and for the parameters, whose values show their order.
+    The constructor moves the gradients into buckets: each ``param.grad`` becomes a part of one, and its earlier values
+    are lost. It waits for buckets of 2 MiB and more that are summed in shared memory; with several ranks also for them
+    and for the parameters, whose values show their order.
 
     A gradient that no backward pass has written since the last sum counts as zero, and a call sets it to zero: the step
     has not used the parameter, or the device or rank had no samples. (If you write gradients yourself, write all of
@@ -142,11 +141,8 @@ class GradientSync:
         return f"<GradientSync: {gradients} on {devices}, {plural(len(self.buckets), 'bucket')}: {algorithms}>"
 
     def __call__(self) -> None:
-        """Sum; doesn't wait. All devices get the same bits.
-
-        Raises:
-            RuntimeError: inside :meth:`no_sync`; or backward does not write a gradient into its bucket.
-        """
+        """Sum; doesn't wait. All devices get the same bits. Raises a RuntimeError inside :meth:`no_sync`, or if
+        backward does not write a gradient into its bucket."""
         if self._held_back:
             raise RuntimeError(
                 "a step or a sum inside no_sync would leave each device with its own gradients: call it after no_sync"
@@ -162,13 +158,10 @@ class GradientSync:
         """Accumulate gradients: backward passes inside this context, and after it, add up until the next sum.
 
         For k micro-batches with one all-reduce, run the forward and backward passes of k - 1 inside and of the last one
-        after it, then call the object. Inside, a call is refused, and nesting ``no_sync`` has no effect. If an
-        exception leaves the context, the gradients since the last sum are dropped: the next backward pass overwrites
-        them (not with ``accumulate=True``, where you set them to zero). MXNet 1.9.1 adds nothing up for ``astype`` of a
-        parameter: add it to zeros of the other dtype instead.
-
-        Raises:
-            RuntimeError: backward does not write a gradient into its bucket.
+        after it, then call the object. Inside, a call is refused; nesting has no effect. After an exception, the next
+        backward pass overwrites the gradients since the last sum (with ``accumulate=True`` you set them to zero). MXNet
+        1.9.1 adds nothing up for ``astype`` of a parameter: add it to zeros of the other dtype instead. Raises a
+        RuntimeError if backward does not write a gradient into its bucket.
         """
         self._check_places()
         outer = self._held_back

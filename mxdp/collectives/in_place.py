@@ -35,12 +35,8 @@ time of MXNet's ``device`` store with pieces of 1 MiB, 4 MiB and 32 MiB."""
 
 
 def jobs(todo: Sequence[Operation], places: Sequence[Sequence[NDArray]]) -> List[Call]:
-    """The calls for the operations of a plan in which one device works on each chunk. Waits for the arrays.
-
-    Args:
-        todo: sums and copies without staging buffers.
-        places: ``places[device][chunk]``: views of one vector a device, on CPU devices.
-    """
+    """The calls for ``todo``, sums and copies without staging buffers, of a plan in which one device works on each
+    chunk. ``places[device][chunk]``: views of one vector a device, on CPU devices. Waits for the arrays."""
     aliases = {operation.target: alias(places[operation.target.device][operation.target.chunk]) for operation in todo}
     vectors = [next(chunk for chunk in chunks if chunk.size)[0:1] for chunks in places]
     workers = sorted({operation.worker for operation in todo})
@@ -55,8 +51,7 @@ def jobs(todo: Sequence[Operation], places: Sequence[Sequence[NDArray]]) -> List
 
 
 def _guards(vectors: Sequence[NDArray], behind: Sequence[NDArray]) -> List[Call]:
-    """To MXNet, writes to ``vectors`` that also read ``behind``, on the first device. In fact each copies its one
-    element to itself."""
+    """To MXNet, writes to ``vectors`` that also read ``behind``, on the first device. Each keeps its one element."""
     yes = mx.nd.ones((1,), vectors[0].ctx)  # first, since MXNet runs an operator on the device of its first input
     return [prepare("where", [yes, vector, other], vector) for vector, other in zip(vectors, behind)]
 
@@ -95,8 +90,5 @@ def _in_bulk(calls: Sequence[Call]) -> Call:
 
 
 def alias(x: NDArray) -> NDArray:
-    """A second array on ``cpu(0)`` over the memory of ``x``. MXNet orders work on each of the two alone.
-
-    Waits for ``x``.
-    """
+    """A second array on ``cpu(0)`` over the memory of ``x``. MXNet orders work on each alone. Waits for ``x``."""
     return mx.nd.from_dlpack(mx.nd.to_dlpack_for_write(x))

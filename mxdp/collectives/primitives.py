@@ -12,12 +12,10 @@ from mxdp.plans.partition import offsets
 
 
 def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
-    """Sum ``data`` and leave chunk i of the sum on device i. Doesn't wait.
+    """Chunk i of the sum of ``data``, as a new vector on device i. Doesn't wait; ``data`` stays unchanged.
 
-    ``data`` stays unchanged. The sum is cut as by :func:`mxdp.plans.partition.bounds` and passes round a ring. Returns
-    one new vector on each device; their lengths differ by at most one, and may be 0.
-
-    Args, errors: as for :func:`mxdp.allreduce`.
+    The chunks, cut as by :func:`mxdp.plans.partition.bounds`, pass round a ring; their lengths differ by at most one,
+    and may be 0. Args, errors: as for :func:`mxdp.allreduce`.
     """
     check_alike(data, "reduce_scatter")
     work = [as_vector(x.copy()) for x in data] if data[0].size else [x.reshape(-1).as_nd_ndarray() for x in data]
@@ -31,13 +29,10 @@ def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
 
 
 def all_gather(chunks: Sequence[NDArray]) -> List[NDArray]:
-    """Bring all chunks to every device, the reverse of the cut by :func:`reduce_scatter`. Doesn't wait.
+    """A new vector on each device with the elements of all ``chunks``, the reverse of :func:`reduce_scatter`'s cut.
 
-    ``chunks``: one array on each device, all of one dtype and any sizes. They stay unchanged. Returns one new vector on
-    each device: the elements of all chunks in the order of the devices.
-
-    Raises:
-        ValueError: an empty list, different dtypes, or two arrays on the same device.
+    ``chunks``: one array on each device, all of one dtype and any sizes; they stay unchanged. Doesn't wait. Raises a
+    ValueError for an empty list, different dtypes, or two arrays on the same device.
     """
     check_alike([chunk.reshape(-1)[:0] for chunk in chunks], "all_gather")
     ends = offsets([chunk.size for chunk in chunks])

@@ -19,20 +19,17 @@ OPS = ("sum", "mean")
 
 
 class Program:
-    """Carries out one plan on the same arrays, in place, at each call.
-
-    The staging buffers are allocated once and kept. A call doesn't wait: MXNet starts each operation when its inputs
-    are ready.
+    """Carries out one plan on the same arrays, in place, at each call. A call doesn't wait: MXNet starts each operation
+    when its inputs are ready. Staging buffers are allocated once.
 
     Args:
         places: where the chunks lie. Empty chunks are left out.
-        again: the program will be called many times, so a costly preparation pays off. Large vectors in shared memory
-            are then summed in place (:mod:`mxdp.collectives.in_place`). This waits here until the arrays are ready, and
-            each device's chunks must be views of one vector that keeps its memory.
+        again: the program will be called many times, so large vectors in shared memory are summed in place
+            (:mod:`mxdp.collectives.in_place`). The constructor then waits for the arrays, and each device's chunks must
+            be views of one vector that keeps its memory.
         frugal: so are small vectors, which takes a little longer, but no staging buffers.
 
-    Raises:
-        ValueError: the plan reads other devices' memory, and the arrays are not all on CPU devices.
+    Raises a ValueError if the plan reads other devices' memory, and the arrays are not all on CPU devices.
     """
 
     def __init__(self, schedule: Schedule, places: Places, again: bool = False, frugal: bool = False) -> None:
@@ -84,8 +81,7 @@ def chunk_views(schedule: Schedule, vector: NDArray) -> List[NDArray]:
 
 
 def divisions(vectors: Sequence[NDArray], op: str) -> List[Call]:
-    """The calls after the sum: none, or for ``"mean"`` a division of each vector by the number of vectors. Raises a
-    ValueError for another ``op``, and for the mean of integers."""
+    """For ``"mean"`` the divisions after the sum. Raises a ValueError for an unknown ``op`` or the mean of integers."""
     if op not in OPS:
         raise ValueError(f"op is 'sum' or 'mean', not {op!r}")
     if op == "sum":

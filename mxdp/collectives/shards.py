@@ -35,8 +35,8 @@ from mxdp.processes import World
 
 @dataclass(frozen=True)
 class Part:
-    """Neighbouring elements of a parameter that one device updates: the parameter's number, where they lie in it as a
-    vector, and arrays of them and of their summed gradient: in the parameter's shape if it is whole, else vectors."""
+    """Neighbouring elements of a parameter that one device updates: its number, ``where`` they lie in it as a vector,
+    and arrays of them and of their summed gradient, in the parameter's shape if it is whole, else vectors."""
 
     number: int
     where: slice
@@ -50,13 +50,9 @@ class Part:
 
 
 class ShardedSync(GradientSync):
-    """Sums, at each call, the elements of the gradients that a device shall update, and no others.
-
-    Then update ``parts``, and call :meth:`spread`. Afterwards the gradients hold no sums: use them for nothing.
-
-    Args:
-        device_params, bucket_mb, accumulate, world: as for :class:`GradientSync`, with its errors.
-    """
+    """Sums, at each call, the elements of the gradients that a device shall update, and no others. Then update
+    ``parts``, and call :meth:`spread`. Afterwards the gradients hold no sums: use them for nothing. Arguments and
+    errors: as for :class:`GradientSync`."""
 
     def __init__(
         self,
@@ -96,9 +92,8 @@ class ShardedSync(GradientSync):
             call()
 
     def whole(self, held: Sequence[Sequence[Sequence[NDArray]]]) -> Dict[int, List[HostArray]]:
-        """Whole arrays, put together from those that are held for ``parts``: by the parameter's number, as many arrays
-        of its shape as each of its parts has. ``held[device]``: for each part its arrays, of the part's length. Waits;
-        all ranks call it."""
+        """Whole arrays of each parameter's shape, by its number, put together from those that are held for its parts.
+        ``held[device]``: for each part its arrays, of the part's length. Waits; all ranks call it."""
         pieces = [
             (part.number, part.where, [x.asnumpy() for x in arrays])
             for of_device in zip(self.parts, held)
@@ -148,11 +143,9 @@ class ShardedSync(GradientSync):
                     self._spread.append(prepare("_copyto", [self._place(device, number, where)], target))
 
     def _place(self, device: int, number: int, where: slice) -> NDArray:
-        """A part of a parameter: the parameter itself if that is the whole, else a part of a vector beside it.
-
-        Not a view of the parameter: whenever an operator of an inference pass runs, it may push a change of its weights
-        to a layout of oneDNN's, in which a view is another part, or none.
-        """
+        """A part of a parameter: the parameter itself if that is the whole, else a part of a vector beside it. Not a
+        view of the parameter: whenever an operator of an inference pass runs, it may push a change of its weights to a
+        layout of oneDNN's, in which a view is another part, or none."""
         param = self._device_params[device][number]
         if where == slice(0, param.size):
             return param.as_nd_ndarray()

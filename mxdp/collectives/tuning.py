@@ -25,8 +25,7 @@ were summed by ``naive``, which took 1.3 times as long as ``shared-memory``; on 
 def plan_for(
     algorithm: str, devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None
 ) -> Tuple[str, Schedule]:
-    """The algorithm's name (for ``"auto"``, the chosen one's) and its plan for arrays of ``sizes`` elements, or a
-    ValueError."""
+    """The algorithm's name (no longer ``"auto"``) and its plan for arrays of ``sizes`` elements, or a ValueError."""
     check_algorithm(algorithm, also=[AUTO])
     if algorithm == AUTO:
         algorithm = choose(devices, sizes, itemsize, machine)
@@ -34,13 +33,9 @@ def plan_for(
 
 
 def choose(devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None) -> str:
-    """The all-reduce with the least predicted time for arrays of ``sizes`` elements of ``itemsize`` bytes.
-
-    Of equal ones it has the fewest operations; then the fewest operations that wait for another device, whose worker
-    may sleep.
-
-    ``machine``: speeds as :func:`mxdp.calibrate` measures them; by default those of :func:`usual_machine`.
-    """
+    """The all-reduce with the least predicted time for arrays of ``sizes`` elements of ``itemsize`` bytes. Of equal
+    ones it has the fewest operations; then the fewest that wait for another device, whose worker may sleep.
+    ``machine``: speeds as :func:`mxdp.calibrate` measures them; by default those of :func:`usual_machine`."""
     on_cpu = all(device.device_type.startswith("cpu") for device in devices)
     if machine is None:
         machine = usual_machine(on_cpu)
@@ -48,8 +43,7 @@ def choose(devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machi
 
 
 def usual_machine(on_cpu: bool, cores: Optional[int] = None, made_by: Optional[str] = None) -> Machine:
-    """Speeds that were measured elsewhere, if possible on a CPU by the same maker (default: :func:`maker`). ``cores``:
-    by default as many as this process may use."""
+    """Speeds measured elsewhere, on a CPU by the same maker if possible; by default for this machine's maker, cores."""
     if not on_cpu:
         return GPU
     return BY_MAKER.get(maker() if made_by is None else made_by, CPU).with_cores(cores or process.cores())

@@ -47,24 +47,21 @@ def load(
     notify: Optional[Notify] = None,
     progress: Optional[Progress] = None,
 ) -> Dataset:
-    """The whole data set of that name, in memory.
+    """The whole data set of that name, in memory. Waits for the network if it must be downloaded.
 
     ``auto`` is Fashion-MNIST if it is cached or can be downloaded, else the digits, with one line to ``notify``. The
-    ``name`` of the result says which it is; ``load("fashion-mnist")`` says why it can't be had. If the user named a
-    folder, a problem there is an error, and ``auto`` does not take the digits instead. Waits for the network if nothing
-    is cached.
+    ``name`` of the result says which it is. A problem in a folder that the user named is an error, also for ``auto``.
 
     Args:
         name: one of ``NAMES``.
-        data_dir: a folder with ``fashion-mnist/`` or its four files; default ``$MXDP_DATA_DIR``, else the cache. Only
-            Fashion-MNIST is read from a folder.
+        data_dir: a folder with ``fashion-mnist/`` or its four files; default ``$MXDP_DATA_DIR``, else the cache.
         seed: of the digits' split, and of the synthetic data. Fashion-MNIST has a fixed split.
         notify: receives messages of one line; by default they go to stderr.
         progress: ``progress(description, done_bytes, total_bytes)`` while downloading.
 
     Raises:
         ValueError: there is no such data set.
-        DataError: the data set is not available; the message says what is wrong and what to do.
+        DataError: it is not available; the message says what to do.
     """
     if not isinstance(name, str) or name not in NAMES:
         raise ValueError(f"no data set is called {reprlib.repr(name)}; {did_you_mean(name, NAMES)}")
@@ -88,8 +85,7 @@ def load(
 
 
 def to_train(data: Union[str, Dataset]) -> Dataset:
-    """The data set itself, or the one of that name. Raises a ValueError if one of its splits is empty; else as
-    :func:`load`."""
+    """The data set itself, or the one of that name, as :func:`load`. Raises a ValueError if one split is empty."""
     dataset = data if isinstance(data, Dataset) else load(data)
     for what, split in (("training", dataset.train), ("test", dataset.test)):
         if not len(split):

@@ -22,8 +22,8 @@ _ONE_IN = 5
 
 
 def load_digits(seed: int = 0) -> Dataset:
-    """1437 training and 360 test digits, drawn by ``seed``. Of each class, every fifth sample is for the test. Raises a
-    DataError if scikit-learn is not installed."""
+    """1437 training and 360 test digits, drawn by ``seed``: a fifth of each class is for the test. Raises a DataError
+    if scikit-learn is not installed."""
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         raise DataError(

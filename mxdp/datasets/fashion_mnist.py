@@ -54,8 +54,7 @@ def given_folder(data_dir: Optional[Union[str, Path]]) -> Optional[Path]:
 
 
 def cache_root() -> Path:
-    """``mxdp`` in ``$XDG_CACHE_HOME``, or in ``~/.cache`` if that is unset or not absolute. Raises a DataError if there
-    is no home folder."""
+    """``mxdp`` in an absolute ``$XDG_CACHE_HOME``, else in ``~/.cache``. Raises a DataError without a home folder."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     try:
         return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "mxdp"
@@ -68,12 +67,9 @@ def load_fashion_mnist(
 ) -> Dataset:
     """The official Fashion-MNIST, checked by sha256.
 
-    If the user named a folder, it is only read: the files are in its ``fashion-mnist`` or in the folder itself.
-    Otherwise the cache is used, and filled from the network if needed (this waits, see
-    :func:`mxdp.datasets.fetch.obtain`).
-
-    Raises:
-        DataError: the named folder lacks a file or has a wrong one; or nothing is cached and the download failed.
+    A folder that the user named is only read: the files are in its ``fashion-mnist`` or in the folder itself. Otherwise
+    the cache is used, and filled from the network if needed, which waits. Raises a DataError if the named folder lacks
+    a file or has a wrong one, or if nothing is cached and the download failed.
     """
     named = given_folder(data_dir)
     if named is not None:

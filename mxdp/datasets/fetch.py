@@ -1,7 +1,6 @@
 """Reads files of known size and sha256 from a cache folder, and downloads missing ones from the first mirror that can.
 
-A file is checked, written under another name, and renamed: no half-written file has its name. A failed download is
-remembered for an hour, so that a run of many processes waits for the network only once.
+No half-written file has the file's name. A failed download is remembered for an hour: many processes wait only once.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class KnownFile(NamedTuple):
-    """A file's name, its size in bytes, and the sha256 of its bytes in hexadecimal."""
+    """A file's name, size in bytes, and sha256 in hexadecimal."""
 
     name: str
     size: int
@@ -50,13 +49,10 @@ class KnownFile(NamedTuple):
 def obtain(
     folder: Path, files: Sequence[KnownFile], mirrors: Sequence[str], notify: Notify, progress: Optional[Progress]
 ) -> List[bytes]:
-    """The contents of ``files`` in ``folder``. A missing file is downloaded; a wrong one is renamed and downloaded.
+    """The contents of ``files`` in ``folder``. Downloads what is missing or wrong; a wrong file is renamed before.
 
-    If none is missing or wrong, this neither locks nor writes anything. ``mirrors`` end in a slash.
-
-    Raises:
-        DataError: a download failed in the last hour, or ``MXDP_OFFLINE`` forbids it; no lock; no writable folder;
-            what a download needs is not installed.
+    It locks and writes nothing if all files are there. ``mirrors`` end in a slash. Raises a DataError if a download
+    failed in the last hour, ``MXDP_OFFLINE`` forbids it, its libraries are missing, or the folder can't be written.
     """
     try:
         return [file.read(folder) for file in files]
@@ -121,7 +117,7 @@ def _complete(
 
 
 def _receive(url: str, file: KnownFile, progress: Progress, done: int, total: int) -> bytes:
-    """The file's bytes, checked. They are received in a thread, because a name look-up has no time limit of its own."""
+    """The file's bytes, checked. A thread receives them, because a name look-up has no time limit of its own."""
     import requests
     from urllib3.exceptions import HTTPError
 

@@ -6,8 +6,8 @@
     Stream.take(4)     5 2 0 | 4                  a round may end inside a batch ...
     Stream.take(4)     1 3 6 | 2' ...             ... and the next goes on there; no batch holds two epochs' samples
 
-A gathered batch is a new array, which the caller may keep. (With the allocator settings of ``mxdp.process``, one reused
-buffer is not faster.) In a timeline, the making of a batch is a section.
+A gathered batch is a new array, which the caller may keep: with the allocator settings of ``mxdp.process``, one reused
+buffer is not faster. In a timeline, the making of a batch is a section.
 """
 
 from __future__ import annotations
@@ -24,13 +24,9 @@ HostBatch = Tuple[Images, Labels]
 
 
 def permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """The order in which ``epoch`` visits ``n`` samples, each once. The same arguments give the same order.
-
-    NumPy has frozen the streams of ``RandomState``, so the order does not depend on NumPy's version.
-
-    Raises:
-        ValueError: ``seed`` or ``epoch`` is not an int from 0 to 2**32 - 1, or ``n`` is negative.
-    """
+    """The order in which ``epoch`` visits ``n`` samples, each once. NumPy has frozen ``RandomState``, so the order is
+    the same with every version. Raises a ValueError if ``seed`` or ``epoch`` is not an int from 0 to 2**32 - 1, or
+    ``n`` is negative."""
     check_seed("seed", seed)
     check_seed("epoch", epoch)
     return np.random.RandomState([seed, epoch]).permutation(n).astype(np.int64, copy=False)
@@ -54,12 +50,9 @@ def sequential(split: Split, batch_size: int) -> Iterator[HostBatch]:
 class Stream:
     """Epoch after epoch of shuffled batches, delivered in rounds. The stream keeps its place between rounds.
 
-    The place is ``epoch`` and ``position``: ``position`` samples of ``epoch`` have been delivered. As long as no round
-    ends inside a batch, the batches are those of :func:`minibatches` for epochs 0, 1, 2, ... A stream that starts at
-    another's place continues it.
-
-    Raises:
-        ValueError: ``batch_size`` is not a positive int, ``seed`` or the place is out of range, or the split is empty.
+    The place: ``position`` samples of ``epoch`` have been delivered. A stream that starts at another's place continues
+    it. As long as no round ends inside a batch, the batches are those of :func:`minibatches`. Raises a ValueError if
+    ``batch_size`` is not a positive int, ``seed`` or the place is out of range, or the split is empty.
     """
 
     def __init__(self, split: Split, batch_size: int, seed: int, epoch: int = 0, position: int = 0) -> None:
@@ -75,13 +68,9 @@ class Stream:
         self._order = permutation(len(split), seed, epoch)
 
     def take(self, samples: int) -> Iterator[HostBatch]:
-        """The next batches, with exactly ``samples`` samples in all: the last one is cut if needed. All are new copies.
-
-        Only a batch that the caller has received counts as delivered: a caller that stops early loses nothing.
-
-        Raises:
-            ValueError: ``samples`` is not a positive int.
-        """
+        """The next batches, new copies, with exactly ``samples`` samples in all: the last one is cut if needed. Only a
+        batch that the caller has received counts as delivered. Raises a ValueError unless ``samples`` is a positive
+        int."""
         return self._batches(positive_int("samples", samples))
 
     def _batches(self, left: int) -> Iterator[HostBatch]:

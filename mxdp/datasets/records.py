@@ -18,8 +18,7 @@ CLASSES = 10
 
 
 def positive_int(what: str, value: Any) -> int:
-    """``value`` as a plain int. Raises a ValueError, which calls it ``what``, unless it is an int (no bool) of at least
-    1."""
+    """``value`` as a plain int. Raises a ValueError, which calls it ``what``, unless it is an int (no bool) above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{what} must be a positive int, not {value!r}")
     return int(value)
@@ -40,11 +39,8 @@ def finite(what: str, value: Any, above: float = -math.inf) -> None:
 
 
 def check_labels(y: Any, classes: Optional[int] = CLASSES) -> None:
-    """Raise a ValueError unless ``y`` (n,) holds whole numbers from 0 to ``classes - 1`` (None: there may be more).
-
-    MXNet's ``pick`` would take the nearest class for any other label. To look into an array of MXNet's would wait for
-    it, so of these only dtype and shape are checked.
-    """
+    """Raise a ValueError unless ``y`` (n,) holds whole numbers from 0 to ``classes - 1`` (None: no limit). Of MXNet's
+    arrays only dtype and shape are checked: to read them waits. (``pick`` takes the nearest class for other labels.)"""
     if y.ndim != 1:
         raise ValueError(f"y must hold a label for each sample, so have the shape (n,), not {y.shape}")
     if np.dtype(y.dtype).kind not in "iuf":
@@ -58,12 +54,8 @@ def check_labels(y: Any, classes: Optional[int] = CLASSES) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Pictures ``X``: float32 (n, channels, height, width), C-contiguous; and their labels ``y``: int32 (n,), from 0.
-
-    Raises:
-        TypeError: ``X`` or ``y`` is no array of NumPy's.
-        ValueError: ``X`` or ``y`` is another array than that, or a pixel is no finite number.
-    """
+    """Pictures ``X``: float32 (n, channels, height, width), finite, C-contiguous; and labels ``y``: int32 (n,), from 0.
+    Raises a TypeError for what is no array of NumPy's, and a ValueError for other arrays."""
 
     X: Images
     y: Labels
@@ -93,21 +85,16 @@ class Split:
         return f"<Split: {len(self)} pictures>"
 
     def take(self, n: int) -> Split:
-        """The first ``n`` samples, or all if there are fewer. They are views. Raises a ValueError unless ``n`` is a
-        positive int."""
+        """Views of the first ``n`` samples, or of all. Raises a ValueError unless ``n`` is a positive int."""
         n = positive_int("the number of samples to take", n)
         return Split(self.X[:n], self.y[:n])
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training and a test split, the names of the classes by label, and in ``origin`` where the data came from.
-
-    ``name`` is the data set that was loaded, never ``auto``.
-
-    Raises:
-        ValueError: the splits' pictures differ in shape, or a label has no class.
-    """
+    """A training and a test split, and the names of the classes by label. ``name`` is the data set that was loaded,
+    never ``auto``; ``origin`` says where it came from. Raises a ValueError if pictures differ in shape, or a label has
+    no class."""
 
     name: str
     train: Split
@@ -132,7 +119,6 @@ class Dataset:
         return f"{zlib.crc32(self.train.X[::100].tobytes(), zlib.crc32(self.train.y.tobytes())):08x}"
 
     def take(self, n_train: int, n_test: Optional[int] = None) -> Dataset:
-        """The first ``n_train`` training and ``n_test`` test samples (None: all), or fewer, as :meth:`Split.take` gives
-        them."""
+        """The first ``n_train`` training and ``n_test`` test samples (None: all), as :meth:`Split.take` gives them."""
         test = self.test if n_test is None else self.test.take(n_test)
         return Dataset(self.name, self.train.take(n_train), test, self.classes, self.origin)

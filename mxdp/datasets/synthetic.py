@@ -1,8 +1,7 @@
 """Synthetic pictures that a small convolutional network can learn: each class is a pattern, under noise.
 
 A class is a random 7 x 7 grid of black and white, enlarged to 28 x 28. A sample is the pattern of its class, moved by
-up to two pixels in each direction (cyclically), and mixed with noise. All random numbers come from ``RandomState``,
-whose streams are frozen, and all else is sums and products. So a seed gives the same data with every version of NumPy.
+up to two pixels in each direction (cyclically), and mixed with noise. A seed gives the same data with every NumPy.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SIGNAL = np.float32(0.75)
 
 def load_synthetic(seed: int = 0, n_train: int = 6000, n_test: int = 1000) -> Dataset:
     """``n_train`` and ``n_test`` samples, drawn by ``seed``, in ten classes of equal size (or one sample more). Raises
-    a ValueError for a number of samples that is no positive int, or a ``seed`` that is not from 0 to 2**32 - 1."""
+    a ValueError for numbers that are not positive ints, or a ``seed`` that is not from 0 to 2**32 - 1."""
     positive_int("n_train", n_train)
     positive_int("n_test", n_test)
     random = np.random.RandomState(seed)

@@ -22,8 +22,8 @@ CURE = "call step before a parameter is initialised, cast or moved, or gets anot
 class BucketedGradients(GradientSync):
     """Sums the gradients of all ``params`` over their devices, at each call.
 
-    The constructor moves the gradients with their values: ``param.grad()`` is then a part of a bucket, an array of the
-    same kind (classic or NumPy) as before. It leaves out parameters without gradients, and waits as ``GradientSync``'s.
+    The constructor moves the gradients with their values: ``param.grad()`` is then a part of a bucket, classic or NumPy
+    as before. It leaves out parameters without gradients, and waits as ``GradientSync``'s.
 
     Args:
         params: gluon parameters, all initialised, on the same devices, with dense gradients, in the order in which the
@@ -48,10 +48,7 @@ class BucketedGradients(GradientSync):
 
     def fetch(self) -> None:
         """Copy into ``param.grad()`` what a network with ``static_shape=True`` has written elsewhere; doesn't wait.
-
-        Raises:
-            RuntimeError: some accumulated gradients lie in buckets, and some do not.
-        """
+        Raises a RuntimeError if only some accumulated gradients lie in buckets."""
         for param in self.members:
             for data, view in zip(param._data, param._grad):
                 written = data.grad
@@ -61,8 +58,8 @@ class BucketedGradients(GradientSync):
                     prepare("_copyto", [written], view)()
 
     def hold(self) -> bool:
-        """False where a parameter has other gradients than this object sums: after ``initialize(force_reinit=True)``,
-        ``cast``, ``reset_ctx`` or a new ``grad_req``, or where another trainer has moved them into its own buckets."""
+        """False where a parameter has other gradients: after ``initialize(force_reinit=True)``, ``cast``, ``reset_ctx``
+        or a new ``grad_req``, or in another trainer's buckets."""
         return all(
             list(map(id, param._grad or ())) == list(map(id, self._views.get(id(param), ()))) for param in self._params
         )
@@ -83,8 +80,8 @@ class BucketedGradients(GradientSync):
         """No check here: the trainer copies strays (:meth:`fetch`), or makes new buckets (:meth:`hold`)."""
 
     def _zero_stale(self) -> None:
-        """Zero the sums of earlier steps where another device or rank may have a new gradient. (Users zero those with
-        ``grad_req="add"``; the trainer leaves out those that no device has replaced.)"""
+        """Zero the sums of earlier steps where another device or rank may have a new gradient. Users zero those with
+        ``grad_req="add"``; the trainer leaves out those that no device has replaced."""
         for param in self.members:
             stale = [grad for data, grad in zip(param._data, param._grad) if not data._fresh_grad]
             if param.grad_req == "write" and (self._world.size > 1 or len(stale) < len(param._data)):
@@ -97,8 +94,7 @@ class ShardedGradients(BucketedGradients, ShardedSync):
 
 
 def unwritten(params: Sequence[Parameter]) -> Dict[int, Set[int]]:
-    """For each trained parameter's number, the devices on which backward has not written its gradient since the last
-    step."""
+    """By number of a trained parameter, the devices where backward has not written its gradient since the last step."""
     return {
         number: {device for device, data in enumerate(param._data) if not data._fresh_grad}
         for number, param in enumerate(params)
@@ -107,8 +103,7 @@ def unwritten(params: Sequence[Parameter]) -> Dict[int, Set[int]]:
 
 
 def refuse_stale(params: Sequence[Parameter], stale: Mapping[int, Set[int]], alone: bool) -> None:
-    """Raise gluon's UserWarning for the first of these gradients whose device had samples. If this rank isn't
-    ``alone``, all its devices may have had none."""
+    """Raise gluon's UserWarning for the first of these gradients whose device had samples (one has, if ``alone``)."""
     idle = set.intersection(*stale.values()) if stale else set()
     for number, devices in stale.items():
         everywhere = alone and len(idle) == len(params[number]._data)

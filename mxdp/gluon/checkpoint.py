@@ -26,11 +26,11 @@ class Checkpoint(CheckpointFolder):
     """A folder with the last ``keep`` checkpoints of one gluon training. Every rank makes it and calls it alike.
 
     From the first :meth:`save`, or :meth:`load` with a Trainer, until this object is gone, other processes can only
-    read: ``load(net)``. With ``"auto"``, a training that continues on as many devices sums as before, whatever
-    processor it has now. (A Store with a ``machine`` of your own needs the same one.)
+    read: ``load(net)``. With ``"auto"``, a training that continues on as many devices sums as before on any processor.
+    (A Store with a ``machine`` of your own needs the same one.)
 
-    Args, errors: as for :class:`CheckpointFolder`. ``training``: what identifies the training, such as its batch size
-    and seed, as JSON can hold it; a checkpoint with other values is refused.
+    Args, errors: as for :class:`CheckpointFolder`. ``training``: JSON's values that identify the training, such as
+    batch size and seed; a checkpoint with others is refused.
     """
 
     def __init__(
@@ -49,11 +49,9 @@ class Checkpoint(CheckpointFolder):
 
         Running means and variances are saved for each device, all else for one, since replicas are equal. Waits for the
         optimiser's state, not for the disk. MXNet's random numbers can't be saved: with dropout, call ``world.seed``
-        where a training starts and after each ``save``.
-
-        Raises:
-            MxdpError: on every rank, if a parameter has no values yet, the optimiser can't be pickled, another process
-                writes checkpoints in this folder, or the newest one there is of another training.
+        where a training starts and after each ``save``. Raises an MxdpError, on every rank, if a parameter has no
+        values yet, the optimiser can't be pickled, another process writes checkpoints in this folder, or the newest one
+        there is of another training.
         """
         params, header = self._params(net, "save"), self._header(trainer)
         arrays = {f"parameters/{name}": param.list_data()[0] for name, param in params.items()}
@@ -71,15 +69,13 @@ class Checkpoint(CheckpointFolder):
     def load(self, net: Any, trainer: Optional[Any] = None) -> Optional[Facts]:
         """Read the newest checkpoint into a gluon network and its ``Trainer``; returns the facts, or None without one.
 
-        The Trainer's settings, such as its learning rate, become those that were saved. A line names those that the
-        Trainer had otherwise; change them after ``load``. The optimiser's state is a pickle, which runs what it holds:
-        load only files that you trust.
+        The Trainer's settings, such as its learning rate, become those that were saved; a line names those that
+        changed. Set others after ``load``. The optimiser's state is a pickle, which runs what it holds: load only files
+        that you trust. Without a Trainer only the parameters are read, of any training, even while it goes on in
+        another process.
 
-        Without a Trainer only the parameters are read, of any training, even while it goes on in another process.
-
-        Raises:
-            MxdpError: on every rank, if a parameter is not initialised, the checkpoint is of another training, another
-                process writes checkpoints in this folder, or the optimiser's state can't be read.
+        Raises an MxdpError, on every rank, if a parameter is not initialised, the checkpoint is of another training,
+        another process writes checkpoints in this folder, or the optimiser's state can't be read.
         """
         params = self._params(net, "load")
         if trainer:

@@ -18,11 +18,7 @@ MXNET_STORES = [*LOCAL_STORES, "dist", *[f"dist_{kind}" for kind in DISTRIBUTED]
 
 def bucketing_store(kvstore: Any, world: Optional[World], **options: Any) -> Optional[Store]:
     """The store of mxdp with this name, or the given one; None for MXNet's stores, which alone have the ``options``.
-
-    Raises:
-        ValueError: no store has this name, or the store takes no ``world`` or none of the options.
-        TypeError: neither a name nor a store.
-    """
+    Raises a ValueError for an unknown name, or a ``world`` or option that the store can't take; else a TypeError."""
     if ranks_of(world).size > 1 and not (isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")):
         raise ValueError(f"world is for mxdp's stores by name, such as 'mxdpauto', not for kvstore={kvstore!r}")
     store = kvstore if isinstance(kvstore, Store) else None
@@ -60,8 +56,8 @@ def check_halves(sharded: bool) -> None:
 
 
 def check_initialised(params: Sequence[Any], devices: Sequence[Any]) -> None:
-    """Raise a DeferredInitializationError if the shape of a parameter is not known yet, or a ValueError unless all
-    parameters lie on the same devices."""
+    """Raise a DeferredInitializationError if a parameter's shape is unknown, or a ValueError unless all parameters lie
+    on the same devices."""
     for param in params:
         if param._deferred_init:
             raise gluon.parameter.DeferredInitializationError(
@@ -75,10 +71,8 @@ def check_initialised(params: Sequence[Any], devices: Sequence[Any]) -> None:
 
 
 def check_dense(params: Sequence[Any], always: bool = False) -> None:
-    """Raise a ValueError if a parameter or its gradient is sparse.
-
-    Sparse gradients on a single device are allowed, since gluon needs no store there, but not with ``always``.
-    """
+    """Raise a ValueError if a parameter or its gradient is sparse. Without ``always`` sparse gradients on a single
+    device are allowed, since gluon needs no store there."""
     for param in params:
         sparse = param._stype != "default" or (param._grad_stype != "default" and (always or len(param.list_ctx()) > 1))
         if sparse:

@@ -35,10 +35,9 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
     """A store for ``gluon.Trainer`` that sums by one of mxdp's all-reduces.
 
     ``gluon.Trainer(..., kvstore="mxdpring")`` makes one by name; ``kvstore=Store("ring")`` is the same. Make one for
-    each trainer, since a key keeps only what was prepared for the last arrays.
-
-    It sums dense gradients, classic or NumPy arrays, and runs no optimiser. Unsupported methods raise a
-    NotImplementedError. Only :meth:`pushpull` may wait, and with several ranks the constructor and :meth:`broadcast`.
+    each trainer, since a key keeps only what was prepared for the last arrays. It sums dense gradients, classic or
+    NumPy arrays, and runs no optimiser: unsupported methods raise a NotImplementedError. Only :meth:`pushpull` may
+    wait, and with several ranks the constructor and :meth:`broadcast`.
 
     Args:
         algorithm: a name in ``ALGORITHMS``, or ``"auto"``: for each key the one with the least predicted time.
@@ -47,8 +46,7 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
             calls it alike, and ``step(batch_size)`` takes the whole batch over all ranks. Give ``gluon.Trainer`` the
             store itself: for a name, and one device in each process, MXNet makes no store.
 
-    Raises:
-        ValueError: there is no such algorithm.
+    Raises a ValueError if there is no such algorithm.
     """
 
     def __init__(self, algorithm: str = AUTO, machine: Optional[Machine] = None, world: Optional[World] = None) -> None:
@@ -72,14 +70,9 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Copy ``value``, with several ranks rank 0's, into ``out``: an array, or a list of arrays on any devices that
-        may contain ``value``. Waits for the ranks.
-
-        With a list of keys, ``value`` and ``out`` have an item for each. A single ``key``, an int or str, has no
-        effect, nor has ``priority``, which MXNet ignores on CPU devices.
-
-        Raises:
-            ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
-        """
+        may contain ``value``. Waits for the ranks. With a list of keys, ``value`` and ``out`` have an item for each. A
+        single ``key``, an int or str, has no effect, nor has ``priority``, which MXNet ignores on CPU devices. Raises a
+        ValueError for different shapes or dtypes, sparse arrays, or lists of different lengths."""
         if isinstance(key, (list, tuple)):
             for arguments in _by_key(key, value, out):
                 self.broadcast(*arguments)
@@ -112,11 +105,8 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         ``priority``: as for :meth:`broadcast`; the same arrays under several keys are summed once, as by MXNet.
 
         It waits for the other ranks in the first call with a key, and for arrays of 2 MiB and more that are new under
-        the key and summed in shared memory.
-
-        Raises:
-            ValueError: different shapes or dtypes, sparse arrays, or lists of different lengths.
-            MxdpError: on every rank, if the ranks have other shapes or dtypes under a new key.
+        the key and summed in shared memory. Raises as :meth:`broadcast`, and an MxdpError on every rank if the ranks
+        have other shapes or dtypes under a new key.
         """
         if isinstance(key, (list, tuple)):
             done = set()

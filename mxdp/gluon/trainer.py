@@ -38,8 +38,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             After a step the gradients hold no sums, and ``allreduce_grads`` and ``update`` alone are refused. Every
             rank calls ``save_states``; its files are those of a trainer without shards, on any number of devices.
 
-    Raises:
-        ValueError, TypeError: an argument that mxdp's stores can't take; the message says which, and what to do.
+    Raises a ValueError or TypeError for an argument that mxdp's stores can't take.
     """
 
     def __init__(
@@ -89,12 +88,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """As :meth:`mxdp.GradientSync.no_sync`; then step by the size of all micro-batches together.
-
-        Raises:
-            ValueError: the trainer has one of MXNet's stores.
-            DeferredInitializationError: the shape of a parameter is unknown until a forward pass.
-        """
+        """As :meth:`mxdp.GradientSync.no_sync`; then step by the size of all micro-batches together. Raises a
+        ValueError with one of MXNet's stores, or a DeferredInitializationError if a parameter's shape is unknown."""
         if self._bucketing is None:
             raise ValueError(
                 f"no_sync needs one of mxdp's stores, not {self._kvstore_params['kvstore']!r}: use kvstore='mxdpauto', "
@@ -105,16 +100,12 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             yield
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Sum the gradients, divide them by ``batch_size``, and update the parameters, as ``gluon.Trainer`` does.
-
-        ``batch_size``: the samples of all devices, and of all ranks, together. ``ignore_stale_grad``: a gradient that
-        backward has not written since the last step counts as zero, and a parameter without any is not updated. With
+        """Sum the gradients, divide them by ``batch_size``, and update the parameters, as ``gluon.Trainer`` does. With
         several ranks this waits for them.
 
-        Raises:
-            ValueError: ``batch_size`` is not more than 0.
-            UserWarning: a gradient was not written since the last step, without ``ignore_stale_grad``.
-            DeferredInitializationError: as for :meth:`no_sync`.
+        ``batch_size``: the samples of all devices, and of all ranks, together. ``ignore_stale_grad``: a gradient that
+        backward has not written since the last step counts as zero, and a parameter without any is not updated; else it
+        raises a UserWarning. Raises a ValueError unless ``batch_size`` is more than 0, or as :meth:`no_sync`.
         """
         self._check_step(batch_size, ignore_stale_grad)
         super().step(batch_size, ignore_stale_grad)
@@ -139,8 +130,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             write_beside(Path(fname), states)
 
     def load_states(self, fname: str) -> None:
-        """Load what :meth:`save_states` or ``gluon.Trainer`` has saved. Every rank calls it, and rank 0 reads: an error
-        is one on all. Else as :meth:`take_states`."""
+        """Load what :meth:`save_states` or ``gluon.Trainer`` has saved, as :meth:`take_states`. Every rank calls it,
+        and rank 0 reads: an error is one on all."""
         if self._bucketing:
             (saved, *_) = self._world.together(lambda: Path(fname).read_bytes() if self._world.rank == 0 else b"")
             self.take_states(saved)
@@ -159,12 +150,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         return to_bytes(states, self._optimizer) if self._world.rank == 0 or not self._shards else b""
 
     def take_states(self, saved: bytes) -> None:
-        """Continue with what :meth:`states_as_bytes` gave, on any devices and ranks. If this raises, nothing changes.
-        It runs what the pickle holds: take only what you trust.
-
-        Raises:
-            ValueError: these are no states, or those of another network or of an optimiser that can't be cut.
-        """
+        """Continue with what :meth:`states_as_bytes` gave, on any devices and ranks. It runs what the pickle holds:
+        take only what you trust. Raises a ValueError, and changes nothing, for what is no state, or one of another
+        network or of an optimiser that can't be cut."""
         self._check_initialised()
         states, optimizer = from_bytes(saved, self._optimizer)
         if self._shards:

@@ -39,8 +39,8 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         self.restart(optimizer, {})
 
     def restart(self, optimizer: Any, saved: Dict[int, State]) -> None:
-        """Go on with these states of whole parameters, on any devices. A state stays in ``saved`` until its parameter
-        is updated. A parameter's count is the largest of all devices'."""
+        """Go on with these states of whole parameters, on any devices, each in ``saved`` until its parameter is
+        updated. A parameter's count is the largest of all devices'."""
         counts: Dict[int, int] = {}
         for number, count in chain(*(of_device.items() for of_device in optimizer._all_index_update_counts.values())):
             counts[number] = max(count, counts.get(number, 0))
@@ -60,10 +60,8 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         """Update these parts of parameters, in their order; doesn't wait. A parameter without parts is only counted.
 
         ``alone``: a single device trains. Then gluon gives MXNet several parameters at a time, else one; with a
-        schedule, and parameters that were updated unequally often, this decides their rates.
-
-        Raises:
-            ValueError: SGD got a momentum after it had made its states without one.
+        schedule, and parameters that were updated unequally often, this decides their rates. Raises a ValueError if SGD
+        got a momentum after it had made its states without one.
         """
         optimizer = self.optimizer
         optimizer._set_current_context(0)  # one count, whatever the device
@@ -143,11 +141,8 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
 
 
 class WholeParameters:
-    """Each parameter as one part, on the device that updates it and copies it to the others.
-
-    Args:
-        params: the trainer's. They may get other devices or arrays at any time.
-    """
+    """Each of the trainer's ``params`` as one part, on the device that updates it and copies it to the others. They may
+    get other devices or arrays at any time."""
 
     def __init__(self, params: Sequence[Any]) -> None:
         self._params = params
@@ -232,11 +227,7 @@ def check_shardable(optimizer: Any, store: Any) -> None:
 
 
 def to_bytes(states: Mapping[Any, State], optimizer: Any) -> bytes:
-    """The pickle that MXNet's updaters read.
-
-    Raises:
-        MxdpError: Python can't pickle the optimiser or its schedule.
-    """
+    """The pickle that MXNet's updaters read. Raises an MxdpError if Python can't pickle optimiser or schedule."""
     try:
         return pickle.dumps((states, optimizer))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -247,11 +238,8 @@ def to_bytes(states: Mapping[Any, State], optimizer: Any) -> bytes:
 
 
 def from_bytes(saved: bytes, optimizer: Any) -> Tuple[Dict[Any, State], Any]:
-    """The states, and the optimiser; ``optimizer`` where it was not saved. It runs what the pickle holds.
-
-    Raises:
-        ValueError: these are no states.
-    """
+    """The states, and the optimiser; ``optimizer`` where it was not saved. It runs what the pickle holds. Raises a
+    ValueError if these are no states."""
     try:
         content = pickle.loads(saved)
         states, optimizer = content if isinstance(content, tuple) else (content, optimizer)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import psutil
 
@@ -20,22 +20,18 @@ from mxdp import process
 from mxdp.errors import MxdpError, SentenceParser, UsageError, did_you_mean
 from mxdp.launch import guard
 from mxdp.launch.guarded import print_line
-from mxdp.launch.job import Launch
+from mxdp.launch.job import Launch, Logs
 
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
 """Variables by which MPICH's two transports bind their sockets to a network interface."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Stopped(Exception):
-    """A signal asks the launcher to end; its argument is the signal's number."""
-
-
 def on_signal(number: int, frame: object) -> NoReturn:
     """Handles a signal to the launcher, once: a second Ctrl-C must not interrupt the end of all ranks."""
     for signal_number in SIGNALS:
         signal.signal(signal_number, signal.SIG_IGN)
-    raise Stopped(number)
+    raise KeyboardInterrupt(number)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -61,33 +57,22 @@ def parser() -> argparse.ArgumentParser:
         description="Start COMMAND in N processes by mpiexec, show their output, and end all if one fails.",
         epilog="Standard input is empty. A rank that hangs without being stopped is noticed with --hung-after alone.",
     )
-    options.add_argument("-n", type=int, required=True, metavar="N", help="number of processes (ranks)")
-    options.add_argument("--hosts", metavar="FILE", help="run on these hosts, one a line, as mpiexec takes them")
-    options.add_argument(
-        "--restarts", type=int, default=0, metavar="N", help="after a failure, start all again, N times"
-    )
-    options.add_argument(
-        "--silent-after",
-        type=float,
-        default=60,
-        metavar="S",
-        help="end all if a rank is stopped or cut off for S seconds (default %(default)s; at least 2, or 0: never)",
-    )
-    options.add_argument(
-        "--hung-after",
-        type=float,
-        default=0,
-        metavar="S",
-        help="end all if no rank makes a step for S seconds (a batch of mxdp's training, or a call of "
+    add = options.add_argument
+    add("-n", type=int, required=True, metavar="N", help="number of processes (ranks)")
+    add("--hosts", metavar="FILE", help="run on these hosts, one a line, as mpiexec takes them")
+    add("--restarts", type=int, default=0, metavar="N", help="after a failure, start all again, N times")
+    silent = "end all if a rank is stopped or cut off for S seconds (default %(default)s; at least 2, or 0: never)"
+    add("--silent-after", type=float, default=60, metavar="S", help=silent)
+    hung = (
+        "end all if no rank makes a step for S seconds (a batch of mxdp's training, or a call of "
         "mxdp.world().step_done()), and show where the last ones stand; counts from the first step; at least 2, or 0: "
-        "never (default); longer than any evaluation",
+        "never (default); longer than any evaluation"
     )
-    options.add_argument("--log-dir", metavar="DIR", help="also append each rank's output to DIR/rank-0.log, and so on")
-    options.add_argument(
-        "--interface", metavar="IF", help="network interface for all sockets; on one host the loopback"
-    )
-    options.add_argument("--mpiexec", default="", metavar="ARGS", help='more for it, as in --mpiexec="-bind-to core"')
-    options.add_argument("--print", action="store_true", help="show mpiexec's command line and run nothing")
+    add("--hung-after", type=float, default=0, metavar="S", help=hung)
+    add("--log-dir", metavar="DIR", help="also append each rank's output to DIR/rank-0.log, and so on")
+    add("--interface", metavar="IF", help="network interface for all sockets; on one host the loopback")
+    add("--mpiexec", default="", metavar="ARGS", help='more for it, as in --mpiexec="-bind-to core"')
+    add("--print", action="store_true", help="show mpiexec's command line and run nothing")
     return options
 
 
@@ -112,12 +97,11 @@ def run_command(options: argparse.Namespace, command: List[str]) -> int:
         return 0
     environ = {"PYTHONUNBUFFERED": "1", **process.unprepared(), **added}
     words += [sys.executable, guard.__file__, *command]
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     with ExitStack() as last:
-        logs = log_files(options.log_dir, options.n, last) if options.log_dir is not None else []
-        for number, handler in handlers.items():
-            last.callback(signal.signal, number, handler)
-            if (number, handler) != (signal.SIGHUP, signal.SIG_IGN):  # which is nohup's
+        logs = {} if options.log_dir is None else log_files(options.log_dir, options.n, last)
+        for number in SIGNALS:
+            last.callback(signal.signal, number, signal.getsignal(number))
+            if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN):  # which is nohup's
                 signal.signal(number, on_signal)
         try:
             for restart in range(options.restarts + 1):
@@ -128,23 +112,20 @@ def run_command(options: argparse.Namespace, command: List[str]) -> int:
                 failure = job.run()
                 if failure is None:
                     return 0
-                what = f"mxdp.launch: {failure.what}; all ranks are ended"
-                print_line(
-                    "\n".join([f"{what}; its last lines:" if failure.lines else what, *failure.lines]), sys.stderr
-                )
+                print_line(str(failure), sys.stderr)
                 status = failure.status
             return status
-        except Stopped as stopped:
+        except KeyboardInterrupt as stopped:
             print_line(f"mxdp.launch: ended by {signal.Signals(stopped.args[0]).name}; so are all ranks", sys.stderr)
             return 128 + int(stopped.args[0])
 
 
-def log_files(folder: str, size: int, last: ExitStack) -> List[BinaryIO]:
-    """A file for each rank, at whose end one writes without a buffer; ``last`` closes them."""
+def log_files(folder: str, size: int, last: ExitStack) -> Logs:
+    """A file for each rank, at whose end its lines are added; ``last`` closes them."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         paths = [Path(folder, f"rank-{rank}.log") for rank in range(size)]
-        return [last.enter_context(open(path, "ab", buffering=0)) for path in paths]
+        return {rank: last.enter_context(open(path, "ab", buffering=0)) for rank, path in enumerate(paths)}
     except OSError as error:
         raise UsageError(f"--log-dir {folder}: {error.strerror}") from error
 
@@ -180,8 +161,8 @@ def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional
 
 
 def mpiexec(size: int, hosts: Optional[str], interface: Optional[str], added: Mapping[str, str]) -> List[str]:
-    """The command line of the ``mpiexec`` beside this Python, or else on the PATH, as far as the ranks' command. Raises
-    an MxdpError if there is none, or if it is of an MPI whose options are not known here."""
+    """The command line of the ``mpiexec`` beside this Python, or else on the PATH, up to the ranks' command. Raises an
+    MxdpError if there is none, or if its MPI is unknown here."""
     beside = Path(sys.executable).with_name("mpiexec")
     program = str(beside) if beside.exists() else shutil.which("mpiexec")
     if program is None:

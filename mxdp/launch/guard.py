@@ -1,8 +1,8 @@
 """The guard of one rank, which ``mpiexec`` starts in its place: ``python guard.py COMMAND...``.
 
-It gives the launcher its password, then runs the command and sends a JSON object a line: what the command prints, a
-heartbeat, its exit status. It ends the command and all its processes when the launcher ends, or is silent for too long.
-It imports nothing of mxdp, so that it starts fast.
+It gives the launcher its password, runs the command, and sends a JSON object a line: what the command prints, a
+heartbeat, its exit status. When the launcher ends, or is silent for too long, it ends the command and all its
+processes. To start fast, it imports nothing of mxdp.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any, Dict, List, NoReturn, Optional
 ADDRESS = "MXDP_LAUNCH"
 """Variable with the launcher's host, port and password, and the seconds after which silence is an end (0: never)."""
 STEPS = "MXDP_LAUNCH_STEPS"
-"""Variable with the number of an open file of two 8-byte numbers, which the command writes: its steps, and its part in
-MPI (0: none yet; 1: other ranks may wait for it; 2: it has left, and nobody does)."""
+"""Variable with the number of an open file, in which the command writes two 8-byte numbers: its steps, and its part in
+MPI (0: none yet; 1: other ranks may wait for it; 2: it has left)."""
 INSIDE = 1
 WHERE = b"?"
 """Byte by which the launcher asks where the command stands. (All other bytes are its heartbeats.)"""
@@ -84,8 +84,8 @@ class Guard:
         return None
 
     def run(self, command: List[str], environ: Dict[str, str]) -> int:
-        """Run the command to its end, and send all that it said. Returns its exit status, or the signal that ended it,
-        as a negative number; not 0 if other ranks wait for it."""
+        """Run the command to its end, and send all that it said. Returns its exit status (a signal: negative), which is
+        not 0 if other ranks wait for it."""
         wake, write_end = os.pipe()
         os.set_blocking(write_end, False)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -153,7 +153,7 @@ class Guard:
 
 def forget_group_memory() -> None:
     """Remove the name of MPICH's shared memory, 2 MB, if a process of this rank has it open. MPICH does so at a good
-    end alone, and ``mxdp.world()`` when it has started."""
+    end alone, ``mxdp.world()`` at its start."""
     with contextlib.suppress(OSError):  # a system without /proc
         for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):  # it has just ended, or the name is gone

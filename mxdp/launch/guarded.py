@@ -9,7 +9,7 @@ import signal
 import socket
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Deque, Iterable, Optional, Sequence, TextIO
+from typing import Deque, Iterable, NamedTuple, Optional, Sequence, TextIO
 
 from mxdp.errors import MxdpError
 
@@ -36,13 +36,16 @@ class Guarded:
         return f"rank {self.rank} on {self.host}" + (f" after step {self.step}" if self.step else "")
 
 
-@dataclass
-class LaunchFailure:
+class LaunchFailure(NamedTuple):
     """Why a job ended: in words, with the exit status and the last lines of the one that failed."""
 
     status: int
     what: str
     lines: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        end = "; its last lines:" if self.lines else ""
+        return "\n".join([f"mxdp.launch: {self.what}; all ranks are ended{end}", *self.lines])
 
 
 def named(ranks: Iterable[object]) -> str:
@@ -50,9 +53,16 @@ def named(ranks: Iterable[object]) -> str:
     return ", ".join(map(str, ranks))
 
 
+def lost(guards: Sequence[Guarded], status: int) -> Optional[LaunchFailure]:
+    """The failure of guards that went before they knew their commands' exit status. MPI_Abort kills guards, too."""
+    for guard in guards:
+        if any("MPI_Abort" in line for line in guard.last):
+            return LaunchFailure(status, f"{guard} called MPI_Abort", guard.last)
+    return LaunchFailure(status, f"{named(guards)}: killed, and the guard too", guards[0].last) if guards else None
+
+
 def print_line(line: str, file: TextIO) -> None:
-    """Print a line, with an escape in place of what the file can't encode. Raises an MxdpError if it can't be
-    written."""
+    """Print a line, with escapes for what the file can't encode. Raises an MxdpError if it can't be written."""
     encoding = getattr(file, "encoding", None) or "utf-8"
     try:
         print(line.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
@@ -63,8 +73,7 @@ def print_line(line: str, file: TextIO) -> None:
 
 
 def forget_lost_memory(began: float) -> None:
-    """Remove MPICH's shared memory that was made after ``began`` and that no process has open: a rank that was killed
-    while MPI started could not."""
+    """Remove MPICH's shared memory, made since ``began``, that no process has open: a killed rank could not."""
     paths = glob.glob("/dev/shm/mpich_shm_*")
     held = ""
     for maps in glob.glob("/proc/[0-9]*/maps") if paths else ():
@@ -84,6 +93,5 @@ def ending(exit: int) -> str:
     """
     if exit >= 0:
         return f"failed with exit status {exit}"
-    with contextlib.suppress(ValueError):
-        return f"was killed by signal {-exit} ({signal.Signals(-exit).name})"
-    return f"was killed by signal {-exit}"
+    names = {number.value: f" ({number.name})" for number in signal.Signals}
+    return f"was killed by signal {-exit}{names.get(-exit, '')}"

@@ -7,7 +7,6 @@ import hmac
 import json
 import os
 import secrets
-import selectors
 import signal
 import socket
 import subprocess
@@ -15,11 +14,12 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import Any, BinaryIO, Deque, Dict, List, Mapping, Optional, Sequence
+from multiprocessing import connection
+from typing import Any, BinaryIO, Deque, Dict, List, Mapping, Optional
 
 from mxdp.errors import MxdpError
 from mxdp.launch.guard import ADDRESS, BEAT, INSIDE, LONGEST, WHERE, die_with_parent
-from mxdp.launch.guarded import LAST_LINES, Guarded, LaunchFailure, ending, forget_lost_memory, named, print_line
+from mxdp.launch.guarded import LAST_LINES, Guarded, LaunchFailure, ending, forget_lost_memory, lost, named, print_line
 
 GRACE = 5.0
 """Seconds in which ``mpiexec`` must end by itself, and then by SIGTERM."""
@@ -33,41 +33,34 @@ STRANGERS = 32
 """Connections, beside one for each rank, that may be open and have not given the password."""
 GREETING, SHORT = 10.0, 1000
 """Seconds and bytes in which a connection must give the password."""
+Logs = Dict[int, BinaryIO]
+"""Unbuffered files, by rank."""
 
 
 class Launch:
-    """``size`` ranks, started by ``mpiexec``, a command line to which the guards' own is added.
+    """``size`` ranks, started by ``words``: the command line of ``mpiexec`` with that of the guards.
 
     ``silent``: seconds after which a rank that says nothing, or is stopped, is an end; 0: never. ``hung``: seconds
-    without a step of any rank, after the first, that are an end; 0: never. ``logs``: for each rank a file that also
-    gets its output.
+    without a step of any rank, after the first, that are an end; 0: never. ``logs`` also get the ranks' output; a file
+    that can't be written is taken out.
     """
 
     def __init__(
-        self,
-        mpiexec: Sequence[str],
-        environ: Mapping[str, str],
-        size: int,
-        address: str,
-        silent: float,
-        hung: float = 0.0,
-        logs: Sequence[BinaryIO] = (),
+        self, words: List[str], environ: Dict[str, str], size: int, address: str, silent: float, hung: float, logs: Logs
     ) -> None:
         self.size, self.silent, self.hung, self.logs = size, silent, hung, logs
         self.now, self.turn, self.began = 0.0, time.monotonic(), time.time()
         self.steps, self.progress = 0, 0.0
         self.ranks: Dict[int, Guarded] = {}
-        self.connections: List[Guarded] = []
+        self.connections: Dict[socket.socket, Guarded] = {}
         self.last: Deque[str] = deque(maxlen=LAST_LINES)
         self.failure: Optional[LaunchFailure] = None
         self.password = secrets.token_hex(16)
-        self.selector = selectors.DefaultSelector()
         self.listener = socket.create_server((address, 0), backlog=size)
         self.listener.setblocking(False)
-        self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
         where = f"{address} {self.listener.getsockname()[1]} {self.password} {silent}"
         self.mpiexec = subprocess.Popen(
-            list(mpiexec),
+            words,
             env={**environ, ADDRESS: where},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -76,15 +69,14 @@ class Launch:
             preexec_fn=die_with_parent,
         )
         assert self.mpiexec.stdout is not None
-        self.output = self.mpiexec.stdout.fileno()
-        self.selector.register(self.output, selectors.EVENT_READ, self.hear_mpiexec)
+        self.outputs = [self.mpiexec.stdout.fileno()]  # none at its end
 
     def run(self) -> Optional[LaunchFailure]:
         """Show the ranks' output until all have ended. Returns the first failure. Nothing is left behind."""
         done = threading.Event()
         threading.Thread(target=self.reassure, args=(done,), daemon=True).start()
         try:
-            while self.failure is None and (self.output >= 0 or not all(rank.closed for rank in self.ranks.values())):
+            while self.failure is None and (self.outputs or not all(guard.closed for guard in self.ranks.values())):
                 self.wait()
                 self.failure = self.failure or self.silence() or self.standstill()
             self.failure = self.failure or self.unexplained()
@@ -96,41 +88,38 @@ class Launch:
 
     def wait(self) -> None:
         """Handle what has come within a part of a second. ``now`` counts the seconds in which the launcher listened."""
-        ready = self.selector.select(0.2)
+        ready: List[Any] = connection.wait([self.listener, *self.outputs, *self.connections], 0.2)
         before, self.turn = self.turn, time.monotonic()
         self.now += min(self.turn - before, TURN)
-        for key, _ in ready:
-            if key.fd in self.selector.get_map():  # not closed by one of the others
-                key.data(key.fileobj)
+        for source in ready:
+            if source is self.listener:
+                self.accept()
+            elif source in self.outputs:
+                self.hear_mpiexec(source)
+            elif source in self.connections:  # not closed by one of the others
+                self.hear(self.connections[source])
         for guard in self.strangers():
             if self.now - guard.heard >= GREETING:
                 self.close(guard)
 
     def strangers(self) -> List[Guarded]:
-        """Connections that have not given the password, the oldest first."""
-        return [guard for guard in self.connections if guard.rank is None]
+        """Connections that have not given the password, the oldest first. They are not trusted."""
+        return [guard for guard in self.connections.values() if guard.rank is None]
 
-    def accept(self, listener: socket.socket) -> None:
-        """Accept a connection. Until it gives the password it is not trusted."""
-        strangers = self.strangers()
-        if len(strangers) >= self.size + STRANGERS:
+    def accept(self) -> None:
+        """Accept a connection. The oldest stranger makes room if there are too many, or if no file can be opened."""
+        strangers, accepted = self.strangers(), None
+        with contextlib.suppress(OSError):  # it has gone, or too many files are open
+            accepted = self.listener.accept()[0]
+            accepted.setblocking(False)
+            self.connections[accepted] = Guarded(accepted, self.now)
+        if strangers and (accepted is None or len(strangers) >= self.size + STRANGERS):
             self.close(strangers[0])
-        try:
-            guard = Guarded(listener.accept()[0], self.now)
-        except OSError:  # it has gone, or too many files are open
-            if strangers:
-                self.close(strangers[0])
-            return
-        guard.socket.setblocking(False)
-        self.connections.append(guard)
-        self.selector.register(guard.socket, selectors.EVENT_READ, lambda _: self.hear(guard))
 
     def close(self, guard: Guarded) -> None:
         """Hang up."""
-        if not guard.closed:
+        if self.connections.pop(guard.socket, None):
             guard.closed = True
-            self.selector.unregister(guard.socket)
-            self.connections.remove(guard)
             guard.socket.close()
 
     def hear(self, guard: Guarded) -> None:
@@ -172,25 +161,20 @@ class Launch:
         if "exit" in message:
             guard.exit = status = message["exit"]
             others = [rank.exit for rank in self.ranks.values() if rank.exit and rank is not guard]
-            if self.failure is None or (others and min(others) > 0 > status):
-                if status:
-                    what = f"{guard} {ending(status)}"
-                    self.failure = LaunchFailure(status if status > 0 else 128 - status, what, guard.last)
-                elif guard.part == INSIDE:
-                    what = f"{guard} ended with exit status 0 before the other ranks"
-                    self.failure = LaunchFailure(1, what, guard.last)
+            is_cause = self.failure is None or (others and min(others) > 0 > status)  # that ended the others
+            if is_cause and (status or guard.part == INSIDE):
+                what = ending(status) if status else "ended with exit status 0 before the other ranks"
+                self.failure = LaunchFailure(128 - status if status < 0 else status or 1, f"{guard} {what}", guard.last)
 
     def log(self, guard: Guarded, line: bytes) -> None:
         """Keep a line of a rank. Where that fails, the ranks go on."""
-        file = self.logs[guard.rank or 0] if self.logs else None
-        if file is None or file.closed:  # after an error
-            return
-        try:
-            file.write(line + b"\n")
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                file.close()
-            print_line(f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr)
+        file = self.logs.get(guard.rank or 0)
+        if file:
+            try:
+                file.write(line + b"\n")
+            except OSError as error:
+                del self.logs[guard.rank or 0]
+                print_line(f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr)
 
     def hear_mpiexec(self, output: int) -> None:
         """Show what ``mpiexec`` itself prints, but not after a failure, of which it only says that there was one."""
@@ -200,8 +184,7 @@ class Launch:
             if self.failure is None:
                 print_line(self.last[-1], sys.stderr)
         if not read:
-            self.selector.unregister(output)
-            self.output = -1
+            self.outputs.remove(output)
 
     def alive(self) -> List[Guarded]:
         """The guards of commands that have not ended."""
@@ -218,7 +201,7 @@ class Launch:
         # MPICH's mpiexec ends all by itself, and then says more. Others may do nothing.
         gone = [guard for guard in self.ranks.values() if guard.closed and guard.exit is None]
         if gone and self.now - gone[0].heard >= GRACE:
-            return LaunchFailure(1, f"{named(gone)}: killed, and the guard too", gone[0].last)
+            return lost(gone, 1)
         if not self.silent:
             return None
         for guard in alive:
@@ -255,25 +238,21 @@ class Launch:
 
     def unexplained(self) -> Optional[LaunchFailure]:
         """The failure that no rank has reported, judged by how ``mpiexec`` has ended; None if all is well."""
-        try:
+        status = 0
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the ranks have ended; :meth:`end` sees to it
             status = self.mpiexec.wait(START)
-        except subprocess.TimeoutExpired:
-            status = 0  # the ranks have ended; :meth:`end` sees to it
         status = status if status >= 0 else 128 - status
-        lost = [guard for guard in self.ranks.values() if guard.exit is None]
-        for guard in lost:
-            if any("MPI_Abort" in line for line in guard.last):  # which kills the guards, too
-                return LaunchFailure(status or 1, f"{guard} called MPI_Abort", guard.last)
-        if lost:
-            return LaunchFailure(status or 1, f"{named(lost)}: killed, and the guard too", lost[0].last)
-        return LaunchFailure(status, f"mpiexec failed with exit status {status}", self.last) if status else None
+        unheard = [guard for guard in self.ranks.values() if guard.exit is None]
+        if unheard or not status:
+            return lost(unheard, status or 1)
+        return LaunchFailure(status, f"mpiexec failed with exit status {status}", self.last)
 
     def reassure(self, done: threading.Event) -> None:
         """Send heartbeats to the guards. Runs in a thread, since printing may take long."""
         while not done.wait(BEAT):
-            for guard in list(self.connections):
+            for guard_socket in list(self.connections):  # copied at once, whatever the other thread does
                 with contextlib.suppress(OSError):
-                    guard.socket.send(b".")
+                    guard_socket.send(b".")
 
     def hear_out(self) -> None:
         """Wait a little for last lines, and for a killed rank: a rank that waits for it fails too, maybe first."""
@@ -287,7 +266,7 @@ class Launch:
     def end(self) -> None:
         """End all processes: first by the guards, which hear that the launcher is gone; then by ``mpiexec``."""
         self.listener.close()
-        for guard in list(self.connections):
+        for guard in list(self.connections.values()):
             self.close(guard)
         for number in (0, signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -296,4 +275,3 @@ class Launch:
                 self.mpiexec.communicate(timeout=GRACE)
                 break
         forget_lost_memory(self.began)
-        self.selector.close()

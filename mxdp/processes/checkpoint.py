@@ -46,9 +46,7 @@ class CheckpointFolder:
         world: of several processes (:func:`mxdp.world`).
         report: receives a line when a training continues, and for each file that can't be read or written.
 
-    Raises:
-        MxdpError: on every rank, if the folder can't be made.
-        ValueError: ``keep`` is not a positive int.
+    Raises a ValueError unless ``keep`` is a positive int, or an MxdpError, on every rank, if the folder can't be made.
     """
 
     def __init__(
@@ -73,13 +71,11 @@ class CheckpointFolder:
 
     def lock(self, header: Optional[Facts] = None, arrays: Optional[Mapping[str, Any]] = None) -> None:
         """Keep other processes from writing, until this object is gone. Every rank calls it; else the first
-        :meth:`write` takes the lock.
+        :meth:`write` takes the lock. Files that processes left half written are removed. Objects of one process share
+        the lock and write one after the other.
 
-        Files that processes left half written are removed. Objects of one process share the lock and write one after
-        the other. ``header`` and ``arrays``: of the first checkpoint, if none was read before.
-
-        Raises:
-            MxdpError: on every rank, if another process has it, or the newest checkpoint is of another training.
+        ``header`` and ``arrays``: of the first checkpoint, if none was read before. Raises an MxdpError, on every rank,
+        if another process has the lock, or the newest checkpoint is of another training.
         """
         self._on_rank_0(lambda: self._claim(header, arrays or {}))
         self._ours = self._ours or header is not None
@@ -88,11 +84,8 @@ class CheckpointFolder:
         """Write a checkpoint in the background. Waits only for the one before. Needs memory for one copy.
 
         If the disk is full, the oldest checkpoints are removed, never the newest whole one. If that is not enough, or
-        the disk can't be written, the next call or :meth:`wait` reports it; the training goes on.
-
-        Raises:
-            MxdpError: another process writes checkpoints in this folder, or the newest there is of another training.
-            Exception: another error of the checkpoint before.
+        the disk can't be written, the next call or :meth:`wait` reports it, and raises any other error of this
+        checkpoint. Raises an MxdpError as :meth:`lock`.
         """
         self._join()
         if self._world.rank > 0:
@@ -123,9 +116,9 @@ class CheckpointFolder:
     ) -> Optional[Tuple[Arrays, Facts, bool]]:
         """The newest whole checkpoint, on every rank, without a lock: arrays, facts, and whether replicas are as many.
 
-        ``header["training"]`` must be the checkpoint's, else every rank raises an MxdpError. With other
-        ``header["replicas"]`` a line says what this means. Without a header nothing is compared. ``check(arrays,
-        facts)`` raises one of ``UNREADABLE`` for what this training can't have written; then the one before is read.
+        With a header, every rank raises an MxdpError for another ``header["training"]``, and a line tells of other
+        ``header["replicas"]``. ``check(arrays, facts)`` raises one of ``UNREADABLE`` for what this training can't have
+        written; then the checkpoint before is read.
         """
         here = None if header is None else identity(header["training"], {})
         held: Arrays = {}
@@ -153,8 +146,8 @@ class CheckpointFolder:
         return arrays, was["facts"], was["replicas"] == header["replicas"]
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is on the disk; where the last ones could not be written, report from which
-        on. Raises what else has gone wrong. At a program's end Python waits by itself."""
+        """Wait until the last checkpoint is on the disk, or report from which on none was written; raises other errors.
+        At a program's end Python waits by itself."""
         self._join()
         if self._unsaved is not None:
             files = self._files()

@@ -1,5 +1,4 @@
-"""A checkpoint as a file: written piece by piece with its SHA-256, and read where that is right. A folder's lock: one
-process at a time may write there."""
+"""A checkpoint as a file with its SHA-256; and a folder's lock, by which one process at a time writes there."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ def write_checkpoint(path: Path, arrays: Arrays, text: str) -> None:
 
 
 def read_checkpoint(path: Path) -> Tuple[Arrays, Facts]:
-    """The arrays and the facts of a file, without pickle. It takes the memory of the arrays. Raises one of
-    ``UNREADABLE`` if the file is damaged or no checkpoint."""
+    """The arrays and the facts of a file, without pickle. Raises one of ``UNREADABLE`` if it is damaged or foreign."""
     with open(path, "rb") as file:
         size = check_whole(file)
         with zipfile.ZipFile(file) as members:
@@ -110,8 +108,7 @@ def number_of(path: Path) -> int:
 
 
 def check_whole(file: IO[bytes]) -> int:
-    """Compare a file with the SHA-256 at its end, and go back to its start. Returns its length without the SHA-256.
-    Raises a ValueError if it is damaged."""
+    """The file's length without its SHA-256. Goes back to its start. Raises a ValueError if it is damaged."""
     content = file.seek(0, os.SEEK_END) - 66
     if content < 0 or _checksum(file, content) != file.read():
         raise ValueError("damaged, or no checkpoint of mxdp: its checksum is wrong")
@@ -158,8 +155,8 @@ class FolderLock:
         self.process, self.writing, self._file = os.getpid(), threading.Lock(), -1
 
     def take(self, folder: Path) -> None:
-        """Take it, if it isn't held yet, and remove what processes that are gone have left half written. Raises a
-        BlockingIOError, whose ``strerror`` names the process that has it, or an OSError if there are no locks here."""
+        """Take it, if it isn't held yet, and remove half-written files. Raises a BlockingIOError, whose ``strerror``
+        names the process that has it, or an OSError if there are no locks here."""
         if self._file >= 0:
             return
         file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)

@@ -17,8 +17,7 @@ from mxdp.backend import npx
 from mxdp.errors import plural
 
 STEPS = "MXDP_LAUNCH_STEPS"
-"""Variable in which ``python -m mxdp.launch`` gives the number of an open file of two 8-byte numbers: the steps of this
-rank, and whether others may wait for it (see :data:`INSIDE`)."""
+"""Variable with the number of the launcher's open file: two 8-byte numbers, this rank's steps and its part in MPI."""
 INSIDE, LEFT = 1, 2
 """A rank's part in MPI, 0 at first. The launcher takes for a failure what ends while it is inside."""
 
@@ -31,7 +30,7 @@ class Leaving:
         rank 0    sum, sum, sum: waits        a thread reads "rank 1: 2", and answers "rank 0: 3"
         rank 1    sum, sum, end: "rank 1: 2", waits for the others' ends                  reads it, ends without MPI
 
-    Python does not know its own exit status at that time. The launcher's guard does, if the process really ends.
+    Python doesn't know its exit status at that time. The launcher's guard does, if the process really ends.
     """
 
     def __init__(self, mpi: Any, finalize: bool) -> None:
@@ -129,8 +128,7 @@ def launchers_file() -> Optional[Any]:
 
 
 def forget_shared_memory() -> None:
-    """Remove the name of MPICH's shared memory, 2 MB, which all ranks of this host have open by now. MPICH removes it
-    at a good end alone."""
+    """Remove the name of MPICH's shared memory, 2 MB, open on all ranks by now: MPICH does so at a good end alone."""
     with suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
             with suppress(OSError):

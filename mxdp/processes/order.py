@@ -25,9 +25,8 @@ SAME = "make the same network on every rank, before any other layers"
 
 
 def agree_names(world: World, names: Sequence[str]) -> None:
-    """Compare the order of gluon's parameters over all ranks, by their names. Waits for the other ranks, if any. Where
-    layers are counted otherwise, as ``dense0_`` and ``dense7_``, only the order of the numbers counts. Raises an
-    MxdpError, on every rank, if the orders differ."""
+    """Compare the order of gluon's parameters over all ranks, by their names; of ``dense0_`` and ``dense7_`` only the
+    order of the numbers counts. Waits for the ranks. Raises an MxdpError, on every rank, if the orders differ."""
     ranks = world.gather((list(names), without_counts(names)))
     for rank, (theirs, order) in enumerate(ranks):
         for number, (first, other) in enumerate(zip_longest(ranks[0][1], order)):
@@ -65,7 +64,7 @@ def without_counts(names: Sequence[str]) -> List[str]:
 
 def agree_values(world: World, arrays: Sequence[NDArray]) -> None:
     """Compare the initial values of arrays that have no names. Waits for them and the ranks. Raises an MxdpError, on
-    every rank, if a rank has rank 0's in another order; ranks that start with other values can't be compared so."""
+    every rank, if a rank has rank 0's values in another order. (Other values can't be compared so.)"""
     if world.size == 1:
         return
     first, *others = world.gather([zlib.crc32(array.asnumpy()) for array in arrays])

@@ -53,10 +53,8 @@ class _MpiJob(EngineJob):
 
 
 class World:
-    """All ranks of this run; without MPI, or started alone, one rank. :func:`world` makes it.
-
-    ``rank``: this process's number, from 0; ``size``: how many there are; ``local_rank``: its number on this host.
-    """
+    """All ranks of this run, as :func:`world` makes it; without MPI, or started alone, one rank. ``rank``: this
+    process's number, from 0; ``size``: how many there are; ``local_rank``: its number on this host."""
 
     def __init__(self, mpi: Optional[Any] = None) -> None:
         self.rank, self.size, self.local_rank = 0, 1, 0
@@ -86,12 +84,9 @@ class World:
         return f"<rank {self.rank} of {self.size}>"
 
     def sum(self, arrays: Sequence[NDArray]) -> None:
-        """Sum each array over all ranks, in place. All ranks get the same bits. Doesn't wait, except for float32 arrays
-        of five or more dimensions. Raises a TypeError if MPI can't add numbers of this dtype.
-
-        Every rank calls it with arrays of the same shapes and dtypes in the same order, on whatever device. From a GPU
-        an array goes through the host's memory (not run on a GPU).
-        """
+        """Sum each array over all ranks, in place. All ranks get the same bits. Every rank gives the same shapes and
+        dtypes in the same order, on any device; from a GPU by way of the host's memory (not run on a GPU). Doesn't
+        wait, except for float32 arrays of five or more dimensions. Raises a TypeError if MPI can't add this dtype."""
         for array in arrays if self.size > 1 else ():
             self._exchange(array, lambda host: self._arrays.Allreduce(self._mpi.IN_PLACE, host))
 
@@ -127,8 +122,8 @@ class World:
         return list(self._objects.allgather(value))
 
     def together(self, do: Callable[[], Any]) -> List[Any]:
-        """Every rank's ``do()``, in the order of ranks, on every rank. Waits for the ranks. For what can fail on one
-        rank alone: there its error is raised, and on the others an MxdpError that tells of it."""
+        """Every rank's ``do()``, in the order of ranks, on every rank. Waits for the ranks. If it fails on one rank,
+        its error is raised there, and an MxdpError that tells of it on the others."""
         value, failure, text = None, None, ""
         try:
             value = do()
@@ -145,11 +140,8 @@ class World:
 
     def seed(self, number: Optional[int] = None) -> None:
         """Seed MXNet's random numbers for this rank, so that no two ranks drop the same units out. On rank 0
-        ``seed(0)`` is ``mx.random.seed(0)``, which on every rank would give all the same numbers.
-
-        Without a number the seed is what MXNet draws next, for which this waits; a single rank stays as it is.
-        :func:`world` and trainings call it so.
-        """
+        ``seed(0)`` is ``mx.random.seed(0)``. Without a number, as :func:`world` and trainings call it, the seed is what
+        MXNet draws next, for which this waits; a single rank stays as it is."""
         if number is None:
             if self.size == 1:
                 return
@@ -171,16 +163,15 @@ class World:
         return slice(*bounds(samples, self.size)[self.rank])
 
     def devices(self, n: int, kind: str = "auto") -> List[Device]:
-        """``n`` devices for this rank, as :func:`mxdp.devices` takes them. Ranks on one host get different GPUs: the
-        next ``n`` for each, unless each sees its own alone (``CUDA_VISIBLE_DEVICES``). Not run on a GPU."""
+        """``n`` devices for this rank, as :func:`mxdp.devices` takes them. Each rank on a host gets the next ``n``
+        GPUs, unless it sees its own alone (``CUDA_VISIBLE_DEVICES``). Not run on a GPU."""
         devices = find_devices(n, kind)
         gpus = usable_gpus() if devices[0].device_type == "gpu" and self.size > 1 else []
         first = self.local_rank * n
         return gpus[first : first + n] if len(gpus) >= first + n else devices
 
     def agree(self, facts: Dict[str, Any]) -> None:
-        """Compare ``facts`` over all ranks. Waits for them. Where they differ, every rank raises an MxdpError: in what,
-        and which rank has what."""
+        """Compare ``facts`` over all ranks. Waits. If they differ, every rank raises an MxdpError that says in what."""
         first, *_ = ranks = self.gather(facts)
         for name in dict.fromkeys(name for other in ranks for name in other):
             for rank, other in enumerate(ranks):
@@ -223,13 +214,11 @@ def ranks_of(world: Optional[World]) -> World:
 
 
 def world() -> World:
-    """The ranks of this run. Every rank calls it, and as often as the others.
+    """The ranks of this run. Every rank calls it, as often as the others.
 
     Rank and size come from MPI, so ``mpiexec``, ``srun`` and clusters' launchers all work. Without ``mpi4py``, or
-    started alone, there is one rank, and its exchanges do nothing.
-
-    Raises:
-        MxdpError: a launcher started this process, and ``mpi4py`` or its MPI is missing; or MPI has no threads.
+    started alone, there is one rank, whose exchanges do nothing. Raises an MxdpError if a launcher started this process
+    and ``mpi4py`` or its MPI is missing, or if MPI has no threads.
     """
     steps = launchers_file()
     if steps is not None:

@@ -1,8 +1,7 @@
 """A network as one recorded graph, bound to its arrays once: one call forward, one backward.
 
-MXNet's autograd notes every operator that works on its arrays, wherever Python finds it: in helper functions, methods,
-closures and other modules. So a network is recorded by calling it once on arrays of the right shapes, and what autograd
-has noted becomes MXNet's ``Symbol``::
+MXNet's autograd notes every operator that works on its arrays, also in helper functions, closures and other modules. So
+a network is recorded by calling it once on arrays of the right shapes; autograd's notes become MXNet's ``Symbol``::
 
     net(X, params)            h = relu(dense(X, W, b))           Python, once for each shape
     record                    dot -> add -> maximum -> ...       operators, with the shapes of this call
@@ -27,8 +26,7 @@ from mxdp.engine import Call, prepare
 from mxdp.scratch import Function, Params
 
 KEPT = 4
-"""How many batch shapes keep their graphs on a device, the most recently used ones. LeNet's takes 28 MB for 256
-pictures."""
+"""Batch shapes whose graphs a device keeps, the most recently used ones. LeNet's takes 28 MB for 256 pictures."""
 _RECORDING = threading.RLock()
 """Held while a network is recorded."""
 
@@ -48,13 +46,9 @@ def record_graph(
 ) -> Tuple[Any, List[str], NDArray]:
     """``net(X, params)`` as in evaluation, or ``loss(net(X, params), y)`` as in training. Doesn't wait.
 
-    Returns:
-        The symbol; its names of ``X``, of the parameters and of ``y``; and the scores.
-
-    Raises:
-        TypeError: a function returns no array.
-        ValueError: a function reads numbers of an array, or uses an array that is none of its arguments, or batch_norm;
-            or ``loss`` doesn't give a loss for each sample, (n,).
+    Returns the symbol; its names of ``X``, of the parameters and of ``y``; and the scores. Raises a TypeError if a
+    function returns no array; a ValueError if one reads numbers of an array, or uses an array that is none of its
+    arguments, or batch_norm, or if ``loss`` doesn't give a loss for each sample, (n,).
     """
     # Copies, since batch_norm writes into its arguments. Nothing runs backward, so no gradient is written.
     marked = [array.copy() for array in (X, *params, *([] if y is None else [y]))]
@@ -129,11 +123,8 @@ def _called(function: Function, *arguments: Any) -> NDArray:
 
 
 def check_net(net: Function, loss: Function, params: Params, X: HostArray, y: HostArray, classes: int) -> None:
-    """Raise what training or evaluation would raise, for samples like ``X`` and labels like ``y``.
-
-    Raises:
-        TypeError, ValueError: as :func:`record_graph`; or scores are not of shape (n, ``classes``) or wider.
-    """
+    """Raise what training or evaluation would raise, for samples like ``X`` and labels like ``y``: as
+    :func:`record_graph`, or a ValueError if scores are not of shape (n, ``classes``) or wider."""
     x, labels = upload(X, params[0].ctx), upload(y, params[0].ctx)
     *_, scores = record_graph(net, x, params)
     if scores.ndim != 2 or len(scores) != len(X) or scores.shape[1] < classes:
@@ -147,10 +138,9 @@ def check_net(net: Function, loss: Function, params: Params, X: HostArray, y: Ho
 class BoundGraph:
     """``loss(net(X, params), y)`` with its arrays on one device, for shards like ``X`` and ``y``.
 
-    All that its operators write is allocated once: asked for anew in each step, the memory of a step costs page faults.
-    ``gradients`` are overwritten, or with ``adds`` added to. It uses the memory of ``other``, a graph for shards of
-    another length on this device: then each backward pass must follow its own forward pass. ``run_ahead`` is the
-    :class:`Inbox`'s.
+    All that its operators write is allocated once: new memory in each step costs page faults. ``gradients`` are
+    overwritten, or with ``adds`` added to. It uses the memory of ``other``, a graph for shards of another length on
+    this device: then each backward pass must follow its own forward pass. ``run_ahead`` is the :class:`Inbox`'s.
     """
 
     def __init__(
@@ -220,8 +210,8 @@ class Inbox:
         self._turns = cycle([stage() for _ in range(int(run_ahead) + 1)]) if bounded else iter(stage, None)
 
     def put(self, batch: Batch) -> None:
-        """Copy ``batch``, which may be overwritten as soon as this returns. Doesn't wait: the caller must ensure that
-        the copy of ``run_ahead + 1`` calls before is done."""
+        """Copy ``batch``, which may then be overwritten. Doesn't wait: the caller must ensure that the copy of
+        ``run_ahead + 1`` calls before is done."""
         if isinstance(batch, onp.ndarray):
             memory, copied = next(self._turns)
             memory[...] = batch
@@ -231,12 +221,12 @@ class Inbox:
 
 
 class BoundNet:
-    """``net(X, params)``, to give to :func:`mxdp.evaluate`: recorded, bound for each number of samples, of which it
-    keeps the last ``KEPT`` on each device. Doesn't wait.
+    """``net(X, params)``, to give to :func:`mxdp.evaluate`: recorded, and bound for each number of samples, the last
+    ``KEPT`` on each device. Doesn't wait.
 
     Each of MXNet's temporary spaces (``MXNET_CPU_TEMP_COPY``) comes to hold what a training step needs, 26 MB with
-    batches of 256. A bound operator always has the same one. Pushed one by one, operators take all of them in turn: one
-    device's process grew from 520 to 1,980 MB when it evaluated after it had trained.
+    batches of 256. A bound operator always has the same one. Operators that are pushed one by one take all of them in
+    turn: one device's process grew from 520 to 1,980 MB when it evaluated after it had trained.
     """
 
     def __init__(self, net: Function) -> None:

@@ -74,39 +74,35 @@ def train(
     Args:
         num_devices, kind: as :func:`mxdp.devices` takes them.
         batch_size: samples in a step, over all devices together.
-        data: a data set, or the name of one for :func:`mxdp.load`.
+        data: a data set, or its name for :func:`mxdp.load`.
         seed: of LeNet's initial parameters and of the order of samples.
         algorithm: of the all-reduce, as :class:`mxdp.GradientSync` takes it.
         world: of several processes (:func:`mxdp.world`): each trains on ``num_devices`` devices of its own and its part
             of every batch; rank 0 reports. MXNet's random numbers, as of dropout, differ by rank (:meth:`World.seed`).
-        checkpoint: a folder. If it holds checkpoints of this training, the training continues from the newest that is
-            whole: bit for bit with as many processes and devices, else with sums that may differ in the last bits.
-            The last three are kept. Rank 0 writes them in the background; if the disk is full, this is reported and
-            the training goes on.
+        checkpoint: a folder. The training continues from its newest whole checkpoint there: bit for bit with as many
+            processes and devices, else sums may differ in the last bits. The last three are kept. Rank 0 writes them in
+            the background; if the disk is full, this is reported and the training goes on.
         checkpoint_every: how often to save, in epochs (0.25: four times an epoch).
         draw: ``draw(label, test_accuracies)`` is called after each epoch on rank 0, as in :func:`mxdp.scratch.train`.
         net, loss: ``net(X, params)`` gives the scores (n, classes) of ``X`` (n, ...), ``loss(scores, y)`` the loss of
-            each sample, (n,). They may call other functions, but use no arrays except their arguments' and no numbers
-            of arrays: they are called once for each shape, and recorded (:mod:`mxdp.training.graph`).
+            each sample, (n,). They are called once for each shape, and recorded (:mod:`mxdp.training.graph`): so they
+            may use no arrays except their arguments' and no numbers of arrays.
         params: the initial parameters of ``net``, float32 arrays, each once: copied to each device; with several ranks,
             rank 0's are used. One that ``net`` doesn't use stays as it is.
         momentum: of SGD, at least 0 and less than 1; each parameter then has a momentum as large as itself.
         shard_optimizer: of k devices in all, each holds 1 / k of the momentum, and updates 1 / k of the parameters
             (:mod:`mxdp.collectives.shards`). Checkpoints are the same, and continue on any number of devices.
 
-    Returns:
-        The trained replicas and the finished epochs.
-
-    Ctrl-C ends the training early. All replicas become copies of the first one, with the steps of the unfinished
-    epoch, and checkpoints are finished. An interactive Python, such as a notebook, then gets the history as usual. In
-    a script ``Interrupted`` is raised, a KeyboardInterrupt whose ``history`` it is: else the script would go on with a
-    half-trained network. With several ranks the KeyboardInterrupt is raised at once.
+    Returns the trained replicas and the finished epochs. Ctrl-C ends the training early: all replicas become copies of
+    the first one, with the steps of the unfinished epoch, and checkpoints are finished. An interactive Python, such as
+    a notebook, then gets the history as usual. In a script ``Interrupted`` is raised, a KeyboardInterrupt whose
+    ``history`` it is: else it would go on with a half-trained network. With several ranks it is raised at once.
 
     Raises:
         TypeError, ValueError: an argument of another kind, a number that must be positive and is not, a step with fewer
             samples than devices, an empty split, an unknown name, or a network that can't be recorded.
         BackendError, DataError: devices or data are not available.
-        MxdpError: ``checkpoint`` holds another training's checkpoint; the message says what differs.
+        MxdpError: ``checkpoint`` holds another training's; the message says what differs.
     """
     setup = Setup(**locals())
     ranks, devices, stopped = setup.ranks, setup.devices, False
@@ -177,11 +173,10 @@ def train_steps(
     step: Callable[[HostArray, HostArray, int], List[NDArray]],
     world: Optional[World] = None,
 ) -> List[NDArray]:
-    """Do ``step(X, y, samples)`` for each batch. The last steps may still be running when this returns.
+    """Do ``step(X, y, samples)`` for each batch. The last steps may still run when this returns: only ``step`` waits.
 
-    How far Python runs ahead is left to ``step``: a :class:`TrainStep` waits by itself. Returns the losses of the last
-    step, one array for each device that had samples. ``batches`` are those of all ranks of ``world``: each rank trains
-    on its own part, and is told how many samples the whole batch has.
+    Returns the losses of the last step, one array for each device that had samples. ``batches`` are those of all ranks
+    of ``world``: each trains on its own part, and gives ``step`` the samples of the whole batch.
     """
     ranks, losses = ranks_of(world), []
     for X, y in batches:
@@ -214,8 +209,8 @@ def _all_in_sync(device_params: Sequence[Params], ranks: World) -> bool:
 
 @contextmanager
 def copied_after_ctrl_c(device_params: Sequence[Sequence[NDArray]]) -> Iterator[None]:
-    """Around a loop of your own: Ctrl-C in a step leaves some replicas updated and others not, so all become copies of
-    the first. Then the KeyboardInterrupt goes on. Doesn't wait. Momenta stay as they are: make a new step."""
+    """Around a loop of your own: after Ctrl-C, which may leave only some replicas updated, all become copies of the
+    first, and the KeyboardInterrupt goes on. Doesn't wait. Momenta stay as they are: make a new step."""
     try:
         yield
     except KeyboardInterrupt:

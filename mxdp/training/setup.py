@@ -1,5 +1,4 @@
-"""The arguments of :func:`mxdp.train`: checked, compared over all ranks, with the devices and the data that they name,
-and with the state that a checkpoint holds."""
+"""The arguments of :func:`mxdp.train`: checked, compared over ranks, with devices, data and a checkpoint's state."""
 
 from __future__ import annotations
 
@@ -176,10 +175,7 @@ class Setup(SimpleNamespace):
 
     def _stood(self, arrays: Arrays, facts: Facts) -> Tuple[Tuple[int, int], float, List[Tuple[Epoch, float]]]:
         """Where the training stood: the stream's epoch and position, seconds of the unfinished epoch, finished ones.
-
-        Raises:
-            KeyError, TypeError, ValueError: this training can't have written it.
-        """
+        Raises a KeyError, TypeError or ValueError if this training can't have written it."""
         for kind in dict.fromkeys(["parameters", *(name.split("/")[0] for name in arrays)]):
             for number, param in enumerate(self.params):
                 array = arrays[f"{kind}/{number}"]

@@ -1,10 +1,9 @@
 """One step of training with few Python calls: a network as one recorded graph, an update by prepared calls.
 
-Pushed operator by operator, a LeNet step is 28 operator calls a device, and backward. Python runs beside the devices,
-but on as many cores as there are devices each wake-up of Python takes a core from one of them, and the others wait for
-it at the next all-reduce. Recorded and bound to its arrays once (:mod:`mxdp.training.graph`), the network is one call
-forward and one backward; the update of all small parameters is a third, and of each large one another. The numbers
-equal :func:`mxdp.train_batch`'s, bit for bit.
+Pushed operator by operator, a LeNet step is 28 operator calls a device, and backward. On as many cores as devices each
+wake-up of Python takes a core from a device, and the others wait for it at the next all-reduce. Recorded and bound to
+its arrays once (:mod:`mxdp.training.graph`), the network is one call forward and one backward; the update of all small
+parameters is a third, and of each large one another. The numbers equal :func:`mxdp.train_batch`'s, bit for bit.
 """
 
 from __future__ import annotations
@@ -33,14 +32,13 @@ class TrainStep:
     the next step may overwrite. It doesn't wait for them, but for those of the step ``run_ahead`` steps before.
 
     Args:
-        device_params, devices: a replica for each device. Their gradients stay in the arrays that they have now, and
-            each step overwrites them, or adds to them after ``no_sync``.
+        device_params, devices: a replica for each device. Each step overwrites the gradients, in the arrays that they
+            have now, or adds to them after ``no_sync``.
         sync: sums the gradients of all replicas in place, by default a :class:`mxdp.GradientSync`.
-        net, loss: any functions for which ``loss(net(X, params), y)`` is the loss of each sample, (n,). They are called
-            for each new shape of ``X`` and ``y`` alone (:func:`mxdp.training.graph.record_graph`). Parameters that they
-            don't use there have gradients of zero. The last ``KEPT`` shapes stay recorded.
-        weights: of the devices, as :func:`mxdp.split_and_load` takes them. (In a batch of fewer samples than devices
-            each sample has a device.)
+        net, loss: ``loss(net(X, params), y)`` is the loss of each sample, (n,). They are called once for each of the
+            last ``KEPT`` shapes (:func:`mxdp.training.graph.record_graph`); parameters that they don't use there have
+            gradients of zero.
+        weights: of the devices, as :func:`mxdp.split_and_load` takes them; not for fewer samples than devices.
         momentum: of SGD, at least 0 and less than 1 (:class:`mxdp.training.update.Update`).
         run_ahead: ``math.inf``: there is no bound, and each batch has memory of its own until the devices have read it.
     """
@@ -73,12 +71,8 @@ class TrainStep:
         """False after Ctrl-C inside a step: that step has no completion event."""
 
     def __call__(self, X: Batch, y: Batch, samples: Optional[int] = None) -> List[NDArray]:
-        """``samples``: of the whole batch, if ``X`` is this process's part of it, which may be empty.
-
-        Raises:
-            TypeError, ValueError: as :func:`mxdp.train_batch`, or ``net`` or ``loss`` can't be recorded.
-            RuntimeError: inside ``no_sync``.
-        """
+        """``samples``: of the whole batch, if ``X`` is this process's part of it, which may be empty. Raises as
+        :func:`mxdp.train_batch` and :func:`mxdp.training.graph.record_graph`; inside ``no_sync`` a RuntimeError."""
         if not self._noted:
             npx.waitall()
         check_arrays(X=X, y=y)
@@ -127,8 +121,7 @@ class TrainStep:
         return graphs
 
     def _bind(self, X: Batch, y: Batch, adds: bool) -> List[BoundGraph]:
-        """Graphs that use the memory of those for the largest batch. A still larger batch doesn't fit into it: then all
-        other graphs are dropped."""
+        """Graphs in the memory of those for the largest batch. For a still larger batch all others are dropped."""
         if self._loss is cross_entropy:
             check_labels(y, classes=None)
         few = len(X) < len(self._devices)

@@ -40,11 +40,11 @@ def job(tmp_path):
     stub.write_text(STUB)
     made, watchdogs = [], []
 
-    def start(code, n=2, how="", silent=0, hung=0, logs=()):
+    def start(code, n=2, how="", silent=0, hung=0, logs=None):
         code = "import os, signal, subprocess, sys, time\nrank = int(os.environ['PMI_RANK'])\n" + code
         python = [sys.executable, "-S"]
         words = [*python, stub, str(n), how, *python, guard.__file__, *python, "-u", "-c", code]
-        made.append(launched := Launch(words, dict(os.environ), n, "127.0.0.1", silent, hung, logs))
+        made.append(launched := Launch(words, dict(os.environ), n, "127.0.0.1", silent, hung, logs or {}))
         watchdogs.append(threading.Timer(SECONDS, setattr, (launched, "failure", LaunchFailure(1, "it hung"))))
         watchdogs[-1].start()
         return launched
@@ -56,4 +56,4 @@ def job(tmp_path):
         if launch.mpiexec.returncode is None:
             launch.end()
         assert launch.listener.fileno() == -1
-        assert launch.connections == []
+        assert launch.connections == {}

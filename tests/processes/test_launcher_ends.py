@@ -156,7 +156,7 @@ def test_the_time_in_which_the_launcher_is_held_up_does_not_count(job, monkeypat
     monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: next(clock) + late[0], time=time.time))
     made = silent_job(job, silent=2, hung=3)
     made.turn, made.steps = -0.2, 15
-    monkeypatch.setattr(made.selector, "select", lambda seconds: [])
+    monkeypatch.setattr(jobs, "connection", SimpleNamespace(wait=lambda sources, seconds: []))
     for _ in range(20):
         late[0] += 1000
         made.wait()
@@ -206,7 +206,7 @@ def launched(monkeypatch):
             found.append(SimpleNamespace(**{name: value for name, value in locals().items() if name != "self"}))
 
         def run(self):
-            for number, file in enumerate(found[-1].logs):
+            for number, file in found[-1].logs.items():
                 file.write(b"%d" % number)
             return failures.pop() if failures else None
 

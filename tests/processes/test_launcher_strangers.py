@@ -25,7 +25,7 @@ every_case = settings(deadline=None, max_examples=60, suppress_health_check=list
 @pytest.fixture
 def launcher(monkeypatch, capsys):
     """A Launch of two ranks whose mpiexec has ended, and to which nobody has connected."""
-    made = Launch(["true"], dict(os.environ), 2, "127.0.0.1", 0)
+    made = Launch(["true"], dict(os.environ), 2, "127.0.0.1", 0, 0, {})
     yield made
     made.end()
 
@@ -35,8 +35,7 @@ def connected(launcher):
     ours, theirs = socket.socketpair()
     guard = Guarded(theirs, launcher.now)
     theirs.setblocking(False)
-    launcher.connections.append(guard)
-    launcher.selector.register(theirs, jobs.selectors.EVENT_READ, lambda _: launcher.hear(guard))
+    launcher.connections[theirs] = guard
     return ours, guard
 
 
@@ -59,7 +58,7 @@ def test_a_stranger_reaches_nothing_whatever_it_says(launcher, monkeypatch, line
     with ours:
         hear(launcher, guard, ours, *lines)
         assert guard.closed
-        assert (launcher.ranks, launcher.failure, launcher.connections) == ({}, None, [])
+        assert (launcher.ranks, launcher.failure, launcher.connections) == ({}, None, {})
 
 
 @pytest.mark.parametrize("change", [lambda p: "", lambda p: p[:-1], lambda p: p + "0", lambda p: p.upper() + "A"])
@@ -88,14 +87,16 @@ def test_strangers_do_not_fill_the_launcher_and_a_guard_still_gets_in(launcher):
             strangers.append(socket.create_connection(address, timeout=10))
             launcher.wait()
             assert len(launcher.connections) <= launcher.size + jobs.STRANGERS
-        assert all(guard.socket.gettimeout() == 0 for guard in launcher.connections)  # none can hold up the launcher
+        assert all(
+            open_socket.gettimeout() == 0 for open_socket in launcher.connections
+        )  # none can hold up the launcher
         with socket.create_connection(address, timeout=10) as guard:
             guard.sendall(f'{launcher.password} 1 h\n{{"step": 3, "part": 0}}\n{{"st'.encode())
             while 1 not in launcher.ranks:
                 launcher.wait()
             launcher.now += jobs.GREETING  # all the others have said nothing for too long
             launcher.wait()
-            assert launcher.connections == [launcher.ranks[1]]
+            assert list(launcher.connections.values()) == [launcher.ranks[1]]
             assert launcher.ranks[1].step == 3
             strangers[-1].sendall(b"x")
     finally:
@@ -119,14 +120,16 @@ def test_one_that_speaks_slowly_or_never_ends_its_line_is_no_guard(launcher):
     assert guard.closed
 
 
-def test_where_no_file_can_be_opened_a_stranger_makes_room(launcher):
+def test_where_no_file_can_be_opened_a_stranger_makes_room(launcher, monkeypatch):
     def accept():
         raise OSError(24, "Too many open files")
 
-    launcher.accept(SimpleNamespace(accept=accept))
+    launcher.listener.close()
+    monkeypatch.setattr(launcher, "listener", SimpleNamespace(accept=accept, close=lambda: None))
+    launcher.accept()
     (ours, guard), (others, other) = connected(launcher), connected(launcher)
     with ours, others:
-        launcher.accept(SimpleNamespace(accept=accept))
+        launcher.accept()
         assert (guard.closed, other.closed) == (True, False)
 
 
@@ -141,12 +144,9 @@ def test_any_character_can_be_shown(text, encoding):
 
 
 def test_logs_have_the_ranks_bytes_and_an_error_is_said_once(job, capsys, tmp_path):
-    logs = [open(tmp_path / f"{rank}", "ab", buffering=0) for rank in range(2)]  # noqa: SIM115
-    logs[1].close()
-    logs[1] = open("/dev/full", "ab", buffering=0)  # noqa: SIM115
     code = "[os.write(1 + n % 2, b'\\xff\\xe4 %d %d\\n' % (rank, n)) for n in range(3)]"
-    assert job(code, logs=logs).run() is None
-    logs[0].close()
+    with open(tmp_path / "0", "ab", buffering=0) as log, open("/dev/full", "ab", buffering=0) as full:
+        assert job(code, logs={0: log, 1: full}).run() is None
     assert sorted((tmp_path / "0").read_bytes().splitlines()) == [b"\xff\xe4 0 %d" % n for n in range(3)]
     out, err = capsys.readouterr()
     assert sorted(out.splitlines()) == [f"[{rank}] \ufffd\ufffd {rank} {n}" for rank in (0, 1) for n in (0, 2)]
