@@ -45,10 +45,8 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "LeNet in one bucket costs an eighth of the calls; for ResNet-18 bytes decide, and sharded, direct and (CPU) "
-        "shared-memory send the fewest."
-    )
+    return """LeNet in one bucket costs an eighth of the calls; for ResNet-18 bytes decide, and sharded, direct and
+        (CPU) shared-memory send the fewest."""
 
 
 def oracle(case, s):
@@ -132,17 +130,13 @@ def tell(t, s):
     )
     t.column("seconds", "ms", scale=1e3, about="to sum all gradients of all replicas in place; each call is waited for")
     t.column("of_device_store", "/device", ".2f", about="over MXNet's device store, which sums array by array")
-    t.note(
-        "Rows named after an algorithm have one bucket. Rows with the same buckets and algorithms do the same, so the "
-        "median of their times counts."
-    )
+    t.note("""Rows named after an algorithm have one bucket. Rows with the same buckets and algorithms do the same, so
+        the median of their times counts.""")
     few = s.devices[0]
     t.first([row for row in t if row in best.values() or row.algorithm in ("mxnet-device", "one by one")])
     lenet, resnet = (best[net, few].of_device_store for net in NETS)
-    t.answer(
-        f"On {plural(few, 'device')}, sums in buckets are {1 / lenet:.2f} times as fast for LeNet, and "
-        f"{1 / resnet:.2f} times for ResNet-18, as those of MXNet's device store, which sums gradients one by one."
-    )
+    t.answer(f"""On {plural(few, "device")}, sums in buckets are {1 / lenet:.2f} times as fast for LeNet, and
+        {1 / resnet:.2f} times for ResNet-18, as those of MXNet's device store, which sums gradients one by one.""")
     t.explain("One by one, each array costs its calls and a wait; in a bucket it costs little more than its bytes.")
     for net, (title, _) in NETS.items():
         t.bars(unit="ms", scale=1e3, title=title, colour="bucket_mb", rows=t.find(net=net, devices=few))

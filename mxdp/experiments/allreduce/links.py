@@ -50,11 +50,9 @@ def cases(s):
 def expect(s, cores):
     machine, largest = CPU.with_cores(cores), max(s.sizes)
     alone = machine.copy.seconds(largest, 2 * largest, others=False)
-    return (
-        "At the reference machine's speeds, all links of CPU devices are alike: "
-        f"{max(machine.push, machine.copy.start) * 1e6:.1f} µs for a small copy, {largest / alone / 1e9:.1f} GB/s for "
-        f"{size(largest)}. Copies at once share the memory's bandwidth."
-    )
+    return f"""At the reference machine's speeds, all links of CPU devices are alike:
+        {max(machine.push, machine.copy.start) * 1e6:.1f} µs for a small copy, {largest / alone / 1e9:.1f} GB/s for
+        {size(largest)}. Copies at once share the memory's bandwidth."""
 
 
 def oracle(case, s):
@@ -101,17 +99,13 @@ def tell(t, s):
     t.note("At once: every device copies to the next; the numbers are those of one device.")
     t.bars(unit="ms", scale=1e3, title=f"A copy of {size(max(s.sizes))}")
     speeds = sorted(row.bandwidth_gbs for row in alone)
-    t.answer(
-        f"A copy of {size(max(s.sizes))} between two devices runs at {speeds[0]:.1f} to {speeds[-1]:.1f} GB/s, "
-        f"depending on the pair; if all {together[-1].devices} devices copy at once, each copy takes "
-        f"{together[-1].over_alone:.1f} times as long."
-    )
+    t.answer(f"""A copy of {size(max(s.sizes))} between two devices runs at {speeds[0]:.1f} to {speeds[-1]:.1f} GB/s,
+        depending on the pair; if all {together[-1].devices} devices copy at once, each copy takes
+        {together[-1].over_alone:.1f} times as long.""")
     fast, slow = (end(alone, key=lambda row: row.seconds.median) for end in (min, max))
     apart = slow.seconds / fast.seconds
     alike = {True: ", so one link will do for all", False: ", so one link does not do for all", None: ""}
     alpha, beta = (statistics.median(row.get(name) for row in alone) for name in ("alpha", "beta"))
-    t.explain(
-        f"The slowest pair takes {apart:.2f} times as long as the fastest{alike[apart.at_most(ALIKE)]}. A copy costs "
-        f"alpha = {alpha * 1e6:.1f} µs and beta = {beta * 1e12:.0f} ps a byte (medians over the pairs). CPU devices "
-        "share one memory: if their links differ, the cause is other work on the machine, or NUMA."
-    )
+    t.explain(f"""The slowest pair takes {apart:.2f} times as long as the fastest{alike[apart.at_most(ALIKE)]}. A copy
+        costs alpha = {alpha * 1e6:.1f} µs and beta = {beta * 1e12:.0f} ps a byte (medians over the pairs). CPU devices
+        share one memory: if their links differ, the cause is other work on the machine, or NUMA.""")

@@ -157,19 +157,13 @@ def tell(t, s):
             book = f"the book's arithmetic: {BOOK_MS[row.algorithm]:.0f} ms and {BOOK_MS[other.algorithm]:.0f} ms"
             sentence = f"Adding up {where} at least 1.1 times as long as {beside}."
             t.claim(sentence, row.seconds / other.seconds, at_least=1.1, source=book)
-    t.answer(
-        f"With {size(one.bytes)} on each of {one.devices} devices, adding up on one device takes "
-        f"{one.seconds / parts.seconds:.2f} times as long as in parts on all, and on a server "
-        f"{server.seconds / parts.seconds:.2f} times."
-    )
+    t.answer(f"""With {size(one.bytes)} on each of {one.devices} devices, adding up on one device takes
+        {one.seconds / parts.seconds:.2f} times as long as in parts on all, and on a server
+        {server.seconds / parts.seconds:.2f} times.""")
     slowest, middle, least = BOOK_MS.values()
-    t.explain(
-        f"By the book's arithmetic for four GPUs, whose links work side by side, it is {middle / least:.0f} times "
-        f"({middle:.0f} ms and {least:.0f} ms) and {slowest / least:.1f} times ({slowest:.0f} ms)."
-    )
+    t.explain(f"""By the book's arithmetic for four GPUs, whose links work side by side, it is {middle / least:.0f}
+        times ({middle:.0f} ms and {least:.0f} ms) and {slowest / least:.1f} times ({slowest:.0f} ms).""")
     if one.device_names[0].startswith("cpu"):
-        t.explain(
-            "CPU devices share one memory and the cores: in parts, as many bytes go through that memory as on one "
-            "device, and only more cores take part."
-        )
+        t.explain("""CPU devices share one memory and the cores: in parts, as many bytes go through that memory as on
+            one device, and only more cores take part.""")
     t.bars(unit="ms", scale=1e3)

@@ -55,11 +55,9 @@ def cases(s):
 def expect(s, cores):
     # In a chain all but the first product and the last copies share their time.
     chain = (s.products + 1) / (2 * s.products) if cores > 1 else 1
-    return (
-        f"On {plural(cores, 'core')} and two workers, a chain of products and copies that take equally long take "
-        f"{chain:.2f} of the sum of their times. Independent products, or one worker, take the sum. The slides' single "
-        "copies are short beside products on a CPU, so there is little to hide."
-    )
+    return f"""On {plural(cores, "core")} and two workers, a chain of products and copies that take equally long take
+        {chain:.2f} of the sum of their times. Independent products, or one worker, take the sum. The slides' single
+        copies are short beside products on a CPU, so there is little to hide."""
 
 
 class CopiedProducts:
@@ -163,11 +161,9 @@ def tell(t, s):
     t.column("seconds", "both", scale=1e3, about="both with no wait between")
     t.column("over_sum", "/sum", ".2f", about="both over their sum (1: nothing is hidden, 0.5: all that can be)")
     t.column("beside", form=".0%", about="the share of a timeline in which products and copies run at the same time")
-    t.note(
-        "slides: independent products of square matrices, each result copied once; indep.: products of tall matrices, "
-        "each result copied until copying takes as long as the product; chain: the same, but each product needs the "
-        "one before."
-    )
+    t.note("""slides: independent products of square matrices, each result copied once; indep.: products of tall
+        matrices, each result copied until copying takes as long as the product; chain: the same, but each product needs
+        the one before.""")
     t.bars("over_sum", "", title="Both over their sum", colour="work")
     one, two = (t.one(work=CHAIN, under=under) for under in ("1 worker", "2 workers"))
     sentence = (
@@ -177,16 +173,11 @@ def tell(t, s):
     t.claim(f"{sentence} times.", two.over_sum, at_most=0.75, source=source)
     sentence = "In that chain there is something to hide: the shorter of the two takes at least 0.75 of the longer."
     t.claim(sentence, 1 / (two.run_seconds / two.copy_seconds).one_way(), at_least=0.75)
-    t.answer(
-        f"With two workers, a chain of products and copies is {1 / two.over_sum:.2f} times as fast as one after the "
-        f"other; with one worker, {1 / one.over_sum:.2f} times."
-    )
+    t.answer(f"""With two workers, a chain of products and copies is {1 / two.over_sum:.2f} times as fast as one after
+        the other; with one worker, {1 / one.over_sum:.2f} times.""")
     square = t.one(work=SQUARE, under="1 worker")
-    t.explain(
-        "Independent products fill both workers before the first copy can start: they and their copies take "
-        f"{t.one(work=INDEPENDENT, under='2 workers').over_sum:.2f} of the sum of their times. In the slides' work, "
-        f"{square.products} products of {s.size} x {s.size} ({SLIDES}), copies are "
-        f"{(square.copy_seconds / square.in_turn).median:.1%} of the sum. "
-        "On a GPU, the slides measured 0.12 s for the products, 2.16 s for the copies and 3.13 s for both: 1.37 of "
-        "the sum."
-    )
+    t.explain(f"""Independent products fill both workers before the first copy can start: they and their copies take
+        {t.one(work=INDEPENDENT, under="2 workers").over_sum:.2f} of the sum of their times. In the slides' work,
+        {square.products} products of {s.size} x {s.size} ({SLIDES}), copies are
+        {(square.copy_seconds / square.in_turn).median:.1%} of the sum. On a GPU, the slides measured 0.12 s for the
+        products, 2.16 s for the copies and 3.13 s for both: 1.37 of the sum.""")

@@ -182,10 +182,8 @@ def tell(t, s):
     if side_by_side.at_most(0.9) is False:
         t.answer(f"There was no order to choose: by hand, two devices take {side_by_side:.2f} times as long as one.")
     else:
-        t.answer(
-            f"With the longest branch listed first, MXNet's engine takes {engine.of_by_hand:.2f} times as long as an "
-            f"order made by hand; with it listed last, {last.of_by_hand:.2f} times."
-        )
+        t.answer(f"""With the longest branch listed first, MXNet's engine takes {engine.of_by_hand:.2f} times as long as
+            an order made by hand; with it listed last, {last.of_by_hand:.2f} times.""")
     t.explain("The engine runs what became ready first, and does not know which branch is long.")
     if (last.seconds / engine.seconds).at_most(1.0) is False:
         t.explain("List the longest branch first.")

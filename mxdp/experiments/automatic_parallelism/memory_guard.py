@@ -59,10 +59,8 @@ def cases(s):
 def expect(s, cores):
     job = BigResults(s.size, s.products)
     most = max(0, (s.limit_bytes - job.fixed_bytes) // job.result_bytes)
-    return (
-        f"{job.products} results of {job.result_bytes / MB:.1f} MB and their factors: "
-        f"{job.needed(job.products) / MB:.0f} MB. Of a limit of {s.limit_bytes / MB:.0f} MB, at most {most} at a time."
-    )
+    return f"""{job.products} results of {job.result_bytes / MB:.1f} MB and their factors:
+        {job.needed(job.products) / MB:.0f} MB. Of a limit of {s.limit_bytes / MB:.0f} MB, at most {most} at a time."""
 
 
 def oracle(case, s):
@@ -171,9 +169,7 @@ def tell(t, s):
     t.claim("The refused job allocates less than 1 result.", refused.measured_bytes / result, at_most=1)
     if not (fits.at_once.last and sliced.at_once.last):
         return t.answer(f"The job could not be run: {fits.said or sliced.said}")
-    t.answer(
-        f"A job of {s.products} products takes {fits.of_needs:.3f} times the memory that was predicted before its "
-        f"start; cut into slices that fit, {sliced.of_needs:.3f} times."
-    )
+    t.answer(f"""A job of {s.products} products takes {fits.of_needs:.3f} times the memory that was predicted before its
+        start; cut into slices that fit, {sliced.of_needs:.3f} times.""")
     start = f"refused: {refused.said}" if refused.said else "not refused."
     t.explain(f"Under a limit of {size(s.limit_bytes)} the whole job is {start}")

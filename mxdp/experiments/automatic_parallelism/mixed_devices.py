@@ -83,10 +83,8 @@ def expect(s, cores):
     n = max(s.devices)
     tasks = step_tasks(n - 1, s.steps)
     free, waits = (length(simulate(groups, cores)) for groups in ([tasks], one_by_one(tasks)))
-    return (
-        f"On {plural(cores, 'core')} {n} devices are {waits / free:.2f} times as fast without waits as with them, if "
-        f"each task of the keeper takes {SMALL:.0%} of a product of the whole batch."
-    )
+    return f"""On {plural(cores, "core")} {n} devices are {waits / free:.2f} times as fast without waits as with them,
+        if each task of the keeper takes {SMALL:.0%} of a product of the whole batch."""
 
 
 def oracle(case, s):
@@ -260,7 +258,5 @@ def tell(t, s):
         t.claim(sentence, row.of_waits, at_most=0.8, source=source)
         t.claim("Several devices without waits take at most 1.00 of the time of one.", row.of_one, at_most=1.0)
     most = free[-1]
-    t.answer(
-        f"Left to MXNet's engine, a step on {most.devices} devices is {1 / most.of_waits:.2f} times as fast as with a "
-        f"wait after each task, and {1 / most.of_one:.2f} times as fast as on one device."
-    )
+    t.answer(f"""Left to MXNet's engine, a step on {most.devices} devices is {1 / most.of_waits:.2f} times as fast as
+        with a wait after each task, and {1 / most.of_one:.2f} times as fast as on one device.""")

@@ -82,15 +82,11 @@ def tell(t, s):
     t.note("The timelines in the report are of the last process, with a trace of each for ui.perfetto.dev.")
     t.bars("together", "%", 100, title="At least two devices work")
     most, worst = (max(t, key=lambda row: row.get(name).median) for name in ("together", "cost"))
-    t.answer(
-        f"Two devices work at the same time for up to {most.together:.0%} of a round; that is the case {most.label!r} "
-        f"of {s.of}."
-    )
+    t.answer(f"""Two devices work at the same time for up to {most.together:.0%} of a round; that is the case
+        {most.label!r} of {s.of}.""")
     t.explain(f"A recorded round takes at most {worst.cost:.2f} times as long as a plain one.")
     if worst.cost.at_most(1.25) is False:
         t.explain("Doubt timelines that cost so much time.")
     # Never run on a GPU. Source: Nsight Systems' User Guide, "CLI profile command switch options".
-    t.explain(
-        "With GPUs, NVIDIA's own profiler sees more: nsys profile --trace=cuda,cudnn,cublas,nvtx,osrt --sample=none "
-        f"--force-overwrite=true --output={s.of} python -m mxdp.experiments run {s.of} --kind gpu"
-    )
+    t.explain(f"""With GPUs, NVIDIA's own profiler sees more: nsys profile --trace=cuda,cudnn,cublas,nvtx,osrt
+        --sample=none --force-overwrite=true --output={s.of} python -m mxdp.experiments run {s.of} --kind gpu""")

@@ -45,10 +45,8 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        f"On {plural(cores, 'core')}, with calls of 10 to 20 µs and a memory of 20 GB/s, two devices help "
-        f"{'from about 100 to 200 KB on' if cores > 1 else 'nowhere'}."
-    )
+    return f"""On {plural(cores, "core")}, with calls of 10 to 20 µs and a memory of 20 GB/s, two devices help
+        {"from about 100 to 200 KB on" if cores > 1 else "nowhere"}."""
 
 
 def group(way, nbytes, s):
@@ -120,18 +118,14 @@ def tell(t, s):
             sentence = f"On {on}, the smallest additions by {what} take at most 0.75 of the time."
             ratio = row.get(f"{way}{both}_us") / tiny.get(f"{way}_us")
             t.claim(sentence, ratio, at_most=0.75, source="the book, exercise 2")
-    t.answer(
-        f"Spread over two devices, additions of {size(least)} take {tiny.calls_two_devices_us / tiny.calls_us:.2f} "
-        "times as long as on one; over two workers of one device, "
-        f"{tiny_shared.calls_us / tiny.calls_us:.2f} times."
-    )
-    t.explain(
-        f"A second device or worker makes the work shorter, not the call: an addition of {size(least)} takes "
-        f"{tiny.calls_us.median:.1f} µs, {tiny.calls_push_us.median:.1f} of them for the call. With a prepared call it "
-        f"takes {tiny.ready_us.median:.1f} µs. Additions of {size(most)} take "
-        f"{large.calls_two_devices_us / large.calls_us:.2f} times as long on two devices, and "
-        f"{large_shared.calls_us / large.calls_us:.2f} times with two workers."
-    )
+    t.answer(f"""Spread over two devices, additions of {size(least)} take
+        {tiny.calls_two_devices_us / tiny.calls_us:.2f} times as long as on one; over two workers of one device,
+        {tiny_shared.calls_us / tiny.calls_us:.2f} times.""")
+    t.explain(f"""A second device or worker makes the work shorter, not the call: an addition of {size(least)} takes
+        {tiny.calls_us.median:.1f} µs, {tiny.calls_push_us.median:.1f} of them for the call. With a prepared call it
+        takes {tiny.ready_us.median:.1f} µs. Additions of {size(most)} take
+        {large.calls_two_devices_us / large.calls_us:.2f} times as long on two devices, and
+        {large_shared.calls_us / large.calls_us:.2f} times with two workers.""")
 
 
 def _draw(t, axes):

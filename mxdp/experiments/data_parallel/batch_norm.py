@@ -122,17 +122,13 @@ def tell(t, s):
         return
     _tell_claims(t, small, large)
     reach = "reach" if small[SYNCED].differs.median <= 0.01 else "miss"
-    t.answer(
-        f"Normalised by shards of {small[OWN].shard} samples, training misses the serial run's parameters by "
-        f"{small[OWN].differs:.2f} of its way; synchronised statistics {reach} them, and make a step "
-        f"{small[SYNCED].of_own:.2f} times as long."
-    )
-    t.explain(
-        f"With shards of {large[OWN].shard} it is {large[OWN].differs:.2f} of the way, and synchronised "
-        f"{large[SYNCED].differs:.2g}, at {large[SYNCED].of_own:.2f} times the time. Of that, "
-        f"{large[APART].of_own:.2f} times is what mxdp's operators take without an exchange, in place of MXNet's one. "
-        f"With shards of {small[OWN].shard} the accuracy differs from the serial run's by {small[OWN].gain:+.3f}."
-    )
+    t.answer(f"""Normalised by shards of {small[OWN].shard} samples, training misses the serial run's parameters by
+        {small[OWN].differs:.2f} of its way; synchronised statistics {reach} them, and make a step
+        {small[SYNCED].of_own:.2f} times as long.""")
+    t.explain(f"""With shards of {large[OWN].shard} it is {large[OWN].differs:.2f} of the way, and synchronised
+        {large[SYNCED].differs:.2g}, at {large[SYNCED].of_own:.2f} times the time. Of that, {large[APART].of_own:.2f}
+        times is what mxdp's operators take without an exchange, in place of MXNet's one. With shards of
+        {small[OWN].shard} the accuracy differs from the serial run's by {small[OWN].gain:+.3f}.""")
     t.bars("differs", "", title="Off the serial run", colour="way")
     t.bars("seconds", "ms", 1e3, "A step", "way")
 

@@ -54,10 +54,8 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "With k times the batch and the learning rate the accuracy stays; with the learning rate kept it is that of "
-        "1 / k of the updates. A large batch takes less time, since it saves the fixed costs of steps."
-    )
+    return """With k times the batch and the learning rate the accuracy stays; with the learning rate kept it is that of
+        1 / k of the updates. A large batch takes less time, since it saves the fixed costs of steps."""
 
 
 def training(case, s, data):
@@ -131,12 +129,8 @@ def tell(t, s):
     t.claim("A larger batch makes a step more efficient: k times the batch takes at most 0.95 of the time for as many "
             "samples.", linear.of_base, at_most=0.95,
             source="the cost model: fewer all-reduces and fewer calls; read as 5 %")  # fmt: skip
-    t.answer(
-        f"On {plural(n, 'device')}, {n} times the batch and the learning rate change the accuracy by "
-        f"{linear.gain:+.3f} and make training {1 / linear.of_base:.2f} times as fast."
-    )
-    t.explain(
-        f"The accuracy changes by {kept.gain:+.3f} with {kept.label} and {root.gain:+.3f} with {root.label}. Other "
-        f"sums on one device alone change it by {one.gain:+.3f}."
-    )
+    t.answer(f"""On {plural(n, "device")}, {n} times the batch and the learning rate change the accuracy by
+        {linear.gain:+.3f} and make training {1 / linear.of_base:.2f} times as fast.""")
+    t.explain(f"""The accuracy changes by {kept.gain:+.3f} with {kept.label} and {root.gain:+.3f} with {root.label}.
+        Other sums on one device alone change it by {one.gain:+.3f}.""")
     t.bars("test_accuracy", "", title="Accuracy after as many samples", colour="rule")

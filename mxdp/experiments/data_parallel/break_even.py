@@ -60,10 +60,8 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "Two devices pay where half the batch takes longer than Python and the all-reduce: with few parameters, much "
-        f"compute a sample, a large batch. More than {cores} devices bring nothing more."
-    )
+    return f"""Two devices pay where half the batch takes longer than Python and the all-reduce: with few parameters,
+        much compute a sample, a large batch. More than {cores} devices bring nothing more."""
 
 
 def oracle(case, s):
@@ -137,10 +135,8 @@ def tell(t, s):
         t.claim(WITHIN, None if row.net == "mlp" or smallest else row.off, at_most=1.15, source=OURS)
     *words, last = [_tell_batches(net, s, two) for net in NETS]
     t.answer(f"By batch, a second device surely pays {', '.join(words)} and {last}.")
-    t.explain(
-        f"Of {len(points)} points on several devices, {len(judged)} have an interval that does not touch 1; the "
-        f"prediction is on the right side of 1 at {sum(row.right for row in judged)} of these."
-    )
+    t.explain(f"""Of {len(points)} points on several devices, {len(judged)} have an interval that does not touch 1; the
+        prediction is on the right side of 1 at {sum(row.right for row in judged)} of these.""")
     least = {title: _tell_break_even(t, net) for net, title in NETS.items()}
     words = [f"{samples:.1f} samples a device for {title}" for title, samples in least.items() if samples is not None]
     if words:

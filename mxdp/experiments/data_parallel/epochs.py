@@ -139,12 +139,10 @@ def tell(t, s):
     t.column("possible", form=".2f", more=True, about="the speed-up that the devices, or fewer cores, could give")
     for name in ("machine", *training.PARTS.values()):
         t.column(f"lost_{name}", name, "+.2f", -1, more=True)
-    t.note(
-        "Processes that share nothing train alone, one for each device, on its part of the batch. The possible "
-        "speed-up plus what each part takes away is the speed-up. The machine's part is lost by processes that share "
-        "nothing, too; the others come from a few steps that are recorded after each round, less what they take in "
-        "those processes."
-    )
+    t.note("""Processes that share nothing train alone, one for each device, on its part of the batch. The possible
+        speed-up plus what each part takes away is the speed-up. The machine's part is lost by processes that share
+        nothing, too; the others come from a few steps that are recorded after each round, less what they take in those
+        processes.""")
     t.bars("sec_per_epoch", title="Time of an epoch")
     if accounted:
         t.draw(lambda axes: _draw(axes, accounted), 4.4)

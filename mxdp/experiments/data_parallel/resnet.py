@@ -116,28 +116,20 @@ def tell(t, s):
     t.column("samples_per_sec", "samples/s", ",.1f")
     t.column("of_one", form=".2f", spread=True, about="the time a sample over one device's: what an epoch takes")
     t.column("of_mxnet", "of MXNet", ".2f", spread=True, about="the time over that of MXNet's store")
-    t.note(
-        "'MXNet's store' and 'mxdp's store': `gluon.Trainer` with kvstore='device' and 'mxdpauto'; 'hybrid': the "
-        "network is hybridised."
-    )
+    t.note("""'MXNet's store' and 'mxdp's store': `gluon.Trainer` with kvstore='device' and 'mxdpauto'; 'hybrid': the
+        network is hybridised.""")
     row = next((row for row in reversed(ours) if row.get("of_one") is not None), None)
     if row is None:
         t.answer("One device has nothing to compare with: run it with --devices 1,2.")
     elif net:
-        t.answer(
-            f"On {plural(row.devices, 'device')} mxdp.Trainer trains {net} {1 / row.of_mxnet:.2f} times as fast as "
-            f"MXNet's store, and {1 / row.of_one:.2f} times as fast as one device."
-        )
+        t.answer(f"""On {plural(row.devices, "device")} mxdp.Trainer trains {net} {1 / row.of_mxnet:.2f} times as fast
+            as MXNet's store, and {1 / row.of_one:.2f} times as fast as one device.""")
     else:
-        t.answer(
-            f"On {plural(row.devices, 'device')} an epoch of ResNet-18 by mxdp.Trainer is {1 / row.of_one:.2f} times "
-            f"as fast as on one, and {1 / row.of_mxnet:.2f} times as fast as by MXNet's store."
-        )
+        t.answer(f"""On {plural(row.devices, "device")} an epoch of ResNet-18 by mxdp.Trainer is {1 / row.of_one:.2f}
+            times as fast as on one, and {1 / row.of_mxnet:.2f} times as fast as by MXNet's store.""")
     t.explain("The batch grows with the devices, so all-reduces are fewer for the same samples.")
     book = t.maybe(devices=2, trainer="device", hybrid=False)
     if book and book.get("of_one") is not None and not net:
-        t.explain(
-            f"The book's own way, not hybridised, is {1 / book.of_one:.2f} times as fast as one device here, and was "
-            "1.81 times as fast on two GPUs."
-        )
+        t.explain(f"""The book's own way, not hybridised, is {1 / book.of_one:.2f} times as fast as one device here, and
+            was 1.81 times as fast on two GPUs.""")
     t.bars(unit="ms", scale=1e3, colour="hybrid")

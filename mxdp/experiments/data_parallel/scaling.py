@@ -72,10 +72,8 @@ def expect(s, cores):
         f"{style.number(1e3 * predict(plan('direct', n), 4 * count, CPU.with_cores(cores)))} ms for {title}"
         for title, count in NETS.values()
     ]
-    return (
-        f"Half a batch takes a core half the time, so up to {plural(cores, 'core')} both kinds of scaling stay above "
-        f"0.8 of linear. The all-reduce over {plural(n, 'device')} takes {' and '.join(sums)}."
-    )
+    return f"""Half a batch takes a core half the time, so up to {plural(cores, "core")} both kinds of scaling stay
+        above 0.8 of linear. The all-reduce over {plural(n, "device")} takes {" and ".join(sums)}."""
 
 
 def oracle(case, s):
@@ -151,20 +149,14 @@ def tell(t, s):
     t.first(several)
     n = max(s.devices)
     strong, weak = t.one(net="lenet", devices=n, batch=2 * s.lenet), t.one(net="resnet", devices=n, batch=n * s.resnet)
-    t.answer(
-        f"On {plural(n, 'device')} LeNet with one batch for all trains {n * strong.strong:.2f} times as fast as on "
-        f"one, and ResNet-18 with a batch a device {n * weak.weak:.2f} times."
-    )
+    t.answer(f"""On {plural(n, "device")} LeNet with one batch for all trains {n * strong.strong:.2f} times as fast as
+        on one, and ResNet-18 with a batch a device {n * weak.weak:.2f} times.""")
     half = t.maybe(net="lenet", devices=2)
     if half:
-        t.explain(
-            f"Half of LeNet's batch takes one device {half.half:.2f} of the whole batch's time: where devices are "
-            "cores, a small batch fills one. On GPUs the book finds about 1, so a second one brings nothing."
-        )
-    t.explain(
-        f"With and without its all-reduce ResNet-18's step differs by {weak.instrument:.2f} times 2N / beta, and "
-        f"LeNet's by {strong.instrument:.2f} times ({size(strong.nbytes)}, a small part of a step)."
-    )
+        t.explain(f"""Half of LeNet's batch takes one device {half.half:.2f} of the whole batch's time: where devices
+            are cores, a small batch fills one. On GPUs the book finds about 1, so a second one brings nothing.""")
+    t.explain(f"""With and without its all-reduce ResNet-18's step differs by {weak.instrument:.2f} times 2N / beta, and
+        LeNet's by {strong.instrument:.2f} times ({size(strong.nbytes)}, a small part of a step).""")
     t.draw(lambda axes: _draw_efficiency(axes, t, s))
     shared = [row for row in several if row.get("strong")]
     t.draw(lambda axes: _draw_lost(axes, shared), len(shared) * style.BAR_HEIGHT + 1.4)

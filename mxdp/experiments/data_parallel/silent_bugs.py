@@ -68,10 +68,8 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "Two steps compared with the serial run find every bug; the accuracy hides a wrong scale with Adam, and "
-        "devices that learn alone from their half of the data."
-    )
+    return """Two steps compared with the serial run find every bug; the accuracy hides a wrong scale with Adam, and
+        devices that learn alone from their half of the data."""
 
 
 def train_version(case, data, s, devices, epochs, seed, right):
@@ -172,16 +170,12 @@ def tell(t, s):
         [sum(row.behind.at_most(CLOSE) is answer for row in t.find(optimizer=optimizer)) for answer in (True, None)]
         for optimizer in (SGD, ADAM)
     )
-    t.answer(
-        f"Of {len(BUGS)} bugs, {close} with SGD and {close_adam} with Adam surely end at most {CLOSE} behind the right "
-        f"accuracy ({open_} and {open_adam} are open); two steps compared with the serial run find all."
-    )
+    t.answer(f"""Of {len(BUGS)} bugs, {close} with SGD and {close_adam} with Adam surely end at most {CLOSE} behind the
+        right accuracy ({open_} and {open_adam} are open); two steps compared with the serial run find all.""")
     hidden = [row for row in t.rows if row.behind.at_most(CLOSE)]
-    t.explain(
-        f"Surely not seen in the accuracy: {', '.join(sorted({row.bug for row in hidden})) or 'none'}. "
-        f"{sum(row.in_sync for row in hidden)} of these {len(hidden)} trainings keep the replicas equal, so a "
-        "comparison of the replicas does not find them either."
-    )
+    t.explain(f"""Surely not seen in the accuracy: {", ".join(sorted({row.bug for row in hidden})) or "none"}.
+        {sum(row.in_sync for row in hidden)} of these {len(hidden)} trainings keep the replicas equal, so a comparison
+        of the replicas does not find them either.""")
     for optimizer in (SGD, ADAM):
         trained = [row for row in t if row.optimizer == optimizer]
         t.bars("test_accuracy", "", title=f"Accuracy with {optimizer}", rows=trained)

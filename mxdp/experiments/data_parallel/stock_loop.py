@@ -88,15 +88,12 @@ def tell(t, s):
             t.claim(half, row.of_book, at_most=0.55, source="the cost model, which says at most half on two devices")
     t.column("seconds", "s/epoch", ".2f", spread=True, about="an epoch of 'samples' samples, data path included")
     t.column("of_book", "of the book's", ".2f", spread=True, about="the time over the book's loop's on as many devices")
-    t.note(
-        "The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices "
-        "where there are four cores or more; there it gets OMP_NUM_THREADS=1."
-    )
+    t.note("""The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices
+        where there are four cores or more; there it gets OMP_NUM_THREADS=1.""")
     times = [
         f"{1 / row.of_book:.2f} times as fast on {plural(row.devices, 'device')}" for row in t.find(loop="mxdp")[:-3:-1]
     ]
     t.answer(f"Compared with the book's loop, mxdp trains an epoch {' and '.join(times)}.")
-    t.explain(
-        "mxdp's devices share no temporary space, so they work at the same time, and no loader hands over each sample."
-    )
+    t.explain("""mxdp's devices share no temporary space, so they work at the same time, and no loader hands over each
+        sample.""")
     t.bars(unit="s/epoch", colour="loop")

@@ -132,11 +132,8 @@ def tell(t, s):
     t.claim(pays, by_speed.of_equal, at_most=1.0, source="the book's exercise asks how to divide the work")
     model = "They take at most 1.25 times what the cost model says."
     t.claim(model, by_speed.of_equal / by_speed.predicted, at_most=1.25, source="the cost model")
-    t.answer(
-        f"If one device takes {by_speed.slower:.2f} times as long for a sample, shards by speed are "
-        f"{1 / by_speed.of_equal:.2f} times as fast as equal ones."
-    )
-    t.explain(
-        f"The cost model says {1 / by_speed.predicted.median:.2f} times. Gradients are sums over the whole batch, "
-        "divided once: uneven shards change them by rounding alone. (A mean of the shards' means would differ.)"
-    )
+    t.answer(f"""If one device takes {by_speed.slower:.2f} times as long for a sample, shards by speed are
+        {1 / by_speed.of_equal:.2f} times as fast as equal ones.""")
+    t.explain(f"""The cost model says {1 / by_speed.predicted.median:.2f} times. Gradients are sums over the whole
+        batch, divided once: uneven shards change them by rounding alone. (A mean of the shards' means would
+        differ.)""")

@@ -45,11 +45,9 @@ def cases(s):
 def expect(s, cores):
     n = max(s.devices)
     rate = n / SLOW / (n - 1 + 1 / SLOW)
-    return (
-        f"For as many updates, asynchronous over synchronous time: 1.00 with equal workers; {rate:.2f} with a worker "
-        f"that takes {SLOW:g} times as long. More updates are needed, since gradients are stale by about "
-        f"{plural(n - 1, 'update')}."
-    )
+    return f"""For as many updates, asynchronous over synchronous time: 1.00 with equal workers; {rate:.2f} with a
+        worker that takes {SLOW:g} times as long. More updates are needed, since gradients are stale by about
+        {plural(n - 1, "update")}."""
 
 
 class Worker:
@@ -178,17 +176,11 @@ def tell(t, s):
     t.bars(colour="engine")
     late = [row.label for row in t.rows if not all(row.reached.values)]
     if late:
-        t.answer(
-            f"{len(late)} of {plural(len(t.rows), 'training')} did not reach the accuracy {s.accuracy:g} within "
-            f"{s.most_updates} updates."
-        )
-        t.explain(
-            f"Not reached by {', '.join(late)}: compare with a lower accuracy, or with more most_updates, in a preset "
-            "(a TOML file)."
-        )
+        t.answer(f"""{len(late)} of {plural(len(t.rows), "training")} did not reach the accuracy {s.accuracy:g} within
+            {s.most_updates} updates.""")
+        t.explain(f"""Not reached by {", ".join(late)}: compare with a lower accuracy, or with more most_updates, in a
+            preset (a TOML file).""")
         return
     even, slow = (row.of_sync for row in t.find(engine=ASYNC, processes=max(s.devices)))
-    t.answer(
-        f"Asynchronous training takes {slow:.2f} times as long as synchronous to the accuracy {s.accuracy:g} beside a "
-        f"worker of half the speed, and {even:.2f} times with equal workers."
-    )
+    t.answer(f"""Asynchronous training takes {slow:.2f} times as long as synchronous to the accuracy {s.accuracy:g}
+        beside a worker of half the speed, and {even:.2f} times with equal workers.""")

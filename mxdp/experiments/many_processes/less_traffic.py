@@ -92,11 +92,9 @@ def cases(s):
 
 def expect(s, cores):
     full_ms = 4e3 * NUMBERS * 8 / (s.rate * 1e6)
-    return (
-        f"Between hosts at {s.rate} Mbit/s a step's gradients take {style.number(full_ms)} ms, in float16 half of "
-        f"that, in 2 bits a sixteenth, the largest {100 * s.share:g} % {2 * s.share:.2g} times as long. On devices of "
-        f"one machine ({plural(cores, 'core')}) a sum takes less than a millisecond: each costs more than it saves."
-    )
+    return f"""Between hosts at {s.rate} Mbit/s a step's gradients take {style.number(full_ms)} ms, in float16 half of
+        that, in 2 bits a sixteenth, the largest {100 * s.share:g} % {2 * s.share:.2g} times as long. On devices of one
+        machine ({plural(cores, "core")}) a sum takes less than a millisecond: each costs more than it saves."""
 
 
 @lru_cache(maxsize=None)
@@ -182,10 +180,8 @@ def tell(t, s):
     t.column(
         "time_gain", "in equal time", "+.3f", spread=True, about="as much, in the time of the fastest form's steps"
     )
-    t.note(
-        "Devices: two of one process. Hosts: two network namespaces of this machine with a cable of a limited rate, a "
-        "process on each. The accuracy is that of the training on devices: between hosts the numbers are the same."
-    )
+    t.note("""Devices: two of one process. Hosts: two network namespaces of this machine with a cable of a limited rate,
+        a process on each. The accuracy is that of the training on devices: between hosts the numbers are the same.""")
     for form in (HALF, forms.BFLOAT, forms.TWO_BITS, LARGEST, forms.EVERY):
         sentence = f"After equal steps, the form '{words[form]}' is at most 0.05 less accurate than the full sum."
         t.claim(sentence, devices[form].gain, at_least=-0.05, source=SOURCES.get(form, "ours"))
@@ -198,15 +194,11 @@ def tell(t, s):
     where = f"Between two hosts at {s.rate} Mbit/s" if far else "Between two devices of this machine"
     shown = far or devices
     t.first(list(shown.values()))
-    t.answer(
-        f"{where}, sending the {words[LARGEST]} makes a step {1 / shown[LARGEST].of_full:.2f} times as fast as the "
-        f"full sum; after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}."
-    )
-    t.explain(
-        f"With float16 it is {1 / shown[HALF].of_full:.2f} times as fast. Without error feedback the accuracy with the "
-        f"{words[LARGEST]} differs by {devices[forms.CARELESS].gain:+.3f}. Between devices of one machine the "
-        f"{words[LARGEST]} takes {devices[LARGEST].of_full:.1f} times as long as the full sum: the host encodes it."
-    )
+    t.answer(f"""{where}, sending the {words[LARGEST]} makes a step {1 / shown[LARGEST].of_full:.2f} times as fast as
+        the full sum; after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}.""")
+    t.explain(f"""With float16 it is {1 / shown[HALF].of_full:.2f} times as fast. Without error feedback the accuracy
+        with the {words[LARGEST]} differs by {devices[forms.CARELESS].gain:+.3f}. Between devices of one machine the
+        {words[LARGEST]} takes {devices[LARGEST].of_full:.1f} times as long as the full sum: the host encodes it.""")
     t.draw(lambda axes: _draw_accuracy(axes, list(shown.values()), devices, words))
     t.bars(unit="ms", scale=1e3, title="A step", rows=list(shown.values()))
     t.draw(lambda axes: _draw_many(axes, [devices[HALF], devices[forms.BFLOAT]]))

@@ -44,10 +44,8 @@ def cases(s):
 def expect(s, cores):
     n = max(s.devices)
     ratios = [f"{expected(load, 1.0, n, cores):.2f}" for load in (0.0, n, 4.0 * n)]
-    return (
-        f"A loader for each of {n} processes, over one loader, on {plural(cores, 'core')}: {ratios[0]} with nothing to "
-        f"decode; {ratios[1]} and {ratios[2]} where decoding takes {n} and {4 * n} times as long as computing."
-    )
+    return f"""A loader for each of {n} processes, over one loader, on {plural(cores, "core")}: {ratios[0]} with nothing
+        to decode; {ratios[1]} and {ratios[2]} where decoding takes {n} and {4 * n} times as long as computing."""
 
 
 def stored(split, scale):
@@ -156,10 +154,8 @@ def tell(t, s):
     cheap, dear = (t.find(engine=MPI, scale=end(s.scales))[-1] for end in (min, max))
     parts = t.find(engine="", scale=dear.scale)[-1]
     more = "" if cheap is dear else f"; with the cheapest decoding, {1 / cheap.of_one:.2f} times"
-    t.answer(
-        f"Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing, a "
-        f"loader for each process is {1 / dear.of_one:.2f} times as fast as one loader{more}."
-    )
+    t.answer(f"""Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing,
+        a loader for each process is {1 / dear.of_one:.2f} times as fast as one loader{more}.""")
     t.bars("step_ms", "ms/step", colour="engine")
 
 

@@ -51,11 +51,9 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "A connection that closes is noticed at once, a silent one only by asking. mxdp's launcher names a killed "
-        "worker within 2 s, and one that is stopped or cut off after its --silent-after, here "
-        f"{s.silent:g} s. dist_sync notices none."
-    )
+    return f"""A connection that closes is noticed at once, a silent one only by asking. mxdp's launcher names a killed
+        worker within 2 s, and one that is stopped or cut off after its --silent-after, here {s.silent:g} s. dist_sync
+        notices none."""
 
 
 def oracle(case, s):
@@ -185,10 +183,8 @@ def tell(t, s):
     t.column("noticed", about="no: it did neither, and the seconds are how long we waited")
     t.column("lost", form=".0f", about="steps that are done again")
     t.column("same", about="the training ended with the parameters of an undisturbed one, bit for bit")
-    t.note(
-        "In the middle of a training the last process is killed (SIGKILL), stopped (SIGSTOP) or cut off: the cable "
-        "between two network namespaces, which stand for hosts, goes down until the launcher has noticed."
-    )
+    t.note("""In the middle of a training the last process is killed (SIGKILL), stopped (SIGSTOP) or cut off: the cable
+        between two network namespaces, which stand for hosts, goes down until the launcher has noticed.""")
     deaf = [row.label for row in t.rows if not row.noticed]
     if deaf:
         t.explain(f"Not noticed within {s.wait:g} s: {'; '.join(deaf)}.")
@@ -197,8 +193,6 @@ def tell(t, s):
         t.answer("Without MPI, nothing was measured of mxdp's launcher.")
         return
     killed, slowest = t.find(by=MPI, harm=KILLED)[-1], max(ours, key=lambda row: row.seconds.median)
-    t.answer(
-        f"mxdp's launcher notices a killed worker after {killed.seconds:.2f} s and one that falls silent after "
-        f"{slowest.seconds:.1f} s; the training then repeats "
-        f"{plural(round(max(row.lost.median for row in ours)), 'step')}."
-    )
+    t.answer(f"""mxdp's launcher notices a killed worker after {killed.seconds:.2f} s and one that falls silent after
+        {slowest.seconds:.1f} s; the training then repeats
+        {plural(round(max(row.lost.median for row in ours)), "step")}.""")

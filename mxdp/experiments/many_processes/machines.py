@@ -28,11 +28,9 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "A step computes for tens of milliseconds and exchanges 0.45 MB, which MPI sums in 0.1 ms, dist_sync in 2. "
-        "With a core for each process all but dist_sync should take 1.00 to 1.05 times as long as without any "
-        f"exchange. There are {plural(cores, 'core')} here."
-    )
+    return f"""A step computes for tens of milliseconds and exchanges 0.45 MB, which MPI sums in 0.1 ms, dist_sync in 2.
+        With a core for each process all but dist_sync should take 1.00 to 1.05 times as long as without any exchange.
+        There are {plural(cores, "core")} here."""
 
 
 def oracle(case, s):
@@ -58,10 +56,8 @@ def tell(t, s):
     t.column("step_ms", "ms/step", ".1f")
     t.column("of_alone", form=".2f", spread=True, about="over the time of as many processes that exchange nothing")
     t.column("of_one", "of one process", ".2f", spread=True, about="over that of one process with as many devices")
-    t.note(
-        "All rows train LeNet with the same batch. dist_sync has a server process beside the workers. Horovod averages "
-        "over processes by default; here it sums."
-    )
+    t.note("""All rows train LeNet with the same batch. dist_sync has a server process beside the workers. Horovod
+        averages over processes by default; here it sums.""")
     for row in t.find(judged=True):
         for name, words in (("of_alone", "without exchange"), ("of_one", "one with k devices")):
             sentence = f"With a core each, k processes by MPI take at most 1.1 times as long as {words}."
@@ -75,8 +71,6 @@ def tell(t, s):
     ]
     t.answer(f"Exchanging gradients makes a step of {plural(n, 'process')} {' and '.join(times)}.")
     if MPI in by:
-        t.explain(
-            f"By MPI it takes {by[MPI].of_one:.2f} times as long as in one process with as many devices: its sums are "
-            "jobs of MXNet's engine, which run while backward still computes."
-        )
+        t.explain(f"""By MPI it takes {by[MPI].of_one:.2f} times as long as in one process with as many devices: its
+            sums are jobs of MXNet's engine, which run while backward still computes.""")
     t.bars("step_ms", "ms/step")

@@ -71,10 +71,8 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "All compute the same convolutions. On two devices the book's loop takes at least twice as long as mxdp, since "
-        "its devices wait for each other; the others should be within a fifth of mxdp."
-    )
+    return """All compute the same convolutions. On two devices the book's loop takes at least twice as long as mxdp,
+        since its devices wait for each other; the others should be within a fifth of mxdp."""
 
 
 def rank_of(case, s):
@@ -129,13 +127,11 @@ def tell(t, s):
     _tell_claims(t, s)
     t.column("step_seconds", "ms/step", ".1f", 1e3)
     t.column("of_mxdp", form=".2f", spread=True, about="over mxdp's time in one process on as many devices")
-    t.note(
-        "A round is the same number of samples for all, each with its own data path. The book's loop is d2l's loader "
-        "and helpers in MXNet's default environment. PyTorch has a thread for each device, and mxdp's settings of the "
-        "allocator. DDP, Horovod and mxdp by MPI have a process for each device. Processes that exchange nothing do "
-        "not wait for the slowest in each step. Two rows have half of the batch: there Python and the exchange weigh "
-        "more."
-    )
+    t.note("""A round is the same number of samples for all, each with its own data path. The book's loop is d2l's
+        loader and helpers in MXNet's default environment. PyTorch has a thread for each device, and mxdp's settings of
+        the allocator. DDP, Horovod and mxdp by MPI have a process for each device. Processes that exchange nothing do
+        not wait for the slowest in each step. Two rows have half of the batch: there Python and the exchange weigh
+        more.""")
     t.bars("step_seconds", "ms/step", 1e3)
     n = max(s.devices)
     peers = {row.peer: row for row in t.find(devices_in_all=n, batch_size=s.batch_size)}

@@ -68,10 +68,8 @@ def expect(s, cores):
         for rate in s.rates
         if _carried(net, rate)
     ]
-    return (
-        "A sum sends each process's gradients once: "
-        f"{', '.join(sums) or 'nothing to wait for'}. {plural(cores, 'core')} compute at the same time."
-    )
+    return f"""A sum sends each process's gradients once: {", ".join(sums) or "nothing to wait for"}.
+        {plural(cores, "core")} compute at the same time."""
 
 
 def launched(case, s, before=None):
@@ -125,11 +123,9 @@ def tell(t, s):
     t.column(
         "off", "x", ".2f", spread=True, about="the prediction over the measured time, or its inverse if that is above 1"
     )
-    t.note(
-        "The prediction is from one process's time for its part of the batch, Python's processor time, and sums of "
-        "other sizes between the same processes, measured in the same round. Hosts are two network namespaces of this "
-        "machine with a cable of a limited rate, on which a frame may take some ms."
-    )
+    t.note("""The prediction is from one process's time for its part of the batch, Python's processor time, and sums of
+        other sizes between the same processes, measured in the same round. Hosts are two network namespaces of this
+        machine with a cable of a limited rate, on which a frame may take some ms.""")
     for row in t.rows:
         sentence, bound = "Between two hosts with a slow link it is within a factor of 1.2.", 1.2
         if not row.rate and row.ranks <= row.cores:
@@ -142,15 +138,11 @@ def tell(t, s):
     usual = statistics.median(row.off.median for row in t.rows)
     starts = [max(off, 1 / off) for row in t.rows for off in row.off.values if off]
     far = sum(off > 1.15 for off in starts) / len(starts)
-    t.answer(
-        f"Medians of {plural(len(t.rows), 'row')} are off by a factor of {usual:.2f} in the middle and "
-        f"{worst.off:.2f} at most; of single starts {far:.0%} are more than 15% off."
-    )
+    t.answer(f"""Medians of {plural(len(t.rows), "row")} are off by a factor of {usual:.2f} in the middle and
+        {worst.off:.2f} at most; of single starts {far:.0%} are more than 15% off.""")
     most = sum(row.sum_seconds.median > 0.5 * row.predicted_seconds.median for row in t.rows)
-    t.explain(
-        f"Furthest off is {worst.label}. In {most} of {len(t.rows)} rows the sums take more than half of the predicted "
-        "time."
-    )
+    t.explain(f"""Furthest off is {worst.label}. In {most} of {len(t.rows)} rows the sums take more than half of the
+        predicted time.""")
     t.draw(lambda axes: _draw(axes, t.rows))
 
 

@@ -62,11 +62,9 @@ def tell(t, s):
     tell_steps(t, "net", "batch")
     t.column("moved_of_less", "of less", ".2f", about="what is moved, over the lesser of the two splits alone")
     t.column("memory_of_data", "of data", ".2f", spread=True, about="the memory over that of data parallelism")
-    t.note(
-        "'Data 2 x pipeline 2': two groups have half of the batch each, and each group's two devices are a pipeline. "
-        f"Pipelines are GPipe with {strategies.MICRO_BATCHES} micro-batches. With the first batch of a net, data "
-        "parallelism and layerwise partitioning alone move as much."
-    )
+    t.note(f"""'Data 2 x pipeline 2': two groups have half of the batch each, and each group's two devices are a
+        pipeline. Pipelines are GPipe with {strategies.MICRO_BATCHES} micro-batches. With the first batch of a net, data
+        parallelism and layerwise partitioning alone move as much.""")
     t.bars("bytes_moved", "MB", 1e-6, title="Moved between devices in a step", colour="strategy")
     t.bars("peak_bytes", "MB", 1e-6, title="Memory of the fullest device", colour="strategy")
     for row in t.rows:
@@ -102,8 +100,6 @@ def tell(t, s):
     if small.memory_of_data:
         memory = f", and with small batches need {small.memory_of_data:.2f} of data parallelism's memory"
     t.answer(f"Two splits on {GROUPS} x {n // GROUPS} devices move {moved} of the better one's bytes{memory}.")
-    t.explain(
-        "This is the wide net, layerwise in each group: each all-reduce spans fewer devices than with one split alone. "
-        f"With a batch of {small.batch} it moves {small.moved_of_less:.1f} times as many bytes as the lesser split. "
-        "Times can show a gain only where each device has a core of its own."
-    )
+    t.explain(f"""This is the wide net, layerwise in each group: each all-reduce spans fewer devices than with one split
+        alone. With a batch of {small.batch} it moves {small.moved_of_less:.1f} times as many bytes as the lesser split.
+        Times can show a gain only where each device has a core of its own.""")

@@ -175,10 +175,8 @@ def tell(t, s):
     memory = f"each device holds {last.held:.2f} of the plain memory, and " if last.get("held") else ""
     devices = plural(last.devices, "device")
     t.answer(f"In stage 3 on {devices}, ResNet-18: {memory}a step takes {last.of_time:.2f} of the plain step's time.")
-    t.explain(
-        "The memory is that of parameters, gradients and Adam's state, beside one gathered layer. The devices wait for "
-        "each gather; PyTorch's FSDP gathers a layer while the one before it computes."
-    )
+    t.explain("""The memory is that of parameters, gradients and Adam's state, beside one gathered layer. The devices
+        wait for each gather; PyTorch's FSDP gathers a layer while the one before it computes.""")
     t.bars("peak_bytes", "MB", 1e-6, title="Memory of a device at its peak", colour="stage")
     for net, title in NETS.items():
         t.bars(unit="ms", scale=1e3, title=f"{title}: time of a step", colour="stage", rows=t.find(net=net))

@@ -50,10 +50,8 @@ def expect(s, cores):
             equal = [1 / (n * m)] * n
             speedup = 2 / last_end(pipeline_spans(pipeline("gpipe", n, m), equal, equal, cores=cores))
             speedups.append(f"{speedup:.2f} times on {n} devices with m = {m}")
-    return (
-        f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches is as fast as one device's "
-        f"{', '.join(speedups)}. Both schedules take the same time."
-    )
+    return f"""With equal stages, on {plural(cores, "core")}, a step in m micro-batches is as fast as one device's
+        {", ".join(speedups)}. Both schedules take the same time."""
 
 
 def oracle(case, s):
@@ -125,16 +123,12 @@ def tell(t, s):
                 what = f"With several micro-batches ({SOME}, if measured, else the most), a step of either schedule"
                 t.claim(f"{what} takes at most as long as with the fewest.", over, at_most=1.0, source=model)
     row = t.one(schedule="gpipe", micro_batches=most, stages=stages)
-    t.answer(
-        f"On {stages} devices, GPipe with {plural(most, 'micro-batch')} is {1 / row.of_one_device:.2f} times as fast "
-        f"as one device, and the plan predicts {row.predicted_over_measured:.2f} times the measured time."
-    )
+    t.answer(f"""On {stages} devices, GPipe with {plural(most, "micro-batch")} is {1 / row.of_one_device:.2f} times as
+        fast as one device, and the plan predicts {row.predicted_over_measured:.2f} times the measured time.""")
     gpipe, one_forward = (row.get("peak_bytes") for row in t.find(stages=stages, micro_batches=counts[-1]))
     if gpipe and one_forward:
-        t.explain(
-            f"1F1B keeps fewer activations: with {plural(counts[-1], 'micro-batch')} it needs {one_forward / 1e6:.1f} "
-            f"MB on the fullest device, and GPipe {gpipe / 1e6:.1f} MB."
-        )
+        t.explain(f"""1F1B keeps fewer activations: with {plural(counts[-1], "micro-batch")} it needs
+            {one_forward / 1e6:.1f} MB on the fullest device, and GPipe {gpipe / 1e6:.1f} MB.""")
     t.bars(
         unit="ms", scale=1e3, title="Time of a step", colour="schedule", rows=[*t.find(stages=stages), *t.references]
     )

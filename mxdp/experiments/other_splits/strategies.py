@@ -53,9 +53,8 @@ def expect(s, cores):
         data, layers = 8e-6 * params, 8e-6 * sums * samples
         less = "data parallelism" if data < layers else "layerwise partitioning"
         sentences.append(f"{title}, batch {samples}: {less} sends less ({number(data)} and {number(layers)} MB).")
-    return (
-        f"On two devices, {' '.join(sentences)} The work is divided by at most {plural(cores, 'core')}, in every way."
-    )
+    return f"""On two devices, {" ".join(sentences)} The work is divided by at most {plural(cores, "core")}, in every
+        way."""
 
 
 def oracle(case, s):
@@ -80,11 +79,9 @@ def _batch(net, s):
 
 def tell(t, s):
     tell_steps(t, "net")
-    t.note(
-        f"The pipeline is GPipe with {MICRO_BATCHES} micro-batches. The wide net has three dense layers and an eighth "
-        "of the batch. Layers that are cut also divide the parameters, for a network that does not fit on one device; "
-        "tiles divide a single picture."
-    )
+    t.note(f"""The pipeline is GPipe with {MICRO_BATCHES} micro-batches. The wide net has three dense layers and an
+        eighth of the batch. Layers that are cut also divide the parameters, for a network that does not fit on one
+        device; tiles divide a single picture.""")
     answers = []
     for net, title in NETS.items():
         rows = t.find(net=net)

@@ -53,10 +53,8 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "With halos there is no error; without, errors reach two pixels from the seams. The work of the layers before "
-        f"the dense one is divided by at most {plural(cores, 'core')}."
-    )
+    return f"""With halos there is no error; without, errors reach two pixels from the seams. The work of the layers
+        before the dense one is divided by at most {plural(cores, "core")}."""
 
 
 def oracle(case, s):
@@ -111,11 +109,9 @@ def tell(t, s):
     t.column("worst_error", "error", "g", about=about)
     about = "the largest error more than two pixels from the seams. All numbers are whole: 0 is exactly 0"
     t.column("worst_error_inside", "inside", "g", about=about)
-    t.note(
-        "The network is convolution, batch normalisation, relu and pooling, twice, then a dense layer. Tiles without "
-        "halos see zeros where halos would be: they show the error, and are not meant to be fast. For a batch of many "
-        "pictures, data parallelism sends less."
-    )
+    t.note("""The network is convolution, batch normalisation, relu and pooling, twice, then a dense layer. Tiles
+        without halos see zeros where halos would be: they show the error, and are not meant to be fast. For a batch of
+        many pictures, data parallelism sends less.""")
     t.bars(unit="ms", scale=1e3, title="Time of a step", colour="halo")
     with_halos = "With halos, tiled pictures are right at the seams: no pixel differs."
     without = "Without halos, pixels at the seams are wrong: the largest error is at least 1 (numbers are whole)."
@@ -130,10 +126,8 @@ def tell(t, s):
     )
     bare = t.find(halo=False)[-1]
     last = t.one(grid=bare.grid, halo=True)
-    t.answer(
-        f"At the seams, pixels are {right} with halos and {wrong} without; training with {last.label} is "
-        f"{last.speedup:.2f} times as fast as with whole pictures."
-    )
+    t.answer(f"""At the seams, pixels are {right} with halos and {wrong} without; training with {last.label} is
+        {last.speedup:.2f} times as fast as with whole pictures.""")
     halos = last.bytes_moved - bare.bytes_moved
     moved, halos = (style.number(number.median / 1e6) for number in (last.bytes_moved, halos))
     t.explain(f"Of the {moved} MB that {last.label} move in a step, {halos} MB are halos.")

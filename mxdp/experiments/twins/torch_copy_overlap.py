@@ -94,8 +94,6 @@ def tell(t, s):
     judged = best.over_longer if best.device_names[0].startswith("cuda") else None
     source = "the slides say 'Overlapping shaves real time'; the bound is ours"
     t.claim(f"{sentence} long as the longer of the two.", judged, at_most=1.15, source=source)
-    t.answer(
-        f"On {places.tell_where(best)}, products and copies take {best.over_longer:.2f} times the longer one's time "
-        f"with pinned memory and a side stream; as the slides do it, {slides.over_longer:.2f} times."
-    )
+    t.answer(f"""On {places.tell_where(best)}, products and copies take {best.over_longer:.2f} times the longer one's
+        time with pinned memory and a side stream; as the slides do it, {slides.over_longer:.2f} times.""")
     t.bars(unit="ms", scale=1e3)
