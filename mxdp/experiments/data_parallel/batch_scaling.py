@@ -59,8 +59,7 @@ def expect(s, cores):
 
 
 def training(case, s, data):
-    """Replicas, and a function that sets them to the start of a seed. It returns what trains them on so many samples
-    more, and says in how many seconds."""
+    """Replicas, and what sets them to a seed's start and returns what trains them on some samples, in seconds."""
     devices = devices_of(case, s)
     replicas = [get_params(init_lenet(s.seed, SCALE), device) for device in devices]
     step = TrainStep(replicas, devices, case.rate)
@@ -74,7 +73,6 @@ def training(case, s, data):
 
 
 def oracle(case, s):
-    """A first step, against one device's with the rule's batch and learning rate, with two seeds."""
     devices, data = devices_of(case, s), load("synthetic", seed=s.seed)
     batch, lr = s.batch_size * case.times, s.lr * case.times ** RULES.get(case.rule, 0.0)
     replicas, begin = training(case, s, data)
@@ -89,8 +87,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is a whole training, evaluated PARTS times outside the clock. Its seed is another one in each process.
-    One part of a training warms up, with the same replicas."""
+    """A round is a whole training, evaluated PARTS times outside the clock, with another seed in each process."""
     data, seeds, net = pictures(s), itertools.count(s.seed + 1000 * case.number), BoundNet(lenet)
     replicas, begin = training(case, s, data)
 

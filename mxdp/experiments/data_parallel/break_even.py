@@ -1,8 +1,8 @@
 """When does a second device pay?
 
-"Two GPUs are slower than one" is what people ask most about training on several devices. The threads answer: take a
-larger batch, and mind the ratio of compute to parameters. :mod:`mxdp.plans.cost.step` makes numbers of that, from
-what one device tells: the time of a step on the batch and on a part of it, Python's part, and the speed of the links.
+"Two GPUs are slower than one" is what people ask most. The threads answer: take a larger batch, and mind the ratio of
+compute to parameters. :mod:`mxdp.plans.cost.step` makes numbers of that, from what one device tells: a step on the
+batch and on a part of it, Python's part, and the speed of the links.
 """
 
 import os
@@ -65,7 +65,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """One step on the case's batch."""
     many, one = _networks(case, s)
     yield from compared_step(many, one, *random_batch(case.batch, s.seed), LR)
 
@@ -100,7 +99,6 @@ def set_up(case, s):
 
 
 def _networks(case, s):
-    """The case's network on all of its devices, and on the first alone."""
     return on_all_and_one(case.net, s.width if case.net == "resnet" else s.units, devices_of(case, s), s.seed)
 
 
@@ -169,8 +167,7 @@ def _tell_batches(net, s, rows):
 
 
 def _tell_break_even(t, net):
-    """The predicted break-even of a network on two devices, in samples a device, from a line through all times of one
-    device; None without enough of them."""
+    """In samples a device, predicted by a line through one device's times; None without times of two sizes."""
     several = [row for row in t.find(net=net) if row.devices > 1]
     times = [(row.batch, row.seconds.median) for row in t.find(net=net, devices=1)]
     times += [(-(-row.batch // row.devices), row.shard_seconds.median) for row in several]

@@ -2,17 +2,16 @@
 
 Weak scaling: each device has its batch, and the whole batch grows. Strong scaling: all devices share one batch. Without
 overlap a step on k devices takes ``t_step(k) = t_compute(B / k) + 2N / beta``: one device's time for its part of the
-batch, and the all-reduce of N bytes of gradients, whose bandwidth beta counts both ways. So a step loses time because
-``t_compute`` does not fall as 1 / k, because of communication, and because devices slow each other down.
+batch, and the all-reduce of N bytes of gradients, whose bandwidth beta counts both ways.
 
-On GPUs the book finds that a second one brings LeNet nothing: half a batch leaves a GPU underused, so
-``t_compute(B / 2)`` is about ``t_compute(B)``. A CPU device answers otherwise. A core computes a few numbers at a time,
-so a small batch fills it, and half a batch takes about half the time. A GPU computes thousands at a time.
+On GPUs the book finds that a second one brings LeNet nothing: half a batch leaves a GPU, which computes thousands of
+numbers at a time, underused, so ``t_compute(B / 2)`` is about ``t_compute(B)``. A core computes a few at a time, so a
+small batch fills it, and half a batch takes about half the time.
 
 A second instrument is a step with its all-reduce less one without it, as inside ``no_sync``. Stated beforehand: it is
-within a factor of 2 of ``2N / beta`` if the gradients fit into no cache. It misses what backward hides. It has in
-addition what an all-reduce by itself has not: devices that come late, and memory that others have used. So we claim it
-for ResNet-18 (45 MB). LeNet's sum (0.5 MB) is 1 % of a step, and one step differs more from the next.
+within a factor of 2 of ``2N / beta`` if the gradients fit into no cache. It misses what backward hides, and includes
+devices that come late and memory that others have used. So we claim it for ResNet-18 (45 MB): LeNet's sum (0.5 MB) is
+1 % of a step, and one step differs more from the next.
 """
 
 import os
@@ -77,7 +76,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """One step on the case's batch."""
     many, one = on_all_and_one(case.net, s.width, devices_of(case, s), s.seed)
     yield from compared_step(many, one, *random_batch(case.batch, s.seed), LR)
 

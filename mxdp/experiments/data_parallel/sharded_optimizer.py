@@ -47,9 +47,9 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """Five steps: on two devices the MLP must be equal bit for bit. Each shard's gradients are made coarse before they
-    are summed, so that a sum is the same in any order: a bias ahead of a batch normalisation has a gradient of rounding
-    errors alone, and Adam takes a whole step in the direction of whatever small number is there."""
+    """On two devices the MLP must be equal bit for bit. Gradients are made coarse, so that a sum is the same in any
+    order: a bias ahead of a batch normalisation has a gradient of rounding errors alone, and Adam takes a whole step in
+    the direction of whatever small number is there."""
     devices = devices_of(case, s)
     together, alone = _training(case, devices, case.sharded, s), _training(case, devices[:1], False, s)
     for number in range(5):

@@ -112,7 +112,6 @@ def compare(case, s, right):
 
 
 def oracle(case, s):
-    """Right versions equal the serial run. A bug must not: what equals it is none."""
     if case.bug == LAST_BATCH:
         yield [last_batch(case.devices) < LIMIT], [True], 0.0
         return
@@ -183,12 +182,12 @@ def tell(t, s):
 
 def _tell_claims(t):
     sentence = "Compared with the serial run, two steps give every bug away: at least 1 parameter or gradient is wrong."
-    for row in t.rows:
-        t.claim(sentence, row.wrong, at_least=1, exact=True, source="the definition: data parallelism is exact")
+    source = "the definition: data parallelism is exact"
+    t.claim(sentence, *(row.wrong for row in t.rows), at_least=1, exact=True, source=source)
     sentence = f"Adam hides a wrong scale: gradients that are averaged twice, or not at all, cost at most {CLOSE}."
     source = "Kingma and Ba 2015, 2: the step does not change if gradients are scaled"
-    for bug in ("averaged-twice", "not-divided"):
-        t.claim(sentence, t.one(bug=bug, right=False, optimizer=ADAM).behind, at_most=CLOSE, source=source)
+    behind = (t.one(bug=bug, right=False, optimizer=ADAM).behind for bug in ("averaged-twice", "not-divided"))
+    t.claim(sentence, *behind, at_most=CLOSE, source=source)
     sentence = "A rank that drops its last batch hangs others; mxdp ends the job, within 60 s."
     source = "PyTorch 38174 and its like, where it waits for ever; the bound is ours"
     ended = t.maybe(bug=LAST_BATCH)

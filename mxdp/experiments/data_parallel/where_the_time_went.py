@@ -36,7 +36,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """An uneven batch."""
     return training.check_step(devices_of(case, s), 61, s.seed, step=training.synced_step())
 
 

@@ -108,20 +108,19 @@ class Told:
     def claim(
         self,
         sentence: str,
-        number: Optional[Number] = None,
+        *numbers: Optional[Number],
         at_most: Optional[float] = None,
         at_least: Optional[float] = None,
         exact: bool = False,
         source: str = "ours",
     ) -> None:
-        """Judge ``number``, unless it is None, by a bound. Calls with one sentence are one claim of several numbers."""
+        """Judge ``numbers``, except None, by a bound. Calls with one sentence are one claim of several numbers."""
         bound = at_most if at_least is None else at_least
         if bound is None or (at_most is not None and at_least is not None):
             raise ValueError(f"the claim {sentence!r} needs one bound: at_most or at_least")
         sentence = paragraph(sentence)
         claim = self.claims.setdefault(sentence, Claim(sentence, source, bound, at_least is not None, exact))
-        if number is not None:
-            claim.numbers.append(number)
+        claim.numbers += [number for number in numbers if number is not None]
 
     def first(self, rows: Sequence[Row]) -> None:
         """Of a long table, the rows that answer the question."""
