@@ -1,9 +1,8 @@
 """Which all-reduce is the fastest, and does the cost model know beforehand?
 
 Each algorithm sums one array over the devices, as do MXNet's own stores, for each size and number of devices. The cost
-model simulates every plan with the speeds that were measured in the same process (see ``links``). Small arrays cost
-calls and start-up times, so plans with few operations win. Large arrays cost bytes, so plans that send little and keep
-all devices busy win.
+model simulates every plan with the speeds measured in the same process (see ``links``). Small arrays cost calls and
+start-up times, so few operations win. Large arrays cost bytes, so plans that send little and keep all devices busy win.
 """
 
 import itertools
@@ -63,7 +62,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """One sum of whole numbers."""
     data = arrays.replicas([_shape(case)], devices_of(case, s), s.seed)
     sync, _ = _sync(case, data)
     sync()

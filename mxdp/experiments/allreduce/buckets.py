@@ -1,9 +1,8 @@
 """Gradients one by one, or in buckets?
 
-And how large should a bucket be? A network's gradients are many arrays, most of them small. Summed one by one, each
-costs its calls and a wait. In one bucket they cost little more than their bytes. So the model expects much for LeNet
-(8 arrays, 0.5 MB) and less for ResNet-18 (62 arrays, 45 MB), where bytes dominate and it matters that all devices add
-at the same time.
+And how large should a bucket be? A network's gradients are many arrays, most of them small. One by one, each costs its
+calls and a wait; in one bucket they cost little more than their bytes. So the model expects much for LeNet (8 arrays,
+0.5 MB), and less for ResNet-18 (62 arrays, 45 MB), where it matters that all devices add at the same time.
 """
 
 import itertools
@@ -50,7 +49,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """One sum of whole numbers."""
     devices = devices_of(case, s)
     gradients, sync = _sync(case, _replicas(case, devices))
     for rank, of_rank in enumerate(gradients):
@@ -107,7 +105,7 @@ def _sync(case, replicas):
 
 
 def tell(t, s):
-    best, choices, over = {}, [], {net: [None] for net in NETS}
+    best, choices, over = {}, [], {net: [] for net in NETS}
     for net, n in itertools.product(NETS, s.devices):
         rows = t.find(net=net, devices=n)
         for row in rows:
@@ -120,8 +118,7 @@ def tell(t, s):
             choices += arrays.tell_over_others(auto, does[auto], does)
     for net, (title, bound) in NETS.items():
         what = f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time"
-        for number in over[net]:
-            t.claim(f"{what} of MXNet's device store.", number, at_most=bound)
+        t.claim(f"{what} of MXNet's device store.", *over[net], at_most=bound)
     arrays.tell_choices(
         t,
         f"With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the fastest of "

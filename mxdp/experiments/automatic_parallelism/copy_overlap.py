@@ -61,10 +61,8 @@ def expect(s, cores):
 
 
 class CopiedProducts:
-    """Products, and copies of their results: ``landed[i]`` are the targets for result i.
-
-    If all targets are one array, one copy runs at a time, as over one bus.
-    """
+    """Products, and copies of their results: ``landed[i]`` are the targets for result i. If all are one array, one copy
+    runs at a time, as over one bus."""
 
     def __init__(self, lefts, w, chain, landed):
         products = Products(lefts, w, chain)
@@ -85,7 +83,6 @@ class CopiedProducts:
 
 
 def oracle(case, s):
-    """Four products, and three copies of each result."""
     device, host = device_and_host(case, s)
     lefts, w = whole_factors(4, device, s.seed)
     job = CopiedProducts(lefts, w, case.work == CHAIN, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
@@ -136,12 +133,8 @@ def device_and_host(case, s):
 
 @lru_cache(maxsize=None)
 def balanced(height, width, products, device, host):
-    """How often each result is copied (at least once) so that copying takes as long as the product, measured with
-    ``products``.
-
-    With large results there are few copies to push: Python needs a core for that, too. The cases of a process share the
-    answer, so that they do equal work.
-    """
+    """How often each result is copied (at least once) so that copying takes as long as the ``products``: once for all
+    cases. Of large results there are few copies to push, for which Python needs a core, too."""
     copies = FIRST_COPIES
     for _ in range(2):
         x, w = factors(height, width, device, 0)
@@ -166,11 +159,10 @@ def tell(t, s):
         the one before.""")
     t.bars("over_sum", "", title="Both over their sum", colour="work")
     one, two = (t.one(work=CHAIN, under=under) for under in ("1 worker", "2 workers"))
-    sentence = (
-        "With a free worker, a chain of products and the copies of its results take at most 0.75 of the sum of their"
-    )
+    sentence = """With a free worker, a chain of products and the copies of its results take at most 0.75 of the sum of
+        their times."""
     source = "the slides say 'Overlapping shaves real time'; the work and the bound (half of what can hide) are ours"
-    t.claim(f"{sentence} times.", two.over_sum, at_most=0.75, source=source)
+    t.claim(sentence, two.over_sum, at_most=0.75, source=source)
     sentence = "In that chain there is something to hide: the shorter of the two takes at least 0.75 of the longer."
     t.claim(sentence, 1 / (two.run_seconds / two.copy_seconds).one_way(), at_least=0.75)
     t.answer(f"""With two workers, a chain of products and copies is {1 / two.over_sum:.2f} times as fast as one after

@@ -98,7 +98,6 @@ def modelled(way, cores, tasks):
 
 
 def oracle(case, s):
-    """Every task's result, on whole numbers."""
     x, weights = exact_weights(TASKS, s.seed)
     done = run_tasks(WAYS[case.way], net(TASKS, weights, x, devices_of(case, s)))
     for name, expected in serial_results(TASKS, weights, x).items():
@@ -120,11 +119,9 @@ def set_up(case, s):
 
 
 def net(tasks, weights, x, devices):
-    """The function of each task: it adds up the inputs and multiplies the sum by the task's weights, (k, k).
-
-    "copy for b" copies its input to the device of b. A single device runs all lanes. ``x``, (rows, k), is the input of
-    a task without needs.
-    """
+    """The function of each task: it adds up the inputs and multiplies the sum by the task's weights, (k, k). "copy for
+    b" copies its input to the device of b. A single device runs all lanes. ``x``, (rows, k), is the input of a task
+    without needs."""
     place = {task.name: devices[task.lane % len(devices)] for task in tasks}
     functions = {}
     for task in tasks:
@@ -147,8 +144,7 @@ def _product(weight, *inputs):
 
 
 def exact_weights(tasks, seed, rows=67, k=31):
-    """(x, weights) that make every product exact, however deep the net is: the weights only permute columns and change
-    signs."""
+    """(x, weights) of exact products, however deep the net is: the weights permute columns and change signs."""
     random = onp.random.RandomState(seed)
     signs = {task.name: random.choice([-1.0, 1.0], size=(k, 1)).astype("float32") for task in tasks}
     weights = {name: onp.eye(k, dtype="float32")[random.permutation(k)] * sign for name, sign in signs.items()}

@@ -1,10 +1,9 @@
 """Is the memory that a job will need known before it starts?
 
-The notebook of the book's section died on its card of 4 GB, over 50 results of 64 MB each, which need 3.2 GB.
-
-The model adds up a job's arrays at the worst moment, before it starts. It leaves out MXNet's own bookkeeping, a few MB
-at most, and workspaces, which these operators do not have. A job that needs more than the memory that is left need not
-die halfway: it is refused with both numbers, or cut into slices that fit.
+The notebook of the book's section died on its card of 4 GB, over 50 results of 64 MB each, which need 3.2 GB. The model
+adds up a job's arrays at the worst moment, before it starts. It leaves out MXNet's own bookkeeping, a few MB at most,
+and workspaces, which these operators do not have. A job that needs more than the memory that is left need not die
+halfway: it is refused with both numbers, or cut into slices that fit.
 """
 
 from typing import NamedTuple
@@ -64,7 +63,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """The row sums, and what the guard lets pass."""
     job, (device,) = BigResults(size=129, products=11), devices_of(case, s)
     at_once = 3 if case.way == "sliced" else 11
     pieces = slices_of(job, device, job.needed(at_once), cut=at_once < 11)
@@ -135,11 +133,8 @@ def run_job(job, device, seed, pieces):
 
 
 def slices_of(job, device, limit, cut):
-    """How to run the job in at most ``limit`` bytes: whole, or with ``cut`` in slices that fit.
-
-    Raises:
-        MemoryShortage: it does not fit; with ``cut``: not even a slice of one result fits.
-    """
+    """How to run the job in at most ``limit`` bytes: whole, or with ``cut`` in slices that fit. Raises a MemoryShortage
+    if it does not fit; with ``cut``, if not even a slice of one result does."""
     needed, room = job.needed(job.products), memory.available_bytes(device)
     room = room if limit is None else min(limit, room)
     if cut and needed > room:

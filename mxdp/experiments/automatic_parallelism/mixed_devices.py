@@ -42,8 +42,7 @@ SMALL = 0.05
 
 
 def step_tasks(workers, steps):
-    """The tasks of ``steps`` steps, in the program's order. Lane 0 is the keeper, lane 1 + rank a worker. Without
-    workers, lane 0 does everything."""
+    """In the program's order. Lane 0 is the keeper, 1 + rank a worker; without workers, lane 0 does everything."""
     ranks = range(max(1, workers))
     tasks = []
     for step in range(steps):
@@ -88,7 +87,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """Two steps on whole numbers."""
     batches, weights, serial = whole_numbers_run(s.seed)
     done = run_tasks(_groups(case, len(batches)), task_functions(lanes(case, s), batches, weights, 1.0))
     for step, expected in enumerate(serial):
@@ -131,9 +129,8 @@ def _groups(case, steps):
 
 
 def task_functions(devices, batches, weights, lr):
-    """The function of each task of :func:`step_tasks`, with a step for each batch.
-
-    ``weights``: (hidden, inputs) and (outputs, hidden). The loss is half the squared error, summed; gradients are sums.
+    """The function of each task of :func:`step_tasks`, with a step for each batch. ``weights``: (hidden, inputs) and
+    (outputs, hidden). The loss is half the squared error, summed; gradients are sums.
 
     What the tasks return: ``batch`` X, Y of worker 0, X, Y of worker 1, ...; ``fc2 backward`` the weights' gradient on
     the keeper and the hidden layer's gradient; ``copy`` the weights on worker 0, 1, ...; every other task one array. A
@@ -209,15 +206,9 @@ def random_floats(s):
 
 
 def whole_numbers_run(seed, batch=11, steps=2):
-    """Batches, weights, and what a serial run on them at a learning rate of 1 has after each step, in NumPy's integers:
-    each layer's (gradient, weights).
-
-    The labels are drawn so that every output is off by -1, 0 or 1. Gradients then stay small, and every sum is exact in
-    float32, in any order of its terms.
-
-    Raises:
-        ArithmeticError: a sum would not be exact.
-    """
+    """Batches, weights, and each layer's (gradient, weights) after each step of a serial run in NumPy's integers at a
+    learning rate of 1. The labels are drawn so that every output is off by -1, 0 or 1: then gradients stay small, and
+    every sum is exact in float32, in any order. Raises an ArithmeticError if one would not be."""
     random = onp.random.RandomState(seed)
     W1, W2 = random.randint(-1, 2, size=(17, 9)), random.randint(-1, 2, size=(5, 17))
     weights, batches, done = [W1, W2], [], []

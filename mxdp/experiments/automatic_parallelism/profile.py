@@ -21,11 +21,8 @@ LITTLE = dict(size=64, products=2)  # the recorded question's
 
 
 def other(s):
-    """The question to record, and its settings: its quick ones, but those of ``s`` where it has the same.
-
-    Raises:
-        UsageError: no question has that name, or it is this one.
-    """
+    """The question to record, and its settings: its quick ones, but those of ``s`` where it has the same. Raises a
+    UsageError if no question has that name, or it is this one."""
     question = find(s.of)
     if question.module.__name__ == __name__:
         raise UsageError("profile can't record itself: set 'of' to another experiment")
@@ -44,7 +41,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """The other question's."""
     question, its = other(s)
     return question.oracle(case, its)
 

@@ -58,7 +58,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """Six steps of training against a wait at each, bit for bit, and against one device; products and sums exactly."""
     devices = devices_of(case, s)
     if case.get("wait"):
         waited, (serial,) = _trained("each step", devices, s.seed), _trained("each step", devices[:1], s.seed)
@@ -138,9 +137,7 @@ class Training:
 
     def steps(self, batches, epoch_steps):
         """A step for each batch. Returns the most steps that were pushed and not done, the one being pushed included.
-
-        Doesn't wait at the end. Every way pays for the step's completion events, whether it needs them or not.
-        """
+        Doesn't wait at the end. Every way pays for the completion events, whether it needs them or not."""
         ahead = 0
         for number, (X, y) in enumerate(batches, 1):
             ahead = max(ahead, self._step.ahead + 1)

@@ -50,13 +50,8 @@ def expect(s, cores):
 
 
 def group(way, nbytes, s):
-    """A group of ``COUNT`` operators on arrays of ``nbytes``: the input on the host, the results, and what pushes it.
-
-    calls   MXNet's own function
-    ready   calls that were prepared once (:func:`mxdp.engine.prepare`)
-
-    With two devices, every second operator is on the second.
-    """
+    """A group of ``COUNT`` operators on arrays of ``nbytes``: the input on the host, the results, and what pushes it,
+    by MXNet's function (``calls``) or calls prepared once (``ready``). Two devices take turns."""
     places = devices(2, s.kind)[: 2 if way.endswith(BOTH) else 1]
     host = whole_numbers(0, nbytes // 4, s.seed)
     inputs = [upload(host, device) for device in places]
@@ -76,7 +71,6 @@ def group(way, nbytes, s):
 
 
 def oracle(case, s):
-    """A group in every way."""
     for way in WAYS[case.under]:
         host, results, push = group(way, min(case.bytes, COMPARED_BYTES), s)
         for result in results:
@@ -87,8 +81,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round times a group in every way, on arrays of its own: the cases share one process, so none may hold memory
-    while another is measured."""
+    """A round times a group in every way, on its own arrays: cases share a process, and none may hold memory."""
 
     def measure():
         numbers = {}

@@ -97,10 +97,8 @@ class Worker:
         return self.case.share(evaluate(self._test, [self.params]) if self.case.process == 0 else None)[0]
 
     def exchange(self):
-        """Push the gradients, pull the parameters; how many updates the server has made. Waits.
-
-        MXNet's store keeps the array that was pushed as its buffer, and a pull overwrites it.
-        """
+        """Push the gradients, pull the parameters; how many updates the server has made. Waits. MXNet's store keeps the
+        array that was pushed as its buffer, and a pull overwrites it."""
         self._gradients[-1][:] = -self.batch_size / self.lr  # by which the server's step adds 1
         for key, gradient in zip(self._keys, self._gradients):
             self.store.push(key, gradient)
@@ -169,10 +167,10 @@ def tell(t, s):
     t.column("staleness", "stale", ".1f", about="updates by others between a worker's pull and its update (median)")
     t.column("test_accuracy", "accuracy", ".3f")
     t.note("The slow worker sleeps after it has computed, so it takes twice as long. There is one server.")
-    sentence = "Beside a worker of half the speed, dist_async takes at most 0.8 of dist_sync's time for as many"
+    sentence = """Beside a worker of half the speed, dist_async takes at most 0.8 of dist_sync's time for as many
+        updates."""
     source = "the rates at which workers deliver: 2 / 3 of the time with two workers; the bound is ours"
-    for row in t.rows:
-        t.claim(f"{sentence} updates.", row.get("slow_rate"), at_most=0.8, source=source)
+    t.claim(sentence, *(row.get("slow_rate") for row in t.rows), at_most=0.8, source=source)
     t.bars(colour="engine")
     late = [row.label for row in t.rows if not all(row.reached.values)]
     if late:

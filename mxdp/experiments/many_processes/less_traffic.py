@@ -106,8 +106,6 @@ def between_hosts(settings_words, number):
 
 
 def oracle(case, s):
-    """Gradients that are known, after each of ten sums and updates, against the same in plain NumPy. Of a sum every h
-    steps also: with h = 1 parameters are bit for bit those of the plain step."""
     if case.place == "hosts":
         ranks = between_hosts(json.dumps({**s, "compare": True}), 0)[case.form]
     else:
@@ -177,9 +175,8 @@ def tell(t, s):
     t.column("sent_bytes", "kB", ".4g", 1e-3, about="that a worker sends in a step, without headers")
     t.column("accuracy", form=".3f", about="test accuracy after equal steps: the mean of the last three evaluations")
     t.column("gain", "differs", "+.3f", spread=True, about="from the full sum's, seed by seed")
-    t.column(
-        "time_gain", "in equal time", "+.3f", spread=True, about="as much, in the time of the fastest form's steps"
-    )
+    about = "as much, in the time of the fastest form's steps"
+    t.column("time_gain", "in equal time", "+.3f", spread=True, about=about)
     t.note("""Devices: two of one process. Hosts: two network namespaces of this machine with a cable of a limited rate,
         a process on each. The accuracy is that of the training on devices: between hosts the numbers are the same.""")
     for form in (HALF, forms.BFLOAT, forms.TWO_BITS, LARGEST, forms.EVERY):

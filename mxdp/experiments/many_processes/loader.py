@@ -104,7 +104,6 @@ class LoadingRank(TrainingRank):
 
 
 def oracle(case, s):
-    """Decoded pictures against those that were stored; then the parameters, compared as in ``machines``."""
     split = load(s.data, s.data_dir, seed=s.seed).take(20, 1).train
     yield decoded(stored(split, case.scale), case.scale), onp.rint(split.X * 255) / 255, 1e-6
     yield from compare_ranks(case, s, LoadingRank(case, s))

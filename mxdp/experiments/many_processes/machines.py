@@ -2,9 +2,8 @@
 
 Each device gets a process, and an engine sums the gradients over them: MPI (``mxdp.world()``), whose sums are jobs of
 MXNet's engine, so nothing waits; MXNet's ``dist_sync``, where a server process adds up; Horovod over Gloo. All end with
-the same parameters as one process with k devices. The yardstick is k processes that exchange nothing, each on its part
-of the batch. A process that waits for MPI keeps its core busy, so more processes than cores cost more than as many
-devices in one process.
+the parameters of one process with k devices. The yardstick is k processes that exchange nothing, each on its part of
+the batch. A process that waits for MPI keeps its core busy, so more processes than cores cost more than devices.
 """
 
 from mxdp.errors import plural
@@ -38,7 +37,6 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is some steps of training."""
     rank = TrainingRank(case, s)
     rank.train(s.steps)
     return Work(lambda: rank.train(s.steps), rank.devices, data=rank.dataset.name)
@@ -47,8 +45,8 @@ def set_up(case, s):
 def tell(t, s):
     for row in t:
         row.step_ms = row.seconds * (1e3 / s.steps)
-        alone = next((other for other in t.references if other.devices_in_all == row.devices_in_all), None)
-        one = next((other for other in t.find(engine="") if other.devices_in_all == row.devices_in_all), None)
+        alone = t.maybe(reference=True, devices_in_all=row.devices_in_all)
+        one = t.maybe(reference=False, engine="", devices_in_all=row.devices_in_all)
         for name, below in (("of_alone", alone), ("of_one", one)):
             if below and row is not below:
                 setattr(row, name, row.seconds / below.seconds)

@@ -76,7 +76,6 @@ def expect(s, cores):
 
 
 def rank_of(case, s):
-    """What trains in this process."""
     if case.peer in (TORCH, DDP):  # MXNet is never loaded beside PyTorch
         from mxdp.experiments.torch_ddp import TorchTraining, initial
 
@@ -87,8 +86,7 @@ def rank_of(case, s):
 
 
 def oracle(case, s):
-    """The losses of a few steps on one batch, summed over the processes. (Of processes that exchange nothing: the first
-    alone.)"""
+    """Summed over the processes; of those that exchange nothing the losses before the first step alone."""
     if case.peer in (TORCH, DDP):  # the serial run, by MXNet, in a process of its own
         from mxdp.experiments.torch_ddp import initial
 
@@ -160,7 +158,6 @@ def _tell_claims(t, s):
         if row.peer == CEILING:
             half = row.batch_size < s.batch_size
             words, bound = (", with batches of half the size,", 0.95) if half else ("", 0.97)
-            sentence = (
-                f"On two devices{words} mxdp is at least {bound} times as fast as processes that exchange nothing."
-            )
+            sentence = f"""On two devices{words} mxdp is at least {bound} times as fast as processes that exchange
+                nothing."""
             t.claim(sentence, row.of_mxdp, at_least=bound)

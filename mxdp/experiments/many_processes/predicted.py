@@ -74,17 +74,13 @@ def expect(s, cores):
 
 def launched(case, s, before=None):
     """What each of the case's processes found: its parameters after a step from those ``before``, or the measurement.
-
-    Raises:
-        Skipped: there must be hosts with a slow cable, and they can't be made here.
-    """
+    Raises Skipped where there must be hosts with a slow cable, and they can't be made."""
     order = dict(net=case.net, batch=case.batch, seed=s.seed, kind=s.kind, at_least=s.at_least, before=before)
     return hosts.launched(predicted_ranks.__name__, order, case.ranks, case.rate, case.delay / 1e3)
 
 
 def oracle(case, s):
-    """A step from parameters that differ from zero everywhere, against one device that computes the shards one by one,
-    in float64; and the processes bit for bit with each other."""
+    """A step from parameters that are nowhere zero, in float64; and the processes bit for bit with each other."""
     one, (X, y) = PredictedRank(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
     before, gradients = [param.asnumpy() for param in one.params], serial_gradients(one.model, X, y, case.ranks)
     first, *others = launched(case, s, before)
@@ -120,9 +116,8 @@ def tell(t, s):
     t.column("seconds", "ms", scale=1e3, about="a step of a batch that all processes share, while others follow")
     t.column("predicted_seconds", "pred., ms", scale=1e3)
     t.column("sum_seconds", "of it sums", scale=1e3)
-    t.column(
-        "off", "x", ".2f", spread=True, about="the prediction over the measured time, or its inverse if that is above 1"
-    )
+    about = "the prediction over the measured time, or its inverse if that is above 1"
+    t.column("off", "x", ".2f", spread=True, about=about)
     t.note("""The prediction is from one process's time for its part of the batch, Python's processor time, and sums of
         other sizes between the same processes, measured in the same round. Hosts are two network namespaces of this
         machine with a cable of a limited rate, on which a frame may take some ms.""")

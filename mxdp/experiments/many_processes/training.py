@@ -22,11 +22,8 @@ Sync = Callable[[], Any]
 
 
 def join(case: Case) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
-    """This process's place among those of ``case``, and what makes a ``sync`` for its replicas.
-
-    Every ``sync`` leaves the sum over all processes in each gradient, and doesn't wait. Without an engine nothing is
-    exchanged between processes.
-    """
+    """This process's place among those of ``case``, and what makes a ``sync`` for its replicas, which leaves the sum
+    over all processes in each gradient, and doesn't wait. Without an engine nothing is exchanged between processes."""
     if case.engine == MPI:
         ranks = world()
         return ranks, partial(GradientSync, world=ranks)
@@ -34,8 +31,7 @@ def join(case: Case) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
 
 
 def placed(rank: int, size: int) -> World:
-    """A rank of an engine that is not mxdp's, on this host. It takes the part of a batch, and the GPUs, that a rank of
-    mxdp's would."""
+    """An engine's rank on this host: it takes the part of a batch, and the GPUs, that a rank of mxdp's would."""
     ranks = World()
     ranks.rank, ranks.size, ranks.local_rank = rank, size, rank
     return ranks

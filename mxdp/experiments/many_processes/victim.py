@@ -36,8 +36,7 @@ def main() -> None:
 
 
 def under_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
-    """Train; the last rank harms itself in step ``at``, once. Write how many steps this process has made, and a
-    checksum of its parameters."""
+    """Train; the last rank harms itself in step ``at``, once. Write the steps made, and the parameters' checksum."""
     here, made = world(), 0
     count = here.step_done
 

@@ -74,22 +74,15 @@ def tell(t, s):
             row.moved_of_less = row.bytes_moved / by_process(min, data.bytes_moved, other.bytes_moved)
             row.memory_of_data = row.peak_bytes / data.peak_bytes if row.get("peak_bytes") else None
             if (row.net, row.batch) == _batches(s)[-1]:
-                t.claim(
-                    "With a sixteenth of that batch, where most of the wide net's memory is that of its parameters, "
-                    "each combination needs at most as much memory on its fullest device as data parallelism alone.",
-                    row.memory_of_data,
-                    at_most=1.0,
-                    source="Narayanan et al.: split the model until it fits in memory, and the batch over the rest",
-                )
+                sentence = """With a sixteenth of that batch, where most of the wide net's memory is that of its
+                    parameters, each combination needs at most as much memory on its fullest device as data parallelism
+                    alone."""
+                source = "Narayanan et al.: split the model until it fits in memory, and the batch over the rest"
+                t.claim(sentence, row.memory_of_data, at_most=1.0, source=source)
             elif row.strategy == COMBINED[1]:
-                t.claim(
-                    "Data parallelism and layerwise partitioning together move at most as much as the lesser of the "
-                    "two alone, with the batch at which these are equal.",
-                    row.moved_of_less,
-                    at_most=1.0,
-                    exact=True,
-                    source="the cost model",
-                )
+                sentence = """Data parallelism and layerwise partitioning together move at most as much as the lesser of
+                    the two alone, with the batch at which these are equal."""
+                t.claim(sentence, row.moved_of_less, at_most=1.0, exact=True, source="the cost model")
     rows = t.find(net="wide", strategy=COMBINED[1])
     if not rows:
         t.answer(TOO_FEW)

@@ -71,8 +71,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is 'steps' steps, ten times as many of the MLP; its time is that of a step. The first process looks at
-    memory, before it."""
+    """A round is 'steps' steps, ten times as many of the MLP; its time is a step's. The first looks at memory, too."""
     net, steps = _split(case, s, case.stage, optimizer="adam"), s.steps * STEPS[case.net]
     (X, y), random = net.batch(s.batch_size * case.devices), Random(os.getpid())
     known = _memory(net, X, y) if not case.number and can_record(net.devices) else {}

@@ -2,9 +2,8 @@
 
 A network is cut into stages, one on each device, and a batch into micro-batches that follow one another through them.
 The plan (``python -m mxdp.plans gpipe 2 --micro-batches 4``) says how long a device idles: (p - 1) of m + p - 1 cycles.
-With one micro-batch (plain model parallelism) one device works and the others wait. With many, p devices take little
-more than 1/p of the time, if the stages are balanced and each has a core. GPipe and 1F1B take the same time; 1F1B keeps
-fewer activations.
+With one micro-batch one device works and the others wait. With many, p devices take little more than 1/p of the time,
+if the stages are balanced and each has a core. 1F1B takes as long as GPipe, and keeps fewer activations.
 """
 
 import statistics
@@ -60,8 +59,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round measures the stages alone, for the prediction, and then steps with their updates. The first process looks
-    at memory, too."""
+    """A round measures the stages alone, and then steps with their updates. The first looks at memory, too."""
     net, size = _split(case, s), s.batch_size
     made, (X, y) = net.make(), net.batch(size)
     for _ in range(2):
@@ -129,6 +127,5 @@ def tell(t, s):
     if gpipe and one_forward:
         t.explain(f"""1F1B keeps fewer activations: with {plural(counts[-1], "micro-batch")} it needs
             {one_forward / 1e6:.1f} MB on the fullest device, and GPipe {gpipe / 1e6:.1f} MB.""")
-    t.bars(
-        unit="ms", scale=1e3, title="Time of a step", colour="schedule", rows=[*t.find(stages=stages), *t.references]
-    )
+    rows = [*t.find(stages=stages), *t.references]
+    t.bars(unit="ms", scale=1e3, title="Time of a step", colour="schedule", rows=rows)

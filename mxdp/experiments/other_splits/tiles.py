@@ -68,7 +68,6 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is some steps."""
     net = _split(case, s, s.size)
     error, inside = seams(net.devices, case.grid, case.halo, s.seed)
     worst = {"worst_error": float(error.max()), "worst_error_inside": float(error[inside].max())}
@@ -78,10 +77,7 @@ def set_up(case, s):
 def seams(devices, grid, halo, seed):
     """Two convolutions of pictures in tiles, compared with those of the whole pictures: the largest absolute error of
     each pixel, over samples and channels; and whether a pixel is further from every seam than errors can reach. Waits.
-
-    All numbers are whole, so that sums are exact in any order: no error means equal bits. There is no batch
-    normalisation: its statistics would carry an error from the seams to every pixel.
-    """
+    All numbers are whole: sums are exact. Batch normalisation would carry an error from the seams to every pixel."""
     random = onp.random.RandomState(seed)
 
     def draw(shape):
@@ -116,18 +112,16 @@ def tell(t, s):
     with_halos = "With halos, tiled pictures are right at the seams: no pixel differs."
     without = "Without halos, pixels at the seams are wrong: the largest error is at least 1 (numbers are whole)."
     inside = "Without halos, no pixel is wrong that is more than two pixels from the seams."
-    for row in t.find(strategy="tile", halo=True):
+    haloed, bare = t.find(strategy="tile", halo=True), t.find(halo=False)
+    for row in haloed:
         t.claim(with_halos, row.worst_error, at_most=0, exact=True, source="the slides")
-    for row in t.find(halo=False):
+    for row in bare:
         t.claim(without, row.worst_error, at_least=1, exact=True, source="the slides")
         t.claim(inside, row.worst_error_inside, at_most=0, exact=True, source="the slides")
-    right, wrong = (
-        "wrong" if any(any(row.worst_error.values) for row in t.find(halo=halo)) else "right" for halo in (True, False)
-    )
-    bare = t.find(halo=False)[-1]
-    last = t.one(grid=bare.grid, halo=True)
+    right, wrong = ("wrong" if any(any(row.worst_error.values) for row in rows) else "right" for rows in (haloed, bare))
+    last = t.one(grid=bare[-1].grid, halo=True)
     t.answer(f"""At the seams, pixels are {right} with halos and {wrong} without; training with {last.label} is
         {last.speedup:.2f} times as fast as with whole pictures.""")
-    halos = last.bytes_moved - bare.bytes_moved
+    halos = last.bytes_moved - bare[-1].bytes_moved
     moved, halos = (style.number(number.median / 1e6) for number in (last.bytes_moved, halos))
     t.explain(f"Of the {moved} MB that {last.label} move in a step, {halos} MB are halos.")

@@ -27,11 +27,7 @@ class Place(NamedTuple):
 
 
 def two_places(s: Settings) -> List[Place]:
-    """Two of them.
-
-    Raises:
-        Skipped: there is no GPU, and ``kind`` is not ``cpu``.
-    """
+    """Two of them. Raises Skipped if there is no GPU, and ``kind`` is not ``cpu``."""
     import torch
 
     if s.kind == "cpu":
