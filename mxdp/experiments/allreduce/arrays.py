@@ -63,11 +63,9 @@ def exact_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Iterator[Tuple
 
 def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float]:
     """The median spell's mean seconds of a call of what each makes. Each call is waited for, as a training step needs
-    the sums, too. The spells take turns, each time in another order.
-
-    Sums that devices make one after the other often leave their threads on one of two cores, where Linux keeps them for
-    a while. So each runs before its spell counts, and does not begin with the threads where another has left them.
-    """
+    the sums, too. The spells take turns, each time in another order. Sums that devices make one after the other often
+    leave their threads on one of two cores, where Linux keeps them for a while. So each runs before its spell counts,
+    and does not begin with the threads where another has left them."""
     times: Dict[str, List[float]] = {}
     short: Dict[str, Tuple[Sync, int]] = {}  # what takes longer than a spell is dropped, with its memory
     for name, make in makers.items():

@@ -12,11 +12,9 @@ also copy its results, and their queue is first in, first out::
     two workers, chain          p1 p2 p3             a product waits for the one before: one worker is free,
                                    c1 c2 c3          and a copy hides behind the next product
 
-On a CPU one copy is short beside a product. So each result is copied until copying takes as long as the product: then
-overlapping saves the most, half of the sum.
-
-On a GPU, copies have a thread and a stream of their own, but copies to pageable memory, as in the slides, are
-synchronous.
+On a CPU one copy is short beside a product, so each result is copied until copying takes as long: then overlapping
+saves the most, half of the sum. On a GPU, copies have a thread and a stream of their own, but copies to pageable
+memory, as in the slides, are synchronous.
 """
 
 from functools import lru_cache
@@ -42,8 +40,7 @@ LITTLE = dict(size=64, products=2, nbytes=65536, width=16)
 SQUARE, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
 ENVIRONMENTS = {"1 worker": workers(1), "2 workers": workers(2)}
 FIRST_COPIES, WARM_UP = 5, 5
-"""Copies of each result that are measured first, for an idea of what one costs; and products that warm up: not all of
-them, since the slides' size takes minutes."""
+"""Copies of each result that are measured first; and products that warm up: of the slides' size all take minutes."""
 
 
 def cases(s):

@@ -119,9 +119,8 @@ def set_up(case, s):
 
 
 def net(tasks, weights, x, devices):
-    """The function of each task: it adds up the inputs and multiplies the sum by the task's weights, (k, k). "copy for
-    b" copies its input to the device of b. A single device runs all lanes. ``x``, (rows, k), is the input of a task
-    without needs."""
+    """The function of each task: the sum of its inputs times its weights, (k, k); "copy for b" copies its input to b's
+    device. A single device runs all lanes. ``x``, (rows, k), is the input of a task without needs."""
     place = {task.name: devices[task.lane % len(devices)] for task in tasks}
     functions = {}
     for task in tasks:

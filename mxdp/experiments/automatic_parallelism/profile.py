@@ -1,8 +1,6 @@
 """For how much of the time do two devices work at once?
 
-See the overlap instead of believing it: a timeline of any other question, by MXNet's profiler.
-
-    python -m mxdp.experiments run profile --of two-jobs
+A timeline of any other question, by MXNet's profiler: ``python -m mxdp.experiments run profile --of two-jobs``.
 """
 
 from mxdp.errors import TraceError, UsageError

@@ -1,10 +1,9 @@
 """Does it help to run many tiny operators side by side?
 
-The exercise says that for a sufficiently small workload parallelization can help even on a single CPU or GPU.
-
-The cost model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after the other; and
-its work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once w(n) is more than
-c; below that only cheaper calls pay. Operator i adds i to an array, into array i: none needs another's result.
+The exercise says that for a sufficiently small workload parallelization can help even on a single CPU or GPU. The cost
+model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after the other; and its
+work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once w(n) is more than c;
+below that only cheaper calls pay. Operator i adds i to an array, into array i: none needs another's result.
 """
 
 from functools import partial

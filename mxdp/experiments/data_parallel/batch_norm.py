@@ -112,8 +112,7 @@ def tell(t, s):
     t.column("other_replica", "other replica", ".3f", spread=True, more=True, about="change with the last's statistics")
     t.note("Each device has as many samples as the row says. 'mxdp's operators' compute each shard's statistics alone.")
     if small[OWN].devices == 1:
-        t.answer("One device has nothing to exchange: run it with --devices 2.")
-        return
+        return t.answer("One device has nothing to exchange: run it with --devices 2.")
     _tell_claims(t, small, large)
     reach = "reach" if small[SYNCED].differs.median <= 0.01 else "miss"
     t.answer(f"""Normalised by shards of {small[OWN].shard} samples, training misses the serial run's parameters by

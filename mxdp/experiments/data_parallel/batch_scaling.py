@@ -116,8 +116,7 @@ def tell(t, s):
     t.note("One device differs by the order of its sums alone, which training magnifies.")
     kept, root, linear = (t.maybe(times=n, rule=rule) for rule in RULES)
     if linear is None:
-        t.answer("One device has nothing to scale: run it with --devices 1,2.")
-        return
+        return t.answer("One device has nothing to scale: run it with --devices 1,2.")
     t.claim("k times the batch with k times the learning rate is as accurate after as many samples: at most 0.05 less.",
             linear.gain, at_least=-0.05, source=f"{GOYAL}; read as 0.05")  # fmt: skip
     t.claim("With the learning rate times the square root of k, too, it is at most 0.05 less accurate.", root.gain,

@@ -124,8 +124,7 @@ def tell(t, s):
     t.column("right", about="whether the prediction is on the measured side of 1")
     t.column("off", "step x", ".2f", about="the predicted time of a step over the measured one, or its inverse")
     if not two:
-        t.answer("There is nothing to compare: run it with --devices 1,2.")
-        return
+        return t.answer("There is nothing to compare: run it with --devices 1,2.")
     t.first(two)
     for row in points:
         largest, smallest = row.batch == max(s[row.net]), row.batch == min(s[row.net])
@@ -174,7 +173,6 @@ def _tell_break_even(t, net):
     two = [row for row in several if row.devices == 2]
     if not two or len({samples for samples, _ in times}) < 2:
         return None
-    python, allreduce = (
-        statistics.median(row.get(name).median for row in two) for name in ("python_seconds", "allreduce_seconds")
-    )
+    names = "python_seconds", "allreduce_seconds"
+    python, allreduce = (statistics.median(row.get(name).median for row in two) for name in names)
     return break_even(fit_link(times), python, 2, two[0].cores, allreduce)

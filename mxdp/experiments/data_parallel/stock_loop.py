@@ -1,11 +1,10 @@
 """What do mxdp's settings and data path bring over the book's loop as it stands?
 
-Both train the same network on the same data, with equal batches, learning rate and start.
-
-- The book's loop (:mod:`mxdp.experiments.book_loop`): a data loader with four worker processes and a Python call for
-  each sample, the book's operators, a ``waitall`` after each step, and MXNet's default environment, in which the
-  devices wait for each other (see ``two-jobs``): two take as long as one.
-- mxdp's: the data in memory, oneDNN's operators, and a process whose CPU contexts share nothing: two take half.
+Both train the same network on the same data, with equal batches, learning rate and start. The book's loop
+(:mod:`mxdp.experiments.book_loop`): a data loader with four worker processes and a Python call for each sample, the
+book's operators, a ``waitall`` after each step, and MXNet's default environment, in which the devices wait for each
+other (see ``two-jobs``): two take as long as one. mxdp's: the data in memory, oneDNN's operators, and a process whose
+CPU contexts share nothing: two take half.
 """
 
 import math

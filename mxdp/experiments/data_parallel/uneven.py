@@ -62,8 +62,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is ``steps`` steps; before it each device alone takes its share of them. The speeds that weigh the shards
-    are measured here, with the neighbour."""
+    """A round is ``steps`` steps, after each device's share alone; speeds are measured here, with the neighbour."""
     devices, (X, y) = devices_of(case, s), random_batch(s.batch_size, s.seed)
     if not hasattr(os, "sched_setaffinity"):
         raise Skipped("this system can't bind a thread to a core: run it on Linux")

@@ -128,8 +128,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round trains until the accuracy is reached. Between evaluations, which are not in its time, the server makes
-    ``updates`` more updates."""
+    """A round trains until the accuracy is reached, evaluated outside the clock after each ``updates`` updates."""
     worker = Worker(case, s)
 
     def train():

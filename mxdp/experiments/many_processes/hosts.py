@@ -98,12 +98,9 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
 
 def launched(module: str, order: Any, ranks: int, rate: int = 0, delay: float = 0.0) -> List[Any]:
     """What each of ``ranks`` processes of ``module``, started by mxdp's launcher, has written. They are given a folder
-    with the ``order``, and write ``rank.0``, ``rank.1`` and so on there; all are pickles.
-
-    Each has a core: one that waits for the others polls MPI in a busy loop, and must not do so on another's core. With
-    a ``rate`` two of them are on two hosts, whose cable is slow (:func:`slow_cable`). Raises Skipped where there can't
-    be such hosts.
-    """
+    with the ``order``, and write ``rank.0``, ``rank.1`` and so on there; all are pickles. Each has a core: one that
+    waits for the others polls MPI in a busy loop. With a ``rate`` two of them are on two hosts, whose cable is slow
+    (:func:`slow_cable`); raises Skipped where there can't be such hosts."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-hosts-")))
         (folder / "order").write_bytes(pickle.dumps(order))

@@ -3,14 +3,12 @@
 Where the link is slow, a step waits for the gradients' bytes. Every other number of float16 or bfloat16 halves them; 2
 bits a number make a sixteenth, the largest 1 % a fiftieth (each needs its place, too); a sum every h steps 1 / h. All
 lose something. Error feedback keeps what was not sent and adds it to the next gradient, so that it is only late (Seide
-et al. 2014; Stich 2019). Without it small gradients are never heard of.
+et al. 2014; Stich 2019). Without it small gradients are never heard of. MXNet's stores compress to 2 bits, between
+devices of one process (``device``) or on the way to a server (``dist``), whose answers are not compressed.
 
 What breaks, and when: a sum of many in float16. It has 11 significant bits, so from 2,048 times an addend on, adding it
 changes nothing; bfloat16's 8 bits stop at 256. So all forms here are decoded and added up in float32. And float16 ends
 at 65,504, which gradients that are summed over a large batch may pass.
-
-MXNet's stores compress to 2 bits, between devices of one process (``device``) or on the way to a server (``dist``),
-whose answers are not compressed.
 """
 
 import itertools

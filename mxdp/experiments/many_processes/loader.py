@@ -3,8 +3,7 @@
 The pictures are stored compressed; a loader decodes them on a processor while devices compute. If a batch takes D
 seconds to load and C to compute on k devices, and there are p cores, a step takes at least max(D, C, (D + k C) / p)
 with one loader, whose one thread decodes everything, and max(D / k, C, (D + k C) / p) with a loader for each of k
-processes. So own loaders win only where the one can't keep up with the devices. CPU devices compute on the same cores,
-so only slow decoding does it; GPUs compute faster, so they get there sooner.
+processes. So own loaders win only where one can't keep up: with slow decoding, or GPUs, which compute faster.
 """
 
 import time

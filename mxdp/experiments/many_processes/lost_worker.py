@@ -184,8 +184,7 @@ def tell(t, s):
         t.explain(f"Not noticed within {s.wait:g} s: {'; '.join(deaf)}.")
     t.bars(title="Until it is noticed, or until we waited no longer", colour="noticed")
     if not ours:
-        t.answer("Without MPI, nothing was measured of mxdp's launcher.")
-        return
+        return t.answer("Without MPI, nothing was measured of mxdp's launcher.")
     killed, slowest = t.find(by=MPI, harm=KILLED)[-1], max(ours, key=lambda row: row.seconds.median)
     t.answer(f"""mxdp's launcher notices a killed worker after {killed.seconds:.2f} s and one that falls silent after
         {slowest.seconds:.1f} s; the training then repeats

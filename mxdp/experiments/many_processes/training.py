@@ -123,9 +123,8 @@ class TrainingRank:
 
 
 def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any, ...]]:
-    """For an oracle: all replicas of this rank after each of a few steps, against the same step on one device, and bit
-    for bit with rank 0's first. Of processes that exchange nothing: against a device that gets the same part of the
-    batch."""
+    """For an oracle: this rank's replicas after each of a few steps, against the same step on one device (without an
+    exchange, on the same part of the batch), and bit for bit with rank 0's first."""
     X, y = random_batch(CHECKED, s.seed)
     start = init_lenet(s.seed, scale=0.1)  # larger ones, so that gradients are
     trail = rank.check(X, y, start)

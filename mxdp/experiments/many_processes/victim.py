@@ -61,8 +61,7 @@ def under_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
 
 
 def under_engine(folder: Path, s: Settings, engine: str, workers: int, harm: str) -> None:
-    """Train a little and write the number of this process, then train until somebody ends it. Without a ``harm``, write
-    what the oracle compares."""
+    """Train a little, write this process's number, train until ended. Without ``harm``: write what is compared."""
     case = Case("", 1, workers, engine)
     case.process = ranks.rank(engine)
     case.share = ranks.sharing(folder / "shared", case.process, workers)

@@ -85,8 +85,7 @@ def tell(t, s):
                 t.claim(sentence, row.moved_of_less, at_most=1.0, exact=True, source="the cost model")
     rows = t.find(net="wide", strategy=COMBINED[1])
     if not rows:
-        t.answer(TOO_FEW)
-        return
+        return t.answer(TOO_FEW)
     n = rows[0].devices
     even, small = (row for row in rows if row.devices == n)
     moved, memory = f"{even.moved_of_less:.2f}", ""

@@ -4,8 +4,7 @@ With Adam a parameter takes 16 bytes in training: itself, its gradient and two n
 keeps all of that on every device. ZeRO cuts it into a part for each of k devices: in stage 1 the optimiser's state, in
 stage 2 the gradients, too, in stage 3 (FSDP) the parameters, too. Each layer's parameters are then gathered just before
 its forward and its backward pass, and freed after it. Stages 1 and 2 move 2 N bytes, as the all-reduce of N bytes does;
-stage 3 moves 3 N. What remains whole are the activations and one layer. LeNet is too small to care: all its parameters,
-gradients and state take 2 MB.
+stage 3 moves 3 N. What remains whole are the activations and one layer.
 """
 
 import os

@@ -1,7 +1,5 @@
-"""What the questions in PyTorch have in common: where they compute, GPUs or two streams of one GPU, and on what.
-
-PyTorch is loaded by what computes alone.
-"""
+"""What the questions in PyTorch share: where they compute, GPUs or two streams of one, and on what. Only what computes
+loads PyTorch."""
 
 from __future__ import annotations
 

@@ -47,8 +47,7 @@ def set_up(case, s):
 
 
 def _ready(case, s, size):
-    """Where it computes, the two factors, where the results of ``s.products`` products are copied to on the host, and
-    a function that pushes the work."""
+    """Where it computes, the two factors, where the results are copied to on the host, and what pushes the work."""
     import torch
 
     device = places.two_places(s)[0].device
