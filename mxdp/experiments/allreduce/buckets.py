@@ -119,8 +119,8 @@ def tell(t, s):
     for net, (title, bound) in NETS.items():
         what = f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time"
         t.claim(f"{what} of MXNet's device store.", *over[net], at_most=bound)
-    sentence = f"""With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the fastest
-        of ours: of both networks and all numbers of devices, where it is worst."""
+    sentence = f"""With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the
+        fastest of ours: of both networks and all numbers of devices, where it is worst."""
     arrays.tell_choices(t, sentence, choices)
     t.column("seconds", "ms", scale=1e3, about="to sum all gradients of all replicas in place; each call is waited for")
     t.column("of_device_store", "/device", ".2f", about="over MXNet's device store, which sums array by array")

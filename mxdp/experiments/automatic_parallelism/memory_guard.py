@@ -74,7 +74,6 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round tries to run the job in the way of this case."""
     job, (device,) = BigResults(s.size, s.products), devices_of(case, s)
     limit = None if case.way == "fits" else s.limit_bytes
     run_job(job, device, s.seed, [(0, 2)])

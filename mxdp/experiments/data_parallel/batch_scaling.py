@@ -59,7 +59,7 @@ def expect(s, cores):
 
 
 def training(case, s, data):
-    """Replicas, and what sets them to a seed's start and returns what trains them on some samples, in seconds."""
+    """Replicas, and a function that sets them to a seed's start; it returns one that trains and says the seconds."""
     devices = devices_of(case, s)
     replicas = [get_params(init_lenet(s.seed, SCALE), device) for device in devices]
     step = TrainStep(replicas, devices, case.rate)

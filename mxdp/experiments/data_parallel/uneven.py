@@ -55,7 +55,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """Shards in proportion 1 to 3, and 3 to 1."""
     devices = devices_of(case, s)
     for weights in ([1] * (len(devices) - 1) + [3], [3] * (len(devices) - 1) + [1]):
         yield from check_step(devices, 61, s.seed, step=synced_step(weights))

@@ -83,7 +83,6 @@ def tell(t, s):
 
 
 def _draw(axes, rows):
-    """A bar a row: the ms of each part of a step."""
     ms, left = [row.seconds.median * 1e3 for row in rows], [0.0] * len(rows)
     for name, colour in zip(training.PARTS, (*style.COLOURS[:6], style.GREY)):
         lengths = [training.mean_shares(row)[name] * time for row, time in zip(rows, ms)]

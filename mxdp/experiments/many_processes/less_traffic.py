@@ -217,7 +217,6 @@ def _tell_row(row, full, least, devices, s):
 
 
 def _draw_accuracy(axes, rows, devices, words):
-    """Accuracy over time, a line for each form."""
     for row, colour, marker in zip(rows, style.COLOURS, style.MARKERS):
         known = devices[row.form].accuracies
         seconds = [int(steps) * row.seconds.median for steps in known]

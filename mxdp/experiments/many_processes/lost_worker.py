@@ -161,7 +161,6 @@ def heard(command, environ, then):
 
 
 def results(folder, workers):
-    """What each rank has written."""
     return [json.loads((folder / f"rank.{rank}").read_text()) for rank in range(workers)]
 
 

@@ -109,7 +109,6 @@ def serial_losses(seed, kind):
 
 
 def set_up(case, s):
-    """A round is as many steps as ``samples`` make."""
     rank, steps = rank_of(case, s), math.ceil(s.samples / case.batch_size)
     rank.train(min(steps, WARM_UP // 2))
     return Work(lambda: rank.train(steps), rank.devices, data=rank.dataset.name, steps=steps)

@@ -142,7 +142,6 @@ def tell(t, s):
 
 
 def _draw(axes, rows):
-    """Predicted over measured, each row a mark; on the line they are equal."""
     for words, linked in (("processes", False), ("hosts", True)):
         shown = [row for row in rows if bool(row.rate) is linked]
         x, y = ([1e3 * row.get(name).median for row in shown] for name in ("seconds", "predicted_seconds"))

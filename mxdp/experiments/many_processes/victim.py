@@ -26,7 +26,6 @@ ENDLESS = 10**6
 
 
 def main() -> None:
-    """Do what the order says."""
     folder, order = Path(sys.argv[1]), json.loads(sys.argv[2])
     s = Settings(order.pop("settings"))
     if order["by"] == ranks.MPI:

@@ -26,7 +26,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """The product of each job, all pushed at once."""
     jobs = [
         (place, *places.square_factors(min(s.size, 1000), place, s.seed + n))
         for n, place in enumerate(_places(case, s))
