@@ -105,7 +105,7 @@ def _sync(case, replicas):
 
 
 def tell(t, s):
-    best, choices, over = {}, [], {net: [] for net in NETS}
+    best, choices, over = {}, [], {net: [None] for net in NETS}
     for net, n in itertools.product(NETS, s.devices):
         rows = t.find(net=net, devices=n)
         for row in rows:
