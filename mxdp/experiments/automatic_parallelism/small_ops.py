@@ -50,7 +50,7 @@ def expect(s, cores):
 
 def group(way, nbytes, s):
     """A group of ``COUNT`` operators on arrays of ``nbytes``: the input on the host, the results, and what pushes it,
-    by MXNet's function (``calls``) or calls prepared once (``ready``). Two devices take turns."""
+    by MXNet's function (``calls``) or calls prepared once (``ready``). A second device has every second one."""
     places = devices(2, s.kind)[: 2 if way.endswith(BOTH) else 1]
     host = whole_numbers(0, nbytes // 4, s.seed)
     inputs = [upload(host, device) for device in places]
