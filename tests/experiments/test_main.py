@@ -86,7 +86,7 @@ def test_all_runs_every_question_once_but_the_one_that_repeats_another(monkeypat
 def test_a_run_prints_a_table_an_answer_and_a_report_and_why_if_asked(run, tmp_path):
     done = run("run", "faulty", "--out", tmp_path / "out")
     assert done.returncode == 0
-    assert ("It takes 0.25 s." in done.stdout, "prediction   Good." in done.stdout) == (True, True)
+    assert ("It takes 0.25 s." in done.stdout, "prediction   Good, soon." in done.stdout) == (True, True)
     assert "It takes at most 0.3 s." not in done.stdout
     assert max(map(len, done.stdout.splitlines()[:-1])) <= 80
     assert (tmp_path / "out" / "report.html").is_file()

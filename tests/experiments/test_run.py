@@ -52,7 +52,7 @@ def quiet(*_):
 
 def test_all_well(measure, tmp_path):
     found, rows = measure(processes=3, timeout=float("inf"))  # longer than the system waits
-    assert (found["status"], found["error"], found["prediction"]) == ("ok", None, "Good.")
+    assert (found["status"], found["error"], found["prediction"]) == ("ok", None, "Good, soon.")
     assert found["oracle"] == {"checked": 3, "wrong": 0, "text": "ones"}  # of the first process alone
     numbers, facts = rows["good"]["by_name"], rows["good"]["facts"]
     assert (numbers["seconds"], numbers["process"]) == ([0.25] * 3, [0, 1, 2])

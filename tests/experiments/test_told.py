@@ -23,8 +23,8 @@ def speak(t, s):
     one, two = t.one(label="1 device"), t.one(label="2 devices")
     two.speedup = one.seconds / two.seconds
     t.column("speedup")
-    t.claim("Faster.", two.speedup, at_least=1.5)
-    t.answer(f"{two.speedup:.1f} times on {s.devices[-1]}.")
+    t.claim("Much\n    faster.", two.speedup, at_least=1.5)
+    t.answer(f"{two.speedup:.1f} times\n        on {s.devices[-1]}.")
 
 
 def test_rows_of_several_runs_hold_the_values_of_all():
@@ -45,10 +45,10 @@ def test_rows_of_several_runs_hold_the_values_of_all():
 
 
 def test_it_is_told_anew_with_todays_bounds():
-    about = told(question(speak), [record(bounds={"Faster.": 1.2})])
-    assert (about.sentence, about.claims["Faster."].was) == ("2.0 times on 2.", 1.2)
-    assert told(question(speak), [record(bounds={"Faster.": 1.5})]).claims["Faster."].was is None
-    assert told(question(speak), [record()] * 6).claims["Faster."].holds is True
+    about = told(question(speak), [record(bounds={"Much faster.": 1.2})])
+    assert (about.sentence, about.claims["Much faster."].was) == ("2.0 times on 2.", 1.2)
+    assert told(question(speak), [record(bounds={"Much faster.": 1.5})]).claims["Much faster."].was is None
+    assert told(question(speak), [record()] * 6).claims["Much faster."].holds is True
 
 
 def test_a_case_that_failed_leaves_numbers_and_no_answer():

@@ -1,9 +1,8 @@
 """Which all-reduce is the fastest, and does the cost model know beforehand?
 
 Each algorithm sums one array over the devices, as do MXNet's own stores, for each size and number of devices. The cost
-model simulates every plan with the speeds that were measured in the same process (see ``links``). Small arrays cost
-calls and start-up times, so plans with few operations win. Large arrays cost bytes, so plans that send little and keep
-all devices busy win.
+model simulates every plan with the speeds measured in the same process (see ``links``). Small arrays cost calls and
+start-up times, so few operations win. Large arrays cost bytes, so plans that send little and keep all devices busy win.
 """
 
 import itertools
@@ -63,7 +62,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """One sum of whole numbers."""
     data = arrays.replicas([_shape(case)], devices_of(case, s), s.seed)
     sync, _ = _sync(case, data)
     sync()
@@ -135,11 +133,9 @@ def tell(t, s):
     t.column("busbw", form=".2f", about="what the link of each device carries at least, in GB/s")
     t.column("predicted_ms", "pred. ms", about="the plan simulated with the speeds measured in the same process")
     t.column("error", "off", "+.0%", about="how far its interval is off that of the time; 0 %: they overlap")
-    t.note(
-        "auto: what the cost model chose, judged against all others. Algorithms that do the same, such as naive and "
-        "sharded for one array, are one: the median of their rows (and of auto's) counts. The cost model is judged by "
-        "the median over algorithms and sizes in each process."
-    )
+    t.note("""auto: what the cost model chose, judged against all others. Algorithms that do the same, such as naive and
+        sharded for one array, are one: the median of their rows (and of auto's) counts. The cost model is judged by the
+        median over algorithms and sizes in each process.""")
     t.first(t.find(bytes=max(row.bytes for row in t)))
     _tell_claims(t)
     counts = sorted({row.devices for row in t})
@@ -150,16 +146,12 @@ def tell(t, s):
     expected = "which the cost model does not expect"
     if next(row.chosen for row in shown if row.algorithm == AUTO) in names:
         expected = "as the cost model expects"
-    t.answer(
-        f"For {size(best.bytes)} on {plural(best.devices, 'device')}, mxdp's fastest all-reduce is {best.algorithm}, "
-        f"{expected}, and {1 / best.of_device_store:.2f} times as fast as MXNet's device store."
-    )
+    t.answer(f"""For {size(best.bytes)} on {plural(best.devices, "device")}, mxdp's fastest all-reduce is
+        {best.algorithm}, {expected}, and {1 / best.of_device_store:.2f} times as fast as MXNet's device store.""")
     if others := [name for name in names if name != best.algorithm]:
         t.explain(f"There {either(others)} may be as fast.")
-    t.explain(
-        "Large arrays cost bytes, so plans that send little win; small arrays cost calls, so plans with few operations "
-        "win."
-    )
+    t.explain("""Large arrays cost bytes, so plans that send little win; small arrays cost calls, so plans with few
+        operations win.""")
 
 
 def _tell_claims(t):

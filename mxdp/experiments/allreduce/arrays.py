@@ -1,5 +1,4 @@
-"""What the questions about all-reduces share: arrays with exact sums, MXNet's stores, the time of a sum, and how a
-choice is judged."""
+"""What questions about all-reduces share: exact sums, MXNet's stores, times in turn, and how a choice is judged."""
 
 from __future__ import annotations
 
@@ -27,11 +26,8 @@ TURNS, LEAD = 3, 3
 
 
 def replicas(shapes: Sequence[Shape], devices: Sequence[Device], seed: Optional[int]) -> List[List[NDArray]]:
-    """``arrays[rank][number]`` on each device.
-
-    With a seed they hold whole numbers that depend on rank, index and seed: sums are exact, and a swapped chunk shows.
-    Without a seed they hold zeros, whose sums stay zeros.
-    """
+    """``arrays[rank][number]`` on each device: with a seed whole numbers that depend on rank, index and seed, so that
+    sums are exact and a swapped chunk shows; without one zeros, whose sums stay zeros."""
     if seed is None:
         return [[np.zeros(shape, ctx=device) for shape in shapes] for device in devices]
     return [[upload(numbers(shape, rank, seed), device) for shape in shapes] for rank, device in enumerate(devices)]
@@ -44,8 +40,7 @@ def numbers(shape: Shape, rank: int, seed: int) -> HostArray:
 
 def store_sync(name: str, arrays: Sequence[Sequence[NDArray]]) -> Sync:
     """What ``gluon.Trainer`` does with the store of that name in the table: a key for each array, summed in place, the
-    first arrays first. Must outlive its jobs, so wait before you drop it: MXNet frees a store at once, which divided by
-    zero once (in ``CommCPU::ReduceSumCPU``)."""
+    first arrays first. Wait before you drop it: MXNet frees a store at once, whose jobs divided by zero then, once."""
     store = mx.kv.create(STORES[name])
     keys = [list(same) for same in zip(*arrays)]
     for key, same in enumerate(keys):
@@ -68,12 +63,9 @@ def exact_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Iterator[Tuple
 
 def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float]:
     """The median spell's mean seconds of a call of what each makes. Each call is waited for, as a training step needs
-    the sums, too. The spells take turns, each time in another order.
-
-    Sums that the devices make one after the other often leave their threads on one of two cores, where Linux keeps
-    them for a while. Who sums has one algorithm, so each runs before its spell counts: otherwise it would be timed with
-    the threads where the one before it had left them.
-    """
+    the sums, too. The spells take turns, each time in another order. Sums that devices make one after the other often
+    leave their threads on one of two cores, where Linux keeps them for a while. So each runs before its spell counts,
+    and does not begin with the threads where another has left them."""
     times: Dict[str, List[float]] = {}
     short: Dict[str, Tuple[Sync, int]] = {}  # what takes longer than a spell is dropped, with its memory
     for name, make in makers.items():
@@ -122,10 +114,8 @@ def apart(number: Number, other: Number) -> Optional[float]:
 
 def tell_over_others(auto: Row, chosen: Sequence[Any], does: Mapping[Row, Sequence[Any]]) -> List[Number]:
     """The time of what ``auto`` has chosen in each process over that of everything else that was measured.
-
-    ``does[row]`` is what a row did, process by process. Rows that did the same are measurements of one thing, of which
-    the median counts: so a right choice is not judged by how much two measurements of it differ.
-    """
+    ``does[row]`` is what a row did, process by process. Rows that did the same measure one thing, of which the median
+    counts: so a right choice is not judged by how much two measurements of it differ."""
     times: Dict[Any, List[Any]] = {}
     for thing in dict.fromkeys(thing for things in does.values() for thing in things if thing is not None):
         times[thing] = []

@@ -1,9 +1,8 @@
 """Gradients one by one, or in buckets?
 
-And how large should a bucket be? A network's gradients are many arrays, most of them small. Summed one by one, each
-costs its calls and a wait. In one bucket they cost little more than their bytes. So the model expects much for LeNet
-(8 arrays, 0.5 MB) and less for ResNet-18 (62 arrays, 45 MB), where bytes dominate and it matters that all devices add
-at the same time.
+And how large should a bucket be? A network's gradients are many arrays, most of them small. One by one, each costs its
+calls and a wait; in one bucket they cost little more than their bytes. So the model expects much for LeNet (8 arrays,
+0.5 MB), and less for ResNet-18 (62 arrays, 45 MB), where it matters that all devices add at the same time.
 """
 
 import itertools
@@ -45,14 +44,11 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "LeNet in one bucket costs an eighth of the calls; for ResNet-18 bytes decide, and sharded, direct and (CPU) "
-        "shared-memory send the fewest."
-    )
+    return """LeNet in one bucket costs an eighth of the calls; for ResNet-18 bytes decide, and sharded, direct and
+        (CPU) shared-memory send the fewest."""
 
 
 def oracle(case, s):
-    """One sum of whole numbers."""
     devices = devices_of(case, s)
     gradients, sync = _sync(case, _replicas(case, devices))
     for rank, of_rank in enumerate(gradients):
@@ -122,27 +118,19 @@ def tell(t, s):
             choices += arrays.tell_over_others(auto, does[auto], does)
     for net, (title, bound) in NETS.items():
         what = f"On 2 and on 4 devices, the fastest of ours sums {title}'s gradients in at most {bound} of the time"
-        for number in over[net]:
-            t.claim(f"{what} of MXNet's device store.", number, at_most=bound)
-    arrays.tell_choices(
-        t,
-        f"With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the fastest of "
-        "ours: of both networks and all numbers of devices, where it is worst.",
-        choices,
-    )
+        t.claim(f"{what} of MXNet's device store.", *over[net], at_most=bound)
+    sentence = f"""With buckets of {DEFAULT_MB:g} MiB, the default, 'auto' takes at most 1.1 times as long as the
+        fastest of ours: of both networks and all numbers of devices, where it is worst."""
+    arrays.tell_choices(t, sentence, choices)
     t.column("seconds", "ms", scale=1e3, about="to sum all gradients of all replicas in place; each call is waited for")
     t.column("of_device_store", "/device", ".2f", about="over MXNet's device store, which sums array by array")
-    t.note(
-        "Rows named after an algorithm have one bucket. Rows with the same buckets and algorithms do the same, so the "
-        "median of their times counts."
-    )
+    t.note("""Rows named after an algorithm have one bucket. Rows with the same buckets and algorithms do the same, so
+        the median of their times counts.""")
     few = s.devices[0]
     t.first([row for row in t if row in best.values() or row.algorithm in ("mxnet-device", "one by one")])
     lenet, resnet = (best[net, few].of_device_store for net in NETS)
-    t.answer(
-        f"On {plural(few, 'device')}, sums in buckets are {1 / lenet:.2f} times as fast for LeNet, and "
-        f"{1 / resnet:.2f} times for ResNet-18, as those of MXNet's device store, which sums gradients one by one."
-    )
+    t.answer(f"""On {plural(few, "device")}, sums in buckets are {1 / lenet:.2f} times as fast for LeNet, and
+        {1 / resnet:.2f} times for ResNet-18, as those of MXNet's device store, which sums gradients one by one.""")
     t.explain("One by one, each array costs its calls and a wait; in a bucket it costs little more than its bytes.")
     for net, (title, _) in NETS.items():
         t.bars(unit="ms", scale=1e3, title=title, colour="bucket_mb", rows=t.find(net=net, devices=few))

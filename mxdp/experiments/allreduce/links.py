@@ -2,10 +2,8 @@
 
 A copy has a start-up time and a bandwidth: between every two devices, and for all at once. The cost model of
 :mod:`mxdp.plans.cost.link` gives every link the same alpha and beta. Between GPUs links often differ: NVLink or a PCIe
-switch joins some pairs, the processors join the others. CPU devices share one memory, and so one link.
-
-On CPU devices the source's worker makes the copy, on one of the machine's cores. Copies at the same time share the
-cores and the memory's bandwidth, which the rows "at once" measure.
+switch joins some pairs, the processors join the others. CPU devices share one memory, and so one link. Their copies are
+made on the machine's cores; those at the same time share cores and bandwidth, which the rows "at once" measure.
 """
 
 import itertools
@@ -34,9 +32,8 @@ CHECKS = {
     ),
 }
 ALIKE = 1.5
-"""Links are alike if the slowest pair takes at most 1.5 times as long as the fastest, for the largest size. Pairs of
-equal CPU devices are 1.05 times apart, and 1.4 times while others work on the machine. The book's NVLink (100 GB/s) and
-PCIe 3.0 (16 GB/s) are 6 times apart."""
+"""Links are alike if the slowest pair takes at most 1.5 times as long as the fastest, for the largest size. Equal CPU
+devices are 1.05 times apart, 1.4 on a busy machine; NVLink (100 GB/s) and PCIe 3.0 (16 GB/s) 6 times."""
 
 
 def cases(s):
@@ -50,11 +47,9 @@ def cases(s):
 def expect(s, cores):
     machine, largest = CPU.with_cores(cores), max(s.sizes)
     alone = machine.copy.seconds(largest, 2 * largest, others=False)
-    return (
-        "At the reference machine's speeds, all links of CPU devices are alike: "
-        f"{max(machine.push, machine.copy.start) * 1e6:.1f} µs for a small copy, {largest / alone / 1e9:.1f} GB/s for "
-        f"{size(largest)}. Copies at once share the memory's bandwidth."
-    )
+    return f"""At the reference machine's speeds, all links of CPU devices are alike:
+        {max(machine.push, machine.copy.start) * 1e6:.1f} µs for a small copy, {largest / alone / 1e9:.1f} GB/s for
+        {size(largest)}. Copies at once share the memory's bandwidth."""
 
 
 def oracle(case, s):
@@ -88,10 +83,9 @@ def tell(t, s):
         row.latency_us, row.bandwidth_gbs = times[min(times)] * 1e6, max(times) / times[max(times)] / 1e9
     alone = [row for row in t.rows if len(row.pairs) == 1 and len(set(row.pairs[0])) == 2]
     together = [row for row in t.rows if len(row.pairs) > 1]
+    usual = by_process(lambda *pairs: statistics.median(pairs), *(row.seconds for row in alone))
     for row in together:
-        row.over_alone = by_process(
-            lambda seconds, *pairs: seconds / statistics.median(pairs), row.seconds, *(pair.seconds for pair in alone)
-        )
+        row.over_alone = row.seconds / usual
     t.column("latency_us", "µs", ".1f", about="the time of the smallest copy")
     t.column("bandwidth_gbs", "GB/s", ".1f", about="the bandwidth of the largest")
     about = "the start-up time: the time of a copy of m bytes is alpha + m beta, fitted to all sizes"
@@ -101,17 +95,13 @@ def tell(t, s):
     t.note("At once: every device copies to the next; the numbers are those of one device.")
     t.bars(unit="ms", scale=1e3, title=f"A copy of {size(max(s.sizes))}")
     speeds = sorted(row.bandwidth_gbs for row in alone)
-    t.answer(
-        f"A copy of {size(max(s.sizes))} between two devices runs at {speeds[0]:.1f} to {speeds[-1]:.1f} GB/s, "
-        f"depending on the pair; if all {together[-1].devices} devices copy at once, each copy takes "
-        f"{together[-1].over_alone:.1f} times as long."
-    )
+    t.answer(f"""A copy of {size(max(s.sizes))} between two devices runs at {speeds[0]:.1f} to {speeds[-1]:.1f} GB/s,
+        depending on the pair; if all {together[-1].devices} devices copy at once, each copy takes
+        {together[-1].over_alone:.1f} times as long.""")
     fast, slow = (end(alone, key=lambda row: row.seconds.median) for end in (min, max))
     apart = slow.seconds / fast.seconds
     alike = {True: ", so one link will do for all", False: ", so one link does not do for all", None: ""}
     alpha, beta = (statistics.median(row.get(name) for row in alone) for name in ("alpha", "beta"))
-    t.explain(
-        f"The slowest pair takes {apart:.2f} times as long as the fastest{alike[apart.at_most(ALIKE)]}. A copy costs "
-        f"alpha = {alpha * 1e6:.1f} µs and beta = {beta * 1e12:.0f} ps a byte (medians over the pairs). CPU devices "
-        "share one memory: if their links differ, the cause is other work on the machine, or NUMA."
-    )
+    t.explain(f"""The slowest pair takes {apart:.2f} times as long as the fastest{alike[apart.at_most(ALIKE)]}. A copy
+        costs alpha = {alpha * 1e6:.1f} µs and beta = {beta * 1e12:.0f} ps a byte (medians over the pairs). CPU devices
+        share one memory: if their links differ, the cause is other work on the machine, or NUMA.""")

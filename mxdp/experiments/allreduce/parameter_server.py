@@ -1,12 +1,9 @@
 """Where should gradients be added up: on one device, on a server, or in parts on all?
 
-The book's arithmetic, repeated with measured links; and its plans, carried out. The book has four GPUs with 160 MB of
-gradients each, on links of 16 GB/s, over which 160 MB take 10 ms. Added up on one GPU that is three transfers there and
-three back: 60 ms. On the CPU it is four and four: 80 ms. In four parts, each on another GPU and all at the same time,
-it is a quarter of the 60 ms: 15 ms. (For the ring the book gives 6 ms, but of eight GPUs on NVLink.) Its conclusion:
-how gradients are synchronised decides between 15 and 80 ms.
-
-Each row has two predictions: the arithmetic with the book's link, and the plan simulated
+The book has four GPUs with 160 MB of gradients each, on links of 16 GB/s, over which 160 MB take 10 ms. Added up on one
+GPU that is three transfers there and three back: 60 ms. On the CPU it is four and four: 80 ms. In four parts, each on
+another GPU and all at the same time, it is a quarter of the 60 ms: 15 ms. (For the ring the book gives 6 ms, but of
+eight GPUs on NVLink.) Here its plans are carried out, and predicted twice: by this arithmetic, and simulated
 (:mod:`mxdp.plans.cost.simulate`) on the machine as calibrated in the same process.
 """
 
@@ -70,7 +67,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """An odd number of elements."""
     return summed(schedule_of(case, ODD), _devices(case, s), case.devices, ODD, s.seed)[1]
 
 
@@ -98,14 +94,9 @@ def schedule_of(case, elements):
 
 
 def summed(schedule, devices, replicas, elements, seed):
-    """Sum vectors of ``elements`` whole numbers by ``schedule``, again and again in place.
-
-    The first ``replicas`` devices hold parts of the sum. Any other is a server: what it holds at first is overwritten.
-    All arrays are made here. Waits.
-
-    Returns:
-        Seconds of one sum; and for an oracle every chunk of every replica, with the exact sum.
-    """
+    """Sum vectors of ``elements`` whole numbers by ``schedule``, again and again in place; the seconds of a sum, and
+    for an oracle every chunk of every replica, with the exact sum. The first ``replicas`` devices hold parts of it; any
+    other is a server, and what it holds at first is overwritten. Waits."""
     total = onp.zeros(elements, "float32")
     spots = []
     for rank, device in enumerate(devices):
@@ -157,19 +148,13 @@ def tell(t, s):
             book = f"the book's arithmetic: {BOOK_MS[row.algorithm]:.0f} ms and {BOOK_MS[other.algorithm]:.0f} ms"
             sentence = f"Adding up {where} at least 1.1 times as long as {beside}."
             t.claim(sentence, row.seconds / other.seconds, at_least=1.1, source=book)
-    t.answer(
-        f"With {size(one.bytes)} on each of {one.devices} devices, adding up on one device takes "
-        f"{one.seconds / parts.seconds:.2f} times as long as in parts on all, and on a server "
-        f"{server.seconds / parts.seconds:.2f} times."
-    )
+    t.answer(f"""With {size(one.bytes)} on each of {one.devices} devices, adding up on one device takes
+        {one.seconds / parts.seconds:.2f} times as long as in parts on all, and on a server
+        {server.seconds / parts.seconds:.2f} times.""")
     slowest, middle, least = BOOK_MS.values()
-    t.explain(
-        f"By the book's arithmetic for four GPUs, whose links work side by side, it is {middle / least:.0f} times "
-        f"({middle:.0f} ms and {least:.0f} ms) and {slowest / least:.1f} times ({slowest:.0f} ms)."
-    )
+    t.explain(f"""By the book's arithmetic for four GPUs, whose links work side by side, it is {middle / least:.0f}
+        times ({middle:.0f} ms and {least:.0f} ms) and {slowest / least:.1f} times ({slowest:.0f} ms).""")
     if one.device_names[0].startswith("cpu"):
-        t.explain(
-            "CPU devices share one memory and the cores: in parts, as many bytes go through that memory as on one "
-            "device, and only more cores take part."
-        )
+        t.explain("""CPU devices share one memory and the cores: in parts, as many bytes go through that memory as on
+            one device, and only more cores take part.""")
     t.bars(unit="ms", scale=1e3)

@@ -12,11 +12,9 @@ also copy its results, and their queue is first in, first out::
     two workers, chain          p1 p2 p3             a product waits for the one before: one worker is free,
                                    c1 c2 c3          and a copy hides behind the next product
 
-On a CPU one copy is short beside a product. So each result is copied until copying takes as long as the product: then
-overlapping saves the most, half of the sum.
-
-On a GPU, copies have a thread and a stream of their own, but copies to pageable memory, as in the slides, are
-synchronous.
+On a CPU one copy is short beside a product, so each result is copied until copying takes as long: then overlapping
+saves the most, half of the sum. On a GPU, copies have a thread and a stream of their own, but copies to pageable
+memory, as in the slides, are synchronous.
 """
 
 from functools import lru_cache
@@ -42,8 +40,7 @@ LITTLE = dict(size=64, products=2, nbytes=65536, width=16)
 SQUARE, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
 ENVIRONMENTS = {"1 worker": workers(1), "2 workers": workers(2)}
 FIRST_COPIES, WARM_UP = 5, 5
-"""Copies of each result that are measured first, for an idea of what one costs; and products that warm up: not all of
-them, since the slides' size takes minutes."""
+"""Copies of each result that are measured first; and products that warm up: of the slides' size all take minutes."""
 
 
 def cases(s):
@@ -55,18 +52,14 @@ def cases(s):
 def expect(s, cores):
     # In a chain all but the first product and the last copies share their time.
     chain = (s.products + 1) / (2 * s.products) if cores > 1 else 1
-    return (
-        f"On {plural(cores, 'core')} and two workers, a chain of products and copies that take equally long take "
-        f"{chain:.2f} of the sum of their times. Independent products, or one worker, take the sum. The slides' single "
-        "copies are short beside products on a CPU, so there is little to hide."
-    )
+    return f"""On {plural(cores, "core")} and two workers, a chain of products and copies that take equally long take
+        {chain:.2f} of the sum of their times. Independent products, or one worker, take the sum. The slides' single
+        copies are short beside products on a CPU, so there is little to hide."""
 
 
 class CopiedProducts:
-    """Products, and copies of their results: ``landed[i]`` are the targets for result i.
-
-    If all targets are one array, one copy runs at a time, as over one bus.
-    """
+    """Products, and copies of their results: ``landed[i]`` are the targets for result i. If all are one array, one copy
+    runs at a time, as over one bus."""
 
     def __init__(self, lefts, w, chain, landed):
         products = Products(lefts, w, chain)
@@ -87,7 +80,6 @@ class CopiedProducts:
 
 
 def oracle(case, s):
-    """Four products, and three copies of each result."""
     device, host = device_and_host(case, s)
     lefts, w = whole_factors(4, device, s.seed)
     job = CopiedProducts(lefts, w, case.work == CHAIN, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
@@ -138,12 +130,8 @@ def device_and_host(case, s):
 
 @lru_cache(maxsize=None)
 def balanced(height, width, products, device, host):
-    """How often each result is copied (at least once) so that copying takes as long as the product, measured with
-    ``products``.
-
-    With large results there are few copies to push: Python needs a core for that, too. The cases of a process share the
-    answer, so that they do equal work.
-    """
+    """How often each result is copied (at least once) so that copying takes as long as the ``products``: once for all
+    cases. Of large results there are few copies to push, for which Python needs a core, too."""
     copies = FIRST_COPIES
     for _ in range(2):
         x, w = factors(height, width, device, 0)
@@ -163,30 +151,22 @@ def tell(t, s):
     t.column("seconds", "both", scale=1e3, about="both with no wait between")
     t.column("over_sum", "/sum", ".2f", about="both over their sum (1: nothing is hidden, 0.5: all that can be)")
     t.column("beside", form=".0%", about="the share of a timeline in which products and copies run at the same time")
-    t.note(
-        "slides: independent products of square matrices, each result copied once; indep.: products of tall matrices, "
-        "each result copied until copying takes as long as the product; chain: the same, but each product needs the "
-        "one before."
-    )
+    t.note("""slides: independent products of square matrices, each result copied once; indep.: products of tall
+        matrices, each result copied until copying takes as long as the product; chain: the same, but each product needs
+        the one before.""")
     t.bars("over_sum", "", title="Both over their sum", colour="work")
     one, two = (t.one(work=CHAIN, under=under) for under in ("1 worker", "2 workers"))
-    sentence = (
-        "With a free worker, a chain of products and the copies of its results take at most 0.75 of the sum of their"
-    )
+    sentence = """With a free worker, a chain of products and the copies of its results take at most 0.75 of the sum of
+        their times."""
     source = "the slides say 'Overlapping shaves real time'; the work and the bound (half of what can hide) are ours"
-    t.claim(f"{sentence} times.", two.over_sum, at_most=0.75, source=source)
+    t.claim(sentence, two.over_sum, at_most=0.75, source=source)
     sentence = "In that chain there is something to hide: the shorter of the two takes at least 0.75 of the longer."
     t.claim(sentence, 1 / (two.run_seconds / two.copy_seconds).one_way(), at_least=0.75)
-    t.answer(
-        f"With two workers, a chain of products and copies is {1 / two.over_sum:.2f} times as fast as one after the "
-        f"other; with one worker, {1 / one.over_sum:.2f} times."
-    )
+    t.answer(f"""With two workers, a chain of products and copies is {1 / two.over_sum:.2f} times as fast as one after
+        the other; with one worker, {1 / one.over_sum:.2f} times.""")
     square = t.one(work=SQUARE, under="1 worker")
-    t.explain(
-        "Independent products fill both workers before the first copy can start: they and their copies take "
-        f"{t.one(work=INDEPENDENT, under='2 workers').over_sum:.2f} of the sum of their times. In the slides' work, "
-        f"{square.products} products of {s.size} x {s.size} ({SLIDES}), copies are "
-        f"{(square.copy_seconds / square.in_turn).median:.1%} of the sum. "
-        "On a GPU, the slides measured 0.12 s for the products, 2.16 s for the copies and 3.13 s for both: 1.37 of "
-        "the sum."
-    )
+    t.explain(f"""Independent products fill both workers before the first copy can start: they and their copies take
+        {t.one(work=INDEPENDENT, under="2 workers").over_sum:.2f} of the sum of their times. In the slides' work,
+        {square.products} products of {s.size} x {s.size} ({SLIDES}), copies are
+        {(square.copy_seconds / square.in_turn).median:.1%} of the sum. On a GPU, the slides measured 0.12 s for the
+        products, 2.16 s for the copies and 3.13 s for both: 1.37 of the sum.""")

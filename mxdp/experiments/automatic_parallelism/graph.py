@@ -98,7 +98,6 @@ def modelled(way, cores, tasks):
 
 
 def oracle(case, s):
-    """Every task's result, on whole numbers."""
     x, weights = exact_weights(TASKS, s.seed)
     done = run_tasks(WAYS[case.way], net(TASKS, weights, x, devices_of(case, s)))
     for name, expected in serial_results(TASKS, weights, x).items():
@@ -120,11 +119,8 @@ def set_up(case, s):
 
 
 def net(tasks, weights, x, devices):
-    """The function of each task: it adds up the inputs and multiplies the sum by the task's weights, (k, k).
-
-    "copy for b" copies its input to the device of b. A single device runs all lanes. ``x``, (rows, k), is the input of
-    a task without needs.
-    """
+    """The function of each task: the sum of its inputs times its weights, (k, k); "copy for b" copies its input to b's
+    device. A single device runs all lanes. ``x``, (rows, k), is the input of a task without needs."""
     place = {task.name: devices[task.lane % len(devices)] for task in tasks}
     functions = {}
     for task in tasks:
@@ -147,8 +143,7 @@ def _product(weight, *inputs):
 
 
 def exact_weights(tasks, seed, rows=67, k=31):
-    """(x, weights) that make every product exact, however deep the net is: the weights only permute columns and change
-    signs."""
+    """(x, weights) of exact products, however deep the net is: the weights permute columns and change signs."""
     random = onp.random.RandomState(seed)
     signs = {task.name: random.choice([-1.0, 1.0], size=(k, 1)).astype("float32") for task in tasks}
     weights = {name: onp.eye(k, dtype="float32")[random.permutation(k)] * sign for name, sign in signs.items()}
@@ -182,10 +177,8 @@ def tell(t, s):
     if side_by_side.at_most(0.9) is False:
         t.answer(f"There was no order to choose: by hand, two devices take {side_by_side:.2f} times as long as one.")
     else:
-        t.answer(
-            f"With the longest branch listed first, MXNet's engine takes {engine.of_by_hand:.2f} times as long as an "
-            f"order made by hand; with it listed last, {last.of_by_hand:.2f} times."
-        )
+        t.answer(f"""With the longest branch listed first, MXNet's engine takes {engine.of_by_hand:.2f} times as long as
+            an order made by hand; with it listed last, {last.of_by_hand:.2f} times.""")
     t.explain("The engine runs what became ready first, and does not know which branch is long.")
     if (last.seconds / engine.seconds).at_most(1.0) is False:
         t.explain("List the longest branch first.")

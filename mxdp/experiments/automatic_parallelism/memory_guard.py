@@ -1,10 +1,9 @@
 """Is the memory that a job will need known before it starts?
 
-The notebook of the book's section died on its card of 4 GB, over 50 results of 64 MB each, which need 3.2 GB.
-
-The model adds up a job's arrays at the worst moment, before it starts. It leaves out MXNet's own bookkeeping, a few MB
-at most, and workspaces, which these operators do not have. A job that needs more than the memory that is left need not
-die halfway: it is refused with both numbers, or cut into slices that fit.
+The notebook of the book's section died on its card of 4 GB, over 50 results of 64 MB each, which need 3.2 GB. The model
+adds up a job's arrays at the worst moment, before it starts. It leaves out MXNet's own bookkeeping, a few MB at most,
+and workspaces, which these operators do not have. A job that needs more than the memory that is left need not die
+halfway: it is refused with both numbers, or cut into slices that fit.
 """
 
 from typing import NamedTuple
@@ -59,14 +58,11 @@ def cases(s):
 def expect(s, cores):
     job = BigResults(s.size, s.products)
     most = max(0, (s.limit_bytes - job.fixed_bytes) // job.result_bytes)
-    return (
-        f"{job.products} results of {job.result_bytes / MB:.1f} MB and their factors: "
-        f"{job.needed(job.products) / MB:.0f} MB. Of a limit of {s.limit_bytes / MB:.0f} MB, at most {most} at a time."
-    )
+    return f"""{job.products} results of {job.result_bytes / MB:.1f} MB and their factors:
+        {job.needed(job.products) / MB:.0f} MB. Of a limit of {s.limit_bytes / MB:.0f} MB, at most {most} at a time."""
 
 
 def oracle(case, s):
-    """The row sums, and what the guard lets pass."""
     job, (device,) = BigResults(size=129, products=11), devices_of(case, s)
     at_once = 3 if case.way == "sliced" else 11
     pieces = slices_of(job, device, job.needed(at_once), cut=at_once < 11)
@@ -78,7 +74,6 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round tries to run the job in the way of this case."""
     job, (device,) = BigResults(s.size, s.products), devices_of(case, s)
     limit = None if case.way == "fits" else s.limit_bytes
     run_job(job, device, s.seed, [(0, 2)])
@@ -137,11 +132,8 @@ def run_job(job, device, seed, pieces):
 
 
 def slices_of(job, device, limit, cut):
-    """How to run the job in at most ``limit`` bytes: whole, or with ``cut`` in slices that fit.
-
-    Raises:
-        MemoryShortage: it does not fit; with ``cut``: not even a slice of one result fits.
-    """
+    """How to run the job in at most ``limit`` bytes: whole, or with ``cut`` in slices that fit. Raises a MemoryShortage
+    if it does not fit; with ``cut``, if not even a slice of one result does."""
     needed, room = job.needed(job.products), memory.available_bytes(device)
     room = room if limit is None else min(limit, room)
     if cut and needed > room:
@@ -171,9 +163,7 @@ def tell(t, s):
     t.claim("The refused job allocates less than 1 result.", refused.measured_bytes / result, at_most=1)
     if not (fits.at_once.last and sliced.at_once.last):
         return t.answer(f"The job could not be run: {fits.said or sliced.said}")
-    t.answer(
-        f"A job of {s.products} products takes {fits.of_needs:.3f} times the memory that was predicted before its "
-        f"start; cut into slices that fit, {sliced.of_needs:.3f} times."
-    )
+    t.answer(f"""A job of {s.products} products takes {fits.of_needs:.3f} times the memory that was predicted before its
+        start; cut into slices that fit, {sliced.of_needs:.3f} times.""")
     start = f"refused: {refused.said}" if refused.said else "not refused."
     t.explain(f"Under a limit of {size(s.limit_bytes)} the whole job is {start}")

@@ -42,8 +42,7 @@ SMALL = 0.05
 
 
 def step_tasks(workers, steps):
-    """The tasks of ``steps`` steps, in the program's order. Lane 0 is the keeper, lane 1 + rank a worker. Without
-    workers, lane 0 does everything."""
+    """In the program's order. Lane 0 is the keeper, 1 + rank a worker; without workers, lane 0 does everything."""
     ranks = range(max(1, workers))
     tasks = []
     for step in range(steps):
@@ -83,14 +82,11 @@ def expect(s, cores):
     n = max(s.devices)
     tasks = step_tasks(n - 1, s.steps)
     free, waits = (length(simulate(groups, cores)) for groups in ([tasks], one_by_one(tasks)))
-    return (
-        f"On {plural(cores, 'core')} {n} devices are {waits / free:.2f} times as fast without waits as with them, if "
-        f"each task of the keeper takes {SMALL:.0%} of a product of the whole batch."
-    )
+    return f"""On {plural(cores, "core")} {n} devices are {waits / free:.2f} times as fast without waits as with them,
+        if each task of the keeper takes {SMALL:.0%} of a product of the whole batch."""
 
 
 def oracle(case, s):
-    """Two steps on whole numbers."""
     batches, weights, serial = whole_numbers_run(s.seed)
     done = run_tasks(_groups(case, len(batches)), task_functions(lanes(case, s), batches, weights, 1.0))
     for step, expected in enumerate(serial):
@@ -133,9 +129,8 @@ def _groups(case, steps):
 
 
 def task_functions(devices, batches, weights, lr):
-    """The function of each task of :func:`step_tasks`, with a step for each batch.
-
-    ``weights``: (hidden, inputs) and (outputs, hidden). The loss is half the squared error, summed; gradients are sums.
+    """The function of each task of :func:`step_tasks`, with a step for each batch. ``weights``: (hidden, inputs) and
+    (outputs, hidden). The loss is half the squared error, summed; gradients are sums.
 
     What the tasks return: ``batch`` X, Y of worker 0, X, Y of worker 1, ...; ``fc2 backward`` the weights' gradient on
     the keeper and the hidden layer's gradient; ``copy`` the weights on worker 0, 1, ...; every other task one array. A
@@ -211,15 +206,9 @@ def random_floats(s):
 
 
 def whole_numbers_run(seed, batch=11, steps=2):
-    """Batches, weights, and what a serial run on them at a learning rate of 1 has after each step, in NumPy's integers:
-    each layer's (gradient, weights).
-
-    The labels are drawn so that every output is off by -1, 0 or 1. Gradients then stay small, and every sum is exact in
-    float32, in any order of its terms.
-
-    Raises:
-        ArithmeticError: a sum would not be exact.
-    """
+    """Batches, weights, and each layer's (gradient, weights) after each step of a serial run in NumPy's integers at a
+    learning rate of 1. The labels are drawn so that every output is off by -1, 0 or 1: then gradients stay small, and
+    every sum is exact in float32, in any order. Raises an ArithmeticError if one would not be."""
     random = onp.random.RandomState(seed)
     W1, W2 = random.randint(-1, 2, size=(17, 9)), random.randint(-1, 2, size=(5, 17))
     weights, batches, done = [W1, W2], [], []
@@ -260,7 +249,5 @@ def tell(t, s):
         t.claim(sentence, row.of_waits, at_most=0.8, source=source)
         t.claim("Several devices without waits take at most 1.00 of the time of one.", row.of_one, at_most=1.0)
     most = free[-1]
-    t.answer(
-        f"Left to MXNet's engine, a step on {most.devices} devices is {1 / most.of_waits:.2f} times as fast as with a "
-        f"wait after each task, and {1 / most.of_one:.2f} times as fast as on one device."
-    )
+    t.answer(f"""Left to MXNet's engine, a step on {most.devices} devices is {1 / most.of_waits:.2f} times as fast as
+        with a wait after each task, and {1 / most.of_one:.2f} times as fast as on one device.""")

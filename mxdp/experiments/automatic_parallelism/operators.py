@@ -33,11 +33,9 @@ def cases(s):
 
 def expect(s, cores):
     one, two = (s.products / jobs_ratio(s.products, min(count, cores)) for count in WORKERS)
-    return (
-        f"On {plural(cores, 'core')}, {plural(s.products, 'product')} are {one:.2f} times as fast as one after the "
-        f"other on a device with 1 worker, and {two:.2f} times with 2. Small products take the time of their calls, "
-        "whatever the number of workers."
-    )
+    return f"""On {plural(cores, "core")}, {plural(s.products, "product")} are {one:.2f} times as fast as one after the
+        other on a device with 1 worker, and {two:.2f} times with 2. Small products take the time of their calls,
+        whatever the number of workers."""
 
 
 def oracle(case, s):
@@ -81,11 +79,9 @@ def tell(t, s):
     one, two = (t.one(workers=count, side=most) for count in WORKERS)
     sentence = "With two workers, k independent products of the largest side take at most 0.65 of k times one."
     t.claim(sentence, two.over_k_times_one, at_most=0.65, source="the book, exercise 1")
-    t.answer(
-        f"On a device with two workers, {s.products} independent products of {most} x {most} are "
-        f"{1 / two.over_k_times_one:.2f} times as fast as one after the other; with one worker, "
-        f"{1 / one.over_k_times_one:.2f} times."
-    )
+    t.answer(f"""On a device with two workers, {s.products} independent products of {most} x {most} are
+        {1 / two.over_k_times_one:.2f} times as fast as one after the other; with one worker,
+        {1 / one.over_k_times_one:.2f} times.""")
     t.explain("A device runs as many operators at once as it has workers; MXNet gives a CPU device one.")
     if t.one(workers=2, side=least).over_one_worker.at_most(1.0) is False:
         t.explain("Small products take longer with two: MXNet wakes a worker for every operator.")

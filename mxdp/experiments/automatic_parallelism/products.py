@@ -41,10 +41,8 @@ def factors(height: int, width: int, device: Device, seed: int) -> Tuple[NDArray
 
 
 def whole_factors(count: int, device: Device, seed: int) -> Tuple[List[NDArray], NDArray]:
-    """``count`` different matrices and one more, (33, 33), of -1, 0 and 1.
-
-    Their products, and a chain of four, are exact in float32 in any order of additions: 33 ** 4 is below 2 ** 24.
-    """
+    """``count`` different matrices and one more, (33, 33), of -1, 0 and 1: their products, and a chain of four, are
+    exact in float32 in any order of additions, as 33 ** 4 is below 2 ** 24."""
     *lefts, w = onp.random.RandomState(seed).randint(-1, 2, size=(count + 1, 33, 33)).astype("float32")
     return [upload(left, device) for left in lefts], upload(w, device)
 

@@ -1,8 +1,6 @@
 """For how much of the time do two devices work at once?
 
-See the overlap instead of believing it: a timeline of any other question, by MXNet's profiler.
-
-    python -m mxdp.experiments run profile --of two-jobs
+A timeline of any other question, by MXNet's profiler: ``python -m mxdp.experiments run profile --of two-jobs``.
 """
 
 from mxdp.errors import TraceError, UsageError
@@ -21,11 +19,8 @@ LITTLE = dict(size=64, products=2)  # the recorded question's
 
 
 def other(s):
-    """The question to record, and its settings: its quick ones, but those of ``s`` where it has the same.
-
-    Raises:
-        UsageError: no question has that name, or it is this one.
-    """
+    """The question to record, and its settings: its quick ones, but those of ``s`` where it has the same. Raises a
+    UsageError if no question has that name, or it is this one."""
     question = find(s.of)
     if question.module.__name__ == __name__:
         raise UsageError("profile can't record itself: set 'of' to another experiment")
@@ -44,7 +39,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """The other question's."""
     question, its = other(s)
     return question.oracle(case, its)
 
@@ -82,15 +76,11 @@ def tell(t, s):
     t.note("The timelines in the report are of the last process, with a trace of each for ui.perfetto.dev.")
     t.bars("together", "%", 100, title="At least two devices work")
     most, worst = (max(t, key=lambda row: row.get(name).median) for name in ("together", "cost"))
-    t.answer(
-        f"Two devices work at the same time for up to {most.together:.0%} of a round; that is the case {most.label!r} "
-        f"of {s.of}."
-    )
+    t.answer(f"""Two devices work at the same time for up to {most.together:.0%} of a round; that is the case
+        {most.label!r} of {s.of}.""")
     t.explain(f"A recorded round takes at most {worst.cost:.2f} times as long as a plain one.")
     if worst.cost.at_most(1.25) is False:
         t.explain("Doubt timelines that cost so much time.")
     # Never run on a GPU. Source: Nsight Systems' User Guide, "CLI profile command switch options".
-    t.explain(
-        "With GPUs, NVIDIA's own profiler sees more: nsys profile --trace=cuda,cudnn,cublas,nvtx,osrt --sample=none "
-        f"--force-overwrite=true --output={s.of} python -m mxdp.experiments run {s.of} --kind gpu"
-    )
+    t.explain(f"""With GPUs, NVIDIA's own profiler sees more: nsys profile --trace=cuda,cudnn,cublas,nvtx,osrt
+        --sample=none --force-overwrite=true --output={s.of} python -m mxdp.experiments run {s.of} --kind gpu""")

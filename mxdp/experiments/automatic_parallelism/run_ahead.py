@@ -58,7 +58,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """Six steps of training against a wait at each, bit for bit, and against one device; products and sums exactly."""
     devices = devices_of(case, s)
     if case.get("wait"):
         waited, (serial,) = _trained("each step", devices, s.seed), _trained("each step", devices[:1], s.seed)
@@ -138,9 +137,7 @@ class Training:
 
     def steps(self, batches, epoch_steps):
         """A step for each batch. Returns the most steps that were pushed and not done, the one being pushed included.
-
-        Doesn't wait at the end. Every way pays for the step's completion events, whether it needs them or not.
-        """
+        Doesn't wait at the end. Every way pays for the completion events, whether it needs them or not."""
         ahead = 0
         for number, (X, y) in enumerate(batches, 1):
             ahead = max(ahead, self._step.ahead + 1)
@@ -182,10 +179,8 @@ def tell(t, s):
     t.column("peak_bytes", "peak MB", ".1f", 1e-6, about="the most that the process grew in a round")
     t.column("ahead", form=".0f", about="the most steps pushed and not done")
     t.column("us_an_op", "µs an op", ".1f", about="the time of an addition")
-    t.note(
-        "The first rows: two epochs of LeNet. The next rows: the time until Python goes on after it has pushed several "
-        "products. The last rows: y = x + 1, many times."
-    )
+    t.note("""The first rows: two epochs of LeNet. The next rows: the time until Python goes on after it has pushed
+        several products. The last rows: y = x + 1, many times.""")
     trained, steps = [row for row in t.rows if row.get("wait")], EPOCHS * -(-s.samples // s.batch_size)
     t.bars("peak_bytes", "MB", 1e-6, title="Memory at the worst moment", rows=trained)
     t.bars(unit="ms", scale=1e3 / steps, title="Time of a step", rows=trained)
@@ -197,11 +192,7 @@ def tell(t, s):
     t.claim(sentence, peak, at_most=1, source="the book's exercise 3")
     sentence = "Additions with a wait for each take at least 1 times as long as without."
     t.claim(sentence, waited.of_first, at_least=1, source="the book's exercise 1")
-    t.answer(
-        f"Bounded to two steps ahead, training takes {bounded.of_first:.2f} times as long as without any wait, and "
-        f"{peak:.2f} times the memory."
-    )
-    t.explain(
-        "Without any wait, the batches of all steps that are pushed ahead pile up. An addition takes "
-        f"{pushed.us_an_op.median:.1f} µs, and with a wait for each {waited.us_an_op.median:.1f} µs."
-    )
+    t.answer(f"""Bounded to two steps ahead, training takes {bounded.of_first:.2f} times as long as without any wait,
+        and {peak:.2f} times the memory.""")
+    t.explain(f"""Without any wait, the batches of all steps that are pushed ahead pile up. An addition takes
+        {pushed.us_an_op.median:.1f} µs, and with a wait for each {waited.us_an_op.median:.1f} µs.""")

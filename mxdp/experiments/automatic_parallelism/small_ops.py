@@ -1,10 +1,9 @@
 """Does it help to run many tiny operators side by side?
 
-The exercise says that for a sufficiently small workload parallelization can help even on a single CPU or GPU.
-
-The cost model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after the other; and
-its work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once w(n) is more than
-c; below that only cheaper calls pay. Operator i adds i to an array, into array i: none needs another's result.
+The exercise says that for a sufficiently small workload parallelization can help even on a single CPU or GPU. The cost
+model: an operator of n bytes costs its call, c, in Python and in MXNet's engine, one call after the other; and its
+work, w(n), which k workers or devices share. So it takes max(c, w(n) / k). Side by side pays once w(n) is more than c;
+below that only cheaper calls pay. Operator i adds i to an array, into array i: none needs another's result.
 """
 
 from functools import partial
@@ -45,20 +44,13 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        f"On {plural(cores, 'core')}, with calls of 10 to 20 µs and a memory of 20 GB/s, two devices help "
-        f"{'from about 100 to 200 KB on' if cores > 1 else 'nowhere'}."
-    )
+    return f"""On {plural(cores, "core")}, with calls of 10 to 20 µs and a memory of 20 GB/s, two devices help
+        {"from about 100 to 200 KB on" if cores > 1 else "nowhere"}."""
 
 
 def group(way, nbytes, s):
-    """A group of ``COUNT`` operators on arrays of ``nbytes``: the input on the host, the results, and what pushes it.
-
-    calls   MXNet's own function
-    ready   calls that were prepared once (:func:`mxdp.engine.prepare`)
-
-    With two devices, every second operator is on the second.
-    """
+    """A group of ``COUNT`` operators on arrays of ``nbytes``: the input on the host, the results, and what pushes it,
+    by MXNet's function (``calls``) or calls prepared once (``ready``). A second device has every second one."""
     places = devices(2, s.kind)[: 2 if way.endswith(BOTH) else 1]
     host = whole_numbers(0, nbytes // 4, s.seed)
     inputs = [upload(host, device) for device in places]
@@ -78,7 +70,6 @@ def group(way, nbytes, s):
 
 
 def oracle(case, s):
-    """A group in every way."""
     for way in WAYS[case.under]:
         host, results, push = group(way, min(case.bytes, COMPARED_BYTES), s)
         for result in results:
@@ -89,8 +80,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round times a group in every way, on arrays of its own: the cases share one process, so none may hold memory
-    while another is measured."""
+    """A round times a group in every way, on its own arrays: cases share a process, and none may hold memory."""
 
     def measure():
         numbers = {}
@@ -120,18 +110,14 @@ def tell(t, s):
             sentence = f"On {on}, the smallest additions by {what} take at most 0.75 of the time."
             ratio = row.get(f"{way}{both}_us") / tiny.get(f"{way}_us")
             t.claim(sentence, ratio, at_most=0.75, source="the book, exercise 2")
-    t.answer(
-        f"Spread over two devices, additions of {size(least)} take {tiny.calls_two_devices_us / tiny.calls_us:.2f} "
-        "times as long as on one; over two workers of one device, "
-        f"{tiny_shared.calls_us / tiny.calls_us:.2f} times."
-    )
-    t.explain(
-        f"A second device or worker makes the work shorter, not the call: an addition of {size(least)} takes "
-        f"{tiny.calls_us.median:.1f} µs, {tiny.calls_push_us.median:.1f} of them for the call. With a prepared call it "
-        f"takes {tiny.ready_us.median:.1f} µs. Additions of {size(most)} take "
-        f"{large.calls_two_devices_us / large.calls_us:.2f} times as long on two devices, and "
-        f"{large_shared.calls_us / large.calls_us:.2f} times with two workers."
-    )
+    t.answer(f"""Spread over two devices, additions of {size(least)} take
+        {tiny.calls_two_devices_us / tiny.calls_us:.2f} times as long as on one; over two workers of one device,
+        {tiny_shared.calls_us / tiny.calls_us:.2f} times.""")
+    t.explain(f"""A second device or worker makes the work shorter, not the call: an addition of {size(least)} takes
+        {tiny.calls_us.median:.1f} µs, {tiny.calls_push_us.median:.1f} of them for the call. With a prepared call it
+        takes {tiny.ready_us.median:.1f} µs. Additions of {size(most)} take
+        {large.calls_two_devices_us / large.calls_us:.2f} times as long on two devices, and
+        {large_shared.calls_us / large.calls_us:.2f} times with two workers.""")
 
 
 def _draw(t, axes):

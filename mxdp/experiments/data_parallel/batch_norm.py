@@ -1,11 +1,9 @@
 """Batch normalisation on k devices: what do each device's own statistics change, and what do common ones cost?
 
-Batch normalisation is the one layer in which a sample's result depends on the others of its batch. So a network that
-has it is not the same on several devices, unless they exchange statistics: per layer two numbers a channel forward, and
-two backward (:mod:`mxdp.parallel.batch_norm`). The statistics of n samples are off by about 1 / sqrt(n) of a deviation.
-
-What is saved for evaluation are running statistics. Synchronised, all replicas have the same. Otherwise each has those
-of its own shards, and PyTorch saves those of rank 0.
+In batch normalisation a sample's result depends on the others of its batch. So several devices train another network
+than one does, unless they exchange statistics: per layer two numbers a channel forward, and two backward. The
+statistics of n samples are off by about 1 / sqrt(n) of a deviation. Running statistics are saved for evaluation:
+synchronised, all replicas have the same; otherwise each has those of its shards, and PyTorch saves those of rank 0.
 """
 
 from functools import lru_cache
@@ -36,8 +34,7 @@ CHECKS = {
     )
 }
 TOLERANCE = 1e-3
-"""Of the largest number: a gradient behind four normalisations is a difference of sums, and their rounding stays. Seen:
-1.2e-4."""
+"""Of the largest number: a gradient behind four normalisations is a difference of sums. Seen: 1.2e-4."""
 
 
 def cases(s):
@@ -53,8 +50,7 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """The gradients and running statistics after a backward pass over an uneven batch, of every replica. The serial run
-    is on one device, by MXNet's own normalisation: of each part of the batch that is normalised as one."""
+    """The serial run is on one device, by MXNet's own normalisation, of each part that is normalised as one."""
     devices = devices_of(case, s)
     X, y = random_batch(8 * len(devices) + 1, s.seed)
     net = NormedLeNet(devices, case.way, s.seed)
@@ -73,8 +69,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round trains 'steps' steps from a new seed, which is the same in all rows and another one in each process. Its
-    time is that of a step. Steps with the same replicas warm up."""
+    """A round trains 'steps' steps from another seed in each process, equal in all rows; its time is a step's."""
     devices, data, seeds = devices_of(case, s), pictures(s), count(s.seed + 1000 * case.number)
     net = NormedLeNet(devices, case.way, s.seed, case.batch, s.lr)
 
@@ -97,8 +92,7 @@ def set_up(case, s):
 
 @lru_cache(maxsize=None)
 def _serial(data, device, batch, lr, seed, steps):
-    """One device, the whole batch, MXNet's own normalisation: parameters before and after, and the accuracy. It is
-    trained once for all cases of this process."""
+    """Of one device with MXNet's normalisation, once a process: parameters before and after, and the accuracy."""
     net = NormedLeNet([device], OWN, seed, batch, lr)
     start = net.flat()
     net.train(data.train, seed, steps)
@@ -118,21 +112,16 @@ def tell(t, s):
     t.column("other_replica", "other replica", ".3f", spread=True, more=True, about="change with the last's statistics")
     t.note("Each device has as many samples as the row says. 'mxdp's operators' compute each shard's statistics alone.")
     if small[OWN].devices == 1:
-        t.answer("One device has nothing to exchange: run it with --devices 2.")
-        return
+        return t.answer("One device has nothing to exchange: run it with --devices 2.")
     _tell_claims(t, small, large)
     reach = "reach" if small[SYNCED].differs.median <= 0.01 else "miss"
-    t.answer(
-        f"Normalised by shards of {small[OWN].shard} samples, training misses the serial run's parameters by "
-        f"{small[OWN].differs:.2f} of its way; synchronised statistics {reach} them, and make a step "
-        f"{small[SYNCED].of_own:.2f} times as long."
-    )
-    t.explain(
-        f"With shards of {large[OWN].shard} it is {large[OWN].differs:.2f} of the way, and synchronised "
-        f"{large[SYNCED].differs:.2g}, at {large[SYNCED].of_own:.2f} times the time. Of that, "
-        f"{large[APART].of_own:.2f} times is what mxdp's operators take without an exchange, in place of MXNet's one. "
-        f"With shards of {small[OWN].shard} the accuracy differs from the serial run's by {small[OWN].gain:+.3f}."
-    )
+    t.answer(f"""Normalised by shards of {small[OWN].shard} samples, training misses the serial run's parameters by
+        {small[OWN].differs:.2f} of its way; synchronised statistics {reach} them, and make a step
+        {small[SYNCED].of_own:.2f} times as long.""")
+    t.explain(f"""With shards of {large[OWN].shard} it is {large[OWN].differs:.2f} of the way, and synchronised
+        {large[SYNCED].differs:.2g}, at {large[SYNCED].of_own:.2f} times the time. Of that, {large[APART].of_own:.2f}
+        times is what mxdp's operators take without an exchange, in place of MXNet's one. With shards of
+        {small[OWN].shard} the accuracy differs from the serial run's by {small[OWN].gain:+.3f}.""")
     t.bars("differs", "", title="Off the serial run", colour="way")
     t.bars("seconds", "ms", 1e3, "A step", "way")
 
@@ -140,8 +129,7 @@ def tell(t, s):
 def _tell_claims(t, small, large):
     sentence = "Synchronised, the parameters differ from the serial run's by rounding: at most 0.01 of their way."
     source = "the definition (Ioffe and Szegedy 2015); rounding, magnified by training, is read as 0.01"
-    for row in t.find(way=SYNCED):
-        t.claim(sentence, row.differs, at_most=0.01, source=source)
+    t.claim(sentence, *(row.differs for row in t.find(way=SYNCED)), at_most=0.01, source=source)
     for row in t.find(way=OWN):
         sentence = "With each device's own statistics they differ: by at least 0.01 of their way."
         source = "Ioffe and Szegedy 2015: a result depends on the other samples of the batch; read as 0.01"

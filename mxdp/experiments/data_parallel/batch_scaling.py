@@ -54,15 +54,12 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "With k times the batch and the learning rate the accuracy stays; with the learning rate kept it is that of "
-        "1 / k of the updates. A large batch takes less time, since it saves the fixed costs of steps."
-    )
+    return """With k times the batch and the learning rate the accuracy stays; with the learning rate kept it is that of
+        1 / k of the updates. A large batch takes less time, since it saves the fixed costs of steps."""
 
 
 def training(case, s, data):
-    """Replicas, and a function that sets them to the start of a seed. It returns what trains them on so many samples
-    more, and says in how many seconds."""
+    """Replicas, and a function that sets them to a seed's start; it returns one that trains and says the seconds."""
     devices = devices_of(case, s)
     replicas = [get_params(init_lenet(s.seed, SCALE), device) for device in devices]
     step = TrainStep(replicas, devices, case.rate)
@@ -76,7 +73,6 @@ def training(case, s, data):
 
 
 def oracle(case, s):
-    """A first step, against one device's with the rule's batch and learning rate, with two seeds."""
     devices, data = devices_of(case, s), load("synthetic", seed=s.seed)
     batch, lr = s.batch_size * case.times, s.lr * case.times ** RULES.get(case.rule, 0.0)
     replicas, begin = training(case, s, data)
@@ -91,8 +87,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is a whole training, evaluated PARTS times outside the clock. Its seed is another one in each process.
-    One part of a training warms up, with the same replicas."""
+    """A round is a whole training, evaluated PARTS times outside the clock, with another seed in each process."""
     data, seeds, net = pictures(s), itertools.count(s.seed + 1000 * case.number), BoundNet(lenet)
     replicas, begin = training(case, s, data)
 
@@ -121,8 +116,7 @@ def tell(t, s):
     t.note("One device differs by the order of its sums alone, which training magnifies.")
     kept, root, linear = (t.maybe(times=n, rule=rule) for rule in RULES)
     if linear is None:
-        t.answer("One device has nothing to scale: run it with --devices 1,2.")
-        return
+        return t.answer("One device has nothing to scale: run it with --devices 1,2.")
     t.claim("k times the batch with k times the learning rate is as accurate after as many samples: at most 0.05 less.",
             linear.gain, at_least=-0.05, source=f"{GOYAL}; read as 0.05")  # fmt: skip
     t.claim("With the learning rate times the square root of k, too, it is at most 0.05 less accurate.", root.gain,
@@ -131,12 +125,8 @@ def tell(t, s):
     t.claim("A larger batch makes a step more efficient: k times the batch takes at most 0.95 of the time for as many "
             "samples.", linear.of_base, at_most=0.95,
             source="the cost model: fewer all-reduces and fewer calls; read as 5 %")  # fmt: skip
-    t.answer(
-        f"On {plural(n, 'device')}, {n} times the batch and the learning rate change the accuracy by "
-        f"{linear.gain:+.3f} and make training {1 / linear.of_base:.2f} times as fast."
-    )
-    t.explain(
-        f"The accuracy changes by {kept.gain:+.3f} with {kept.label} and {root.gain:+.3f} with {root.label}. Other "
-        f"sums on one device alone change it by {one.gain:+.3f}."
-    )
+    t.answer(f"""On {plural(n, "device")}, {n} times the batch and the learning rate change the accuracy by
+        {linear.gain:+.3f} and make training {1 / linear.of_base:.2f} times as fast.""")
+    t.explain(f"""The accuracy changes by {kept.gain:+.3f} with {kept.label} and {root.gain:+.3f} with {root.label}.
+        Other sums on one device alone change it by {one.gain:+.3f}.""")
     t.bars("test_accuracy", "", title="Accuracy after as many samples", colour="rule")

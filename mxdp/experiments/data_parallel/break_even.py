@@ -1,8 +1,8 @@
 """When does a second device pay?
 
-"Two GPUs are slower than one" is what people ask most about training on several devices. The threads answer: take a
-larger batch, and mind the ratio of compute to parameters. :mod:`mxdp.plans.cost.step` makes numbers of that, from
-what one device tells: the time of a step on the batch and on a part of it, Python's part, and the speed of the links.
+"Two GPUs are slower than one" is what people ask most. The threads answer: take a larger batch, and mind the ratio of
+compute to parameters. :mod:`mxdp.plans.cost.step` makes numbers of that, from what one device tells: a step on the
+batch and on a part of it, Python's part, and the speed of the links.
 """
 
 import os
@@ -60,14 +60,11 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "Two devices pay where half the batch takes longer than Python and the all-reduce: with few parameters, much "
-        f"compute a sample, a large batch. More than {cores} devices bring nothing more."
-    )
+    return f"""Two devices pay where half the batch takes longer than Python and the all-reduce: with few parameters,
+        much compute a sample, a large batch. More than {cores} devices bring nothing more."""
 
 
 def oracle(case, s):
-    """One step on the case's batch."""
     many, one = _networks(case, s)
     yield from compared_step(many, one, *random_batch(case.batch, s.seed), LR)
 
@@ -102,7 +99,6 @@ def set_up(case, s):
 
 
 def _networks(case, s):
-    """The case's network on all of its devices, and on the first alone."""
     return on_all_and_one(case.net, s.width if case.net == "resnet" else s.units, devices_of(case, s), s.seed)
 
 
@@ -128,8 +124,7 @@ def tell(t, s):
     t.column("right", about="whether the prediction is on the measured side of 1")
     t.column("off", "step x", ".2f", about="the predicted time of a step over the measured one, or its inverse")
     if not two:
-        t.answer("There is nothing to compare: run it with --devices 1,2.")
-        return
+        return t.answer("There is nothing to compare: run it with --devices 1,2.")
     t.first(two)
     for row in points:
         largest, smallest = row.batch == max(s[row.net]), row.batch == min(s[row.net])
@@ -137,10 +132,8 @@ def tell(t, s):
         t.claim(WITHIN, None if row.net == "mlp" or smallest else row.off, at_most=1.15, source=OURS)
     *words, last = [_tell_batches(net, s, two) for net in NETS]
     t.answer(f"By batch, a second device surely pays {', '.join(words)} and {last}.")
-    t.explain(
-        f"Of {len(points)} points on several devices, {len(judged)} have an interval that does not touch 1; the "
-        f"prediction is on the right side of 1 at {sum(row.right for row in judged)} of these."
-    )
+    t.explain(f"""Of {len(points)} points on several devices, {len(judged)} have an interval that does not touch 1; the
+        prediction is on the right side of 1 at {sum(row.right for row in judged)} of these.""")
     least = {title: _tell_break_even(t, net) for net, title in NETS.items()}
     words = [f"{samples:.1f} samples a device for {title}" for title, samples in least.items() if samples is not None]
     if words:
@@ -173,15 +166,13 @@ def _tell_batches(net, s, rows):
 
 
 def _tell_break_even(t, net):
-    """The predicted break-even of a network on two devices, in samples a device, from a line through all times of one
-    device; None without enough of them."""
+    """In samples a device, predicted by a line through one device's times; None without times of two sizes."""
     several = [row for row in t.find(net=net) if row.devices > 1]
     times = [(row.batch, row.seconds.median) for row in t.find(net=net, devices=1)]
     times += [(-(-row.batch // row.devices), row.shard_seconds.median) for row in several]
     two = [row for row in several if row.devices == 2]
     if not two or len({samples for samples, _ in times}) < 2:
         return None
-    python, allreduce = (
-        statistics.median(row.get(name).median for row in two) for name in ("python_seconds", "allreduce_seconds")
-    )
+    names = "python_seconds", "allreduce_seconds"
+    python, allreduce = (statistics.median(row.get(name).median for row in two) for name in names)
     return break_even(fit_link(times), python, 2, two[0].cores, allreduce)

@@ -43,9 +43,8 @@ COMMON: Dict[str, Change] = {
 
 
 class Bug(NamedTuple):
-    """``change``: what is wrong. ``base``: what right and wrong have in common; ``right``: the name of the right
-    version with this base. ``under_adam``: the change, if it is another there. ``allreduce``: what it is trained with.
-    """
+    """``change``: what is wrong. ``base``: what right and wrong have in common; ``right``: the name of that right
+    version. ``under_adam``: the change, if it is another there. ``allreduce``: what it is trained with."""
 
     name: str
     title: str
@@ -170,11 +169,8 @@ BUGS = [
 
 
 def source(bug: Bug, optimizer: str = SGD, right: bool = False) -> str:
-    """The text of ``scratch.py`` with the bug, or of the right version that it is compared with.
-
-    Raises:
-        ValueError: ``scratch.py`` does not have a text that is to be replaced, or has it twice.
-    """
+    """The text of ``scratch.py`` with the bug, or of the right version that it is compared with. Raises a ValueError if
+    a text that is to be replaced does not stand there once."""
     text = SCRATCH.read_text(encoding="utf-8")
     # Weights from which LeNet learns in a hundred steps, and a seed for each training.
     common = {
@@ -199,5 +195,4 @@ def diff(bug: Bug) -> str:
 
 
 def of(name: str) -> Bug:
-    """The bug of that name."""
     return next(bug for bug in BUGS if bug.name == name)

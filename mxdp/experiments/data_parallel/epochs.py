@@ -1,9 +1,9 @@
 """What does a second device bring to an epoch?
 
-The slides of the book's chapter say that the time of an epoch roughly halves; the book's own results for this very
-network say that it grew. The cost model: the compute of a batch divides by the devices, as far as there are cores; the
-all-reduce, the input and Python's own time don't, and are small beside the convolutions. The ceiling is measured:
-processes that share nothing, as many as there are devices, each train alone on their part of the batch.
+The slides of the book's chapter say that the time of an epoch roughly halves; the book's own results for this network
+say that it grew. The cost model: a batch's compute divides by the devices, as far as there are cores; the all-reduce,
+the input and Python's own time don't, and are small. The ceiling is measured: processes that share nothing, as many as
+there are devices, each train alone on their part of the batch.
 
 k devices with a core each could be k times as fast as one; CPU devices that share p cores, p times. What is lost::
 
@@ -13,8 +13,8 @@ k devices with a core each could be k times as fast as one; CPU devices that sha
        |           what sharing costs: possible (1 - q)
     reached        the devices
 
-A few steps of both are recorded and split into the same parts, whose shares add up to 1. So the cost of sharing is the
-sum of possible (share - q times the share in the processes) over the parts, and the account adds up.
+A few steps of both are recorded and split into the same parts. The cost of sharing is the sum of possible (share - q
+times the share in the processes) over the parts, so the account adds up.
 """
 
 from pathlib import Path
@@ -64,15 +64,13 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """An uneven batch."""
     return training.check_step(devices_of(case, s), 61, s.seed, step=training.synced_step())
 
 
 def set_up(case, s):
-    """A round trains on ``samples`` samples, and then a few steps more, recorded. The processes of a ceiling share
-    the batch and the samples. A process that is started anew goes on with the training of the one before it. Weights
-    are larger than the book's, which learn nothing in the first of these processes. A whole and a short batch warm up:
-    a step records a graph of each."""
+    """A round trains on ``samples`` samples, and then a few steps more, recorded. A ceiling's processes share batch and
+    samples. A process that is started anew goes on with the training of the one before it. Weights are larger than the
+    book's, which learn nothing so soon. A whole and a short batch warm up: a step records a graph of each."""
     devices, data = devices_of(case, s), training.pictures(s)
     batch_size = max(1, s.batch_size // case.processes)
     samples = s.samples // case.processes
@@ -139,22 +137,19 @@ def tell(t, s):
     t.column("possible", form=".2f", more=True, about="the speed-up that the devices, or fewer cores, could give")
     for name in ("machine", *training.PARTS.values()):
         t.column(f"lost_{name}", name, "+.2f", -1, more=True)
-    t.note(
-        "Processes that share nothing train alone, one for each device, on its part of the batch. The possible "
-        "speed-up plus what each part takes away is the speed-up. The machine's part is lost by processes that share "
-        "nothing, too; the others come from a few steps that are recorded after each round, less what they take in "
-        "those processes."
-    )
+    t.note("""Processes that share nothing train alone, one for each device, on its part of the batch. The possible
+        speed-up plus what each part takes away is the speed-up. The machine's part is lost by processes that share
+        nothing, too; the others come from a few steps that are recorded after each round, less what they take in those
+        processes.""")
     t.bars("sec_per_epoch", title="Time of an epoch")
     if accounted:
         t.draw(lambda axes: _draw(axes, accounted), 4.4)
-    if accounted is None:
-        t.answer("There is nothing to compare: run it with --devices 1,2.")
-    else:
         makes = "A second device makes" if accounted.devices == 2 else f"{accounted.label} make"
         best = f"the best this machine can give is {t.references[-1].speedup:.2f}"
         t.answer(f"{makes} an epoch {accounted.speedup:.2f} times as fast; {best}.")
         t.explain(_tell_losses(accounted))
+    else:
+        t.answer("There is nothing to compare: run it with --devices 1,2.")
     if any(0 in row.in_sync.values for row in t.rows if row.get("in_sync")):
         t.answer("The replicas fell out of step, so the times mean nothing.")
 

@@ -21,8 +21,7 @@ NORMS, MOMENTUM = len(WEIGHTS) - 1, 0.9
 
 
 class NormedLeNet:
-    """A replica on each device. ``running[i]``: the means and variances of replica
-    i, two arrays a normalisation."""
+    """A replica on each device. ``running[i]``: of replica i means and variances, two arrays a normalisation."""
 
     def __init__(self, devices, way, seed, batch=1, lr=0.0):
         self._batch, self.devices = batch, list(devices)

@@ -39,8 +39,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round evaluates the network on the whole test set. It was trained on one device, so that all cases evaluate the
-    same parameters, bit for bit."""
+    """A round evaluates, on the whole test set, a network trained on one device: all cases have the same bits."""
     devices, data = devices_of(case, s), pictures(s)
     # Larger weights than the book's, which learn nothing in so few steps.
     params = get_params(init_lenet(s.seed, scale=0.1), devices[0])
@@ -59,10 +58,9 @@ def set_up(case, s):
 
 def tell(t, s):
     one = t.maybe(devices=1)
-    for row in t:
-        if one:
-            row.speedup = one.seconds / row.seconds
-            row.differs = by_process(max, row.right - one.right, one.right - row.right)
+    for row in t if one else ():
+        row.speedup = one.seconds / row.seconds
+        row.differs = by_process(max, row.right - one.right, one.right - row.right)
     several = [row for row in t if row.devices > 1 and one]
     for row in several:
         same = "As many answers are right as on one device: 0 differ."

@@ -1,9 +1,8 @@
 """What does a second device bring to ResNet-18, or to your network, through gluon?
 
 The book trains ResNet-18 on small pictures with ``gluon.Trainer``, whose store sums the gradients: 13.2 s an epoch on
-one GPU and 7.3 s on two, with the same batch a device. The cost model says as much: 11 million parameters are 45 MB to
-sum, once a step, and a sample is some 3 billion operations. The setting ``net`` takes another network
-(:mod:`.your_net`).
+one GPU and 7.3 s on two, with the same batch a device. The cost model says as much: 45 MB to sum, once a step, and some
+3 billion operations a sample. The setting ``net`` takes another network (:mod:`.your_net`).
 """
 
 import os
@@ -109,35 +108,26 @@ def tell(t, s):
         if row.devices == 2 and one and row.trainer == "device" and not net:
             t.claim(BOOK, row.of_one, at_most=0.6, source="the book's results, on GPUs")
     ours = t.find(trainer="mxdp.Trainer")
-    for row in ours:
-        sentence = "On several devices `mxdp.Trainer` takes at most 1.05 times the time of MXNet's store."
-        t.claim(sentence, row.of_mxnet, at_most=1.05)
+    sentence = "On several devices `mxdp.Trainer` takes at most 1.05 times the time of MXNet's store."
+    t.claim(sentence, *(row.of_mxnet for row in ours), at_most=1.05)
     t.column("seconds", "ms", ".0f", 1e3, about="a step of 'batch_size' samples on each device, as in the book")
     t.column("samples_per_sec", "samples/s", ",.1f")
     t.column("of_one", form=".2f", spread=True, about="the time a sample over one device's: what an epoch takes")
     t.column("of_mxnet", "of MXNet", ".2f", spread=True, about="the time over that of MXNet's store")
-    t.note(
-        "'MXNet's store' and 'mxdp's store': `gluon.Trainer` with kvstore='device' and 'mxdpauto'; 'hybrid': the "
-        "network is hybridised."
-    )
+    t.note("""'MXNet's store' and 'mxdp's store': `gluon.Trainer` with kvstore='device' and 'mxdpauto'; 'hybrid': the
+        network is hybridised.""")
     row = next((row for row in reversed(ours) if row.get("of_one") is not None), None)
     if row is None:
         t.answer("One device has nothing to compare with: run it with --devices 1,2.")
     elif net:
-        t.answer(
-            f"On {plural(row.devices, 'device')} mxdp.Trainer trains {net} {1 / row.of_mxnet:.2f} times as fast as "
-            f"MXNet's store, and {1 / row.of_one:.2f} times as fast as one device."
-        )
+        t.answer(f"""On {plural(row.devices, "device")} mxdp.Trainer trains {net} {1 / row.of_mxnet:.2f} times as fast
+            as MXNet's store, and {1 / row.of_one:.2f} times as fast as one device.""")
     else:
-        t.answer(
-            f"On {plural(row.devices, 'device')} an epoch of ResNet-18 by mxdp.Trainer is {1 / row.of_one:.2f} times "
-            f"as fast as on one, and {1 / row.of_mxnet:.2f} times as fast as by MXNet's store."
-        )
+        t.answer(f"""On {plural(row.devices, "device")} an epoch of ResNet-18 by mxdp.Trainer is {1 / row.of_one:.2f}
+            times as fast as on one, and {1 / row.of_mxnet:.2f} times as fast as by MXNet's store.""")
     t.explain("The batch grows with the devices, so all-reduces are fewer for the same samples.")
     book = t.maybe(devices=2, trainer="device", hybrid=False)
     if book and book.get("of_one") is not None and not net:
-        t.explain(
-            f"The book's own way, not hybridised, is {1 / book.of_one:.2f} times as fast as one device here, and was "
-            "1.81 times as fast on two GPUs."
-        )
+        t.explain(f"""The book's own way, not hybridised, is {1 / book.of_one:.2f} times as fast as one device here, and
+            was 1.81 times as fast on two GPUs.""")
     t.bars(unit="ms", scale=1e3, colour="hybrid")

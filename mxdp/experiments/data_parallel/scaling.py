@@ -2,17 +2,16 @@
 
 Weak scaling: each device has its batch, and the whole batch grows. Strong scaling: all devices share one batch. Without
 overlap a step on k devices takes ``t_step(k) = t_compute(B / k) + 2N / beta``: one device's time for its part of the
-batch, and the all-reduce of N bytes of gradients, whose bandwidth beta counts both ways. So a step loses time because
-``t_compute`` does not fall as 1 / k, because of communication, and because devices slow each other down.
+batch, and the all-reduce of N bytes of gradients, whose bandwidth beta counts both ways.
 
-On GPUs the book finds that a second one brings LeNet nothing: half a batch leaves a GPU underused, so
-``t_compute(B / 2)`` is about ``t_compute(B)``. A CPU device answers otherwise. A core computes a few numbers at a time,
-so a small batch fills it, and half a batch takes about half the time. A GPU computes thousands at a time.
+On GPUs the book finds that a second one brings LeNet nothing: half a batch leaves a GPU, which computes thousands of
+numbers at a time, underused, so ``t_compute(B / 2)`` is about ``t_compute(B)``. A core computes a few at a time, so a
+small batch fills it, and half a batch takes about half the time.
 
 A second instrument is a step with its all-reduce less one without it, as inside ``no_sync``. Stated beforehand: it is
-within a factor of 2 of ``2N / beta`` if the gradients fit into no cache. It misses what backward hides. It has in
-addition what an all-reduce by itself has not: devices that come late, and memory that others have used. So we claim it
-for ResNet-18 (45 MB). LeNet's sum (0.5 MB) is 1 % of a step, and one step differs more from the next.
+within a factor of 2 of ``2N / beta`` if the gradients fit into no cache. It misses what backward hides, and includes
+devices that come late and memory that others have used. So we claim it for ResNet-18 (45 MB): LeNet's sum (0.5 MB) is
+1 % of a step, and one step differs more from the next.
 """
 
 import os
@@ -72,14 +71,11 @@ def expect(s, cores):
         f"{style.number(1e3 * predict(plan('direct', n), 4 * count, CPU.with_cores(cores)))} ms for {title}"
         for title, count in NETS.values()
     ]
-    return (
-        f"Half a batch takes a core half the time, so up to {plural(cores, 'core')} both kinds of scaling stay above "
-        f"0.8 of linear. The all-reduce over {plural(n, 'device')} takes {' and '.join(sums)}."
-    )
+    return f"""Half a batch takes a core half the time, so up to {plural(cores, "core")} both kinds of scaling stay
+        above 0.8 of linear. The all-reduce over {plural(n, "device")} takes {" and ".join(sums)}."""
 
 
 def oracle(case, s):
-    """One step on the case's batch."""
     many, one = on_all_and_one(case.net, s.width, devices_of(case, s), s.seed)
     yield from compared_step(many, one, *random_batch(case.batch, s.seed), LR)
 
@@ -151,20 +147,14 @@ def tell(t, s):
     t.first(several)
     n = max(s.devices)
     strong, weak = t.one(net="lenet", devices=n, batch=2 * s.lenet), t.one(net="resnet", devices=n, batch=n * s.resnet)
-    t.answer(
-        f"On {plural(n, 'device')} LeNet with one batch for all trains {n * strong.strong:.2f} times as fast as on "
-        f"one, and ResNet-18 with a batch a device {n * weak.weak:.2f} times."
-    )
+    t.answer(f"""On {plural(n, "device")} LeNet with one batch for all trains {n * strong.strong:.2f} times as fast as
+        on one, and ResNet-18 with a batch a device {n * weak.weak:.2f} times.""")
     half = t.maybe(net="lenet", devices=2)
     if half:
-        t.explain(
-            f"Half of LeNet's batch takes one device {half.half:.2f} of the whole batch's time: where devices are "
-            "cores, a small batch fills one. On GPUs the book finds about 1, so a second one brings nothing."
-        )
-    t.explain(
-        f"With and without its all-reduce ResNet-18's step differs by {weak.instrument:.2f} times 2N / beta, and "
-        f"LeNet's by {strong.instrument:.2f} times ({size(strong.nbytes)}, a small part of a step)."
-    )
+        t.explain(f"""Half of LeNet's batch takes one device {half.half:.2f} of the whole batch's time: where devices
+            are cores, a small batch fills one. On GPUs the book finds about 1, so a second one brings nothing.""")
+    t.explain(f"""With and without its all-reduce ResNet-18's step differs by {weak.instrument:.2f} times 2N / beta, and
+        LeNet's by {strong.instrument:.2f} times ({size(strong.nbytes)}, a small part of a step).""")
     t.draw(lambda axes: _draw_efficiency(axes, t, s))
     shared = [row for row in several if row.get("strong")]
     t.draw(lambda axes: _draw_lost(axes, shared), len(shared) * style.BAR_HEIGHT + 1.4)

@@ -47,9 +47,9 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """Five steps: on two devices the MLP must be equal bit for bit. Each shard's gradients are made coarse before they
-    are summed, so that a sum is the same in any order: a bias ahead of a batch normalisation has a gradient of rounding
-    errors alone, and Adam takes a whole step in the direction of whatever small number is there."""
+    """On two devices the MLP must be equal bit for bit. Gradients are made coarse, so that a sum is the same in any
+    order: a bias ahead of a batch normalisation has a gradient of rounding errors alone, and Adam takes a whole step in
+    the direction of whatever small number is there."""
     devices = devices_of(case, s)
     together, alone = _training(case, devices, case.sharded, s), _training(case, devices[:1], False, s)
     for number in range(5):
@@ -140,10 +140,8 @@ def tell(t, s):
     t.column("moved_bytes", "moved, MB", ".1f", 1e-6, about="sent between devices in a step, if all were messages")
     last = t.maybe(net="resnet", optimizer="adam", sharded=True, devices=2)
     if last:
-        t.answer(
-            f"In shards each of 2 devices holds {last.of_plain:.2f} of Adam's state for ResNet-18, and a step is "
-            f"{1 / last.of_time:.2f} times as fast as the plain one."
-        )
+        t.answer(f"""In shards each of 2 devices holds {last.of_plain:.2f} of Adam's state for ResNet-18, and a step is
+            {1 / last.of_time:.2f} times as fast as the plain one.""")
     else:
         t.answer("Nothing to compare: run it with --devices 2.")
     t.explain("Gradients and parameters stay whole on each device (ZeRO's stages 2 and 3 cut them too).")

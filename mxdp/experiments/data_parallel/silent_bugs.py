@@ -68,10 +68,8 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "Two steps compared with the serial run find every bug; the accuracy hides a wrong scale with Adam, and "
-        "devices that learn alone from their half of the data."
-    )
+    return """Two steps compared with the serial run find every bug; the accuracy hides a wrong scale with Adam, and
+        devices that learn alone from their half of the data."""
 
 
 def train_version(case, data, s, devices, epochs, seed, right):
@@ -114,7 +112,6 @@ def compare(case, s, right):
 
 
 def oracle(case, s):
-    """Right versions equal the serial run. A bug must not: what equals it is none."""
     if case.bug == LAST_BATCH:
         yield [last_batch(case.devices) < LIMIT], [True], 0.0
         return
@@ -172,16 +169,12 @@ def tell(t, s):
         [sum(row.behind.at_most(CLOSE) is answer for row in t.find(optimizer=optimizer)) for answer in (True, None)]
         for optimizer in (SGD, ADAM)
     )
-    t.answer(
-        f"Of {len(BUGS)} bugs, {close} with SGD and {close_adam} with Adam surely end at most {CLOSE} behind the right "
-        f"accuracy ({open_} and {open_adam} are open); two steps compared with the serial run find all."
-    )
+    t.answer(f"""Of {len(BUGS)} bugs, {close} with SGD and {close_adam} with Adam surely end at most {CLOSE} behind the
+        right accuracy ({open_} and {open_adam} are open); two steps compared with the serial run find all.""")
     hidden = [row for row in t.rows if row.behind.at_most(CLOSE)]
-    t.explain(
-        f"Surely not seen in the accuracy: {', '.join(sorted({row.bug for row in hidden})) or 'none'}. "
-        f"{sum(row.in_sync for row in hidden)} of these {len(hidden)} trainings keep the replicas equal, so a "
-        "comparison of the replicas does not find them either."
-    )
+    t.explain(f"""Surely not seen in the accuracy: {", ".join(sorted({row.bug for row in hidden})) or "none"}.
+        {sum(row.in_sync for row in hidden)} of these {len(hidden)} trainings keep the replicas equal, so a comparison
+        of the replicas does not find them either.""")
     for optimizer in (SGD, ADAM):
         trained = [row for row in t if row.optimizer == optimizer]
         t.bars("test_accuracy", "", title=f"Accuracy with {optimizer}", rows=trained)
@@ -189,12 +182,12 @@ def tell(t, s):
 
 def _tell_claims(t):
     sentence = "Compared with the serial run, two steps give every bug away: at least 1 parameter or gradient is wrong."
-    for row in t.rows:
-        t.claim(sentence, row.wrong, at_least=1, exact=True, source="the definition: data parallelism is exact")
+    source = "the definition: data parallelism is exact"
+    t.claim(sentence, *(row.wrong for row in t.rows), at_least=1, exact=True, source=source)
     sentence = f"Adam hides a wrong scale: gradients that are averaged twice, or not at all, cost at most {CLOSE}."
     source = "Kingma and Ba 2015, 2: the step does not change if gradients are scaled"
-    for bug in ("averaged-twice", "not-divided"):
-        t.claim(sentence, t.one(bug=bug, right=False, optimizer=ADAM).behind, at_most=CLOSE, source=source)
+    behind = (t.one(bug=bug, right=False, optimizer=ADAM).behind for bug in ("averaged-twice", "not-divided"))
+    t.claim(sentence, *behind, at_most=CLOSE, source=source)
     sentence = "A rank that drops its last batch hangs others; mxdp ends the job, within 60 s."
     source = "PyTorch 38174 and its like, where it waits for ever; the bound is ours"
     ended = t.maybe(bug=LAST_BATCH)

@@ -1,11 +1,10 @@
 """What do mxdp's settings and data path bring over the book's loop as it stands?
 
-Both train the same network on the same data, with equal batches, learning rate and start.
-
-- The book's loop (:mod:`mxdp.experiments.book_loop`): a data loader with four worker processes and a Python call for
-  each sample, the book's operators, a ``waitall`` after each step, and MXNet's default environment, in which the
-  devices wait for each other (see ``two-jobs``): two take as long as one.
-- mxdp's: the data in memory, oneDNN's operators, and a process whose CPU contexts share nothing: two take half.
+Both train the same network on the same data, with equal batches, learning rate and start. The book's loop
+(:mod:`mxdp.experiments.book_loop`): a data loader with four worker processes and a Python call for each sample, the
+book's operators, a ``waitall`` after each step, and MXNet's default environment, in which the devices wait for each
+other (see ``two-jobs``): two take as long as one. mxdp's: the data in memory, oneDNN's operators, and a process whose
+CPU contexts share nothing: two take half.
 """
 
 import math
@@ -55,8 +54,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is an epoch of ``samples`` samples, data path included. A few batches warm up, with the same replicas,
-    and the short last one of an epoch."""
+    """A round is an epoch of ``samples`` samples, data path included; some batches and a short last one warm up."""
     devices, book = devices_of(case, s), case.loop == "book"
     data, few = (
         book_loop.splittable(pictures(s).take(samples), math.prod(s.devices))
@@ -82,21 +80,16 @@ def set_up(case, s):
 def tell(t, s):
     for row in t.rows:
         row.of_book = row.seconds / t.one(loop="book", devices=row.devices).seconds
-    for row in t.find(loop="mxdp"):
-        if row.devices > 1:
-            half = "On several devices mxdp needs half of the book's time: at most 0.55 times as long."
-            t.claim(half, row.of_book, at_most=0.55, source="the cost model, which says at most half on two devices")
+    half = "On several devices mxdp needs half of the book's time: at most 0.55 times as long."
+    ours = t.find(loop="mxdp")
+    several = [row.of_book for row in ours if row.devices > 1]
+    t.claim(half, *several, at_most=0.55, source="the cost model, which says at most half on two devices")
     t.column("seconds", "s/epoch", ".2f", spread=True, about="an epoch of 'samples' samples, data path included")
     t.column("of_book", "of the book's", ".2f", spread=True, about="the time over the book's loop's on as many devices")
-    t.note(
-        "The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices "
-        "where there are four cores or more; there it gets OMP_NUM_THREADS=1."
-    )
-    times = [
-        f"{1 / row.of_book:.2f} times as fast on {plural(row.devices, 'device')}" for row in t.find(loop="mxdp")[:-3:-1]
-    ]
+    t.note("""The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices
+        where there are four cores or more; there it gets OMP_NUM_THREADS=1.""")
+    times = [f"{1 / row.of_book:.2f} times as fast on {plural(row.devices, 'device')}" for row in ours[:-3:-1]]
     t.answer(f"Compared with the book's loop, mxdp trains an epoch {' and '.join(times)}.")
-    t.explain(
-        "mxdp's devices share no temporary space, so they work at the same time, and no loader hands over each sample."
-    )
+    t.explain("""mxdp's devices share no temporary space, so they work at the same time, and no loader hands over each
+        sample.""")
     t.bars(unit="s/epoch", colour="loop")

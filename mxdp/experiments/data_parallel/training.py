@@ -1,5 +1,4 @@
-"""What questions that train LeNet have in common: the data, the serial run that each step must equal, and the parts of
-a step that is recorded."""
+"""What questions that train LeNet share: the data, the serial run of a step, and the parts of a recorded one."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ PARTS = {
 
 
 def pictures(s: Settings) -> Dataset:
-    """The data set of these settings, with at most ``test`` samples to test with if they say so: one copy for all cases
-    of a process."""
+    """The data set of these settings, with at most ``test`` test samples if they say so: one copy a process."""
     return _pictures(s.data, s.data_dir, s.seed, s.get("test"))
 
 
@@ -70,15 +68,13 @@ def check_step(
     step: Step = train_batch,
     layout: Callable[[Sequence[Any]], Sequence[Any]] = list,
 ) -> Iterator[Tuple[Any, ...]]:
-    """Train LeNet for a few steps on ``devices`` with ``step``. Repeat each step on the first of them alone with mxdp's
-    own step, from the parameters that replica 0 had before it.
+    """For an oracle: train LeNet for a few steps on one random batch with ``step``, and repeat each step on the first
+    device by mxdp's own, from the parameters that replica 0 had before it. Yields each gradient and parameter of every
+    replica after each step with the one-device step's, and every replica's bits with the first one's. ``layout`` turns
+    mxdp's parameters into the step's, and back. Nothing waits between the steps.
 
-    All steps train on the same random batch. Yields, for an oracle, each gradient and each parameter after each step,
-    of every replica, with the one-device step's; and every replica's bits with the first one's. ``layout`` turns mxdp's
-    parameters into the step's, and back. Nothing waits between the steps.
-
-    A serial run of its own would not do: after a step its parameters differ in the last bits, and a relu whose input
-    differs from 0 by no more has another gradient, 1 or 0. With 256 samples that happened to seven of eight seeds.
+    A serial run of its own would not do: its parameters soon differ in the last bits, and a relu whose input differs
+    from 0 by no more has another gradient, 1 or 0. With 256 samples that happened to seven of eight seeds.
     """
     X, y = (np.array(part, dtype=part.dtype) for part in random_batch(batch_size, seed))
     # Larger weights than the book's: with N(0, 0.01) the first layer's gradients are so small that an error could hide.
@@ -120,7 +116,6 @@ def recorder(
 
 
 def mean_shares(row: Row) -> Dict[str, float]:
-    """The mean share of each part over the processes: they add up to 1, as medians would not. Empty if no step was
-    recorded."""
+    """Each part's mean over the processes: they add up to 1, as medians would not. Empty if none was recorded."""
     recorded = {part: row.get(part) for part in PARTS if row.get(part) is not None}
     return {part: fmean(value for value in share.values if value is not None) for part, share in recorded.items()}

@@ -55,15 +55,13 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """Shards in proportion 1 to 3, and 3 to 1."""
     devices = devices_of(case, s)
     for weights in ([1] * (len(devices) - 1) + [3], [3] * (len(devices) - 1) + [1]):
         yield from check_step(devices, 61, s.seed, step=synced_step(weights))
 
 
 def set_up(case, s):
-    """A round is ``steps`` steps; before it each device alone takes its share of them. The speeds that weigh the shards
-    are measured here, with the neighbour."""
+    """A round is ``steps`` steps, after each device's share alone; speeds are measured here, with the neighbour."""
     devices, (X, y) = devices_of(case, s), random_batch(s.batch_size, s.seed)
     if not hasattr(os, "sched_setaffinity"):
         raise Skipped("this system can't bind a thread to a core: run it on Linux")
@@ -132,11 +130,8 @@ def tell(t, s):
     t.claim(pays, by_speed.of_equal, at_most=1.0, source="the book's exercise asks how to divide the work")
     model = "They take at most 1.25 times what the cost model says."
     t.claim(model, by_speed.of_equal / by_speed.predicted, at_most=1.25, source="the cost model")
-    t.answer(
-        f"If one device takes {by_speed.slower:.2f} times as long for a sample, shards by speed are "
-        f"{1 / by_speed.of_equal:.2f} times as fast as equal ones."
-    )
-    t.explain(
-        f"The cost model says {1 / by_speed.predicted.median:.2f} times. Gradients are sums over the whole batch, "
-        "divided once: uneven shards change them by rounding alone. (A mean of the shards' means would differ.)"
-    )
+    t.answer(f"""If one device takes {by_speed.slower:.2f} times as long for a sample, shards by speed are
+        {1 / by_speed.of_equal:.2f} times as fast as equal ones.""")
+    t.explain(f"""The cost model says {1 / by_speed.predicted.median:.2f} times. Gradients are sums over the whole
+        batch, divided once: uneven shards change them by rounding alone. (A mean of the shards' means would
+        differ.)""")

@@ -31,13 +31,11 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        f"Speed-up of the compute: {training.expect_speedups(s, cores)}. The other parts are what several devices cost."
-    )
+    return f"""Speed-up of the compute: {training.expect_speedups(s, cores)}. The other parts are what several devices
+        cost."""
 
 
 def oracle(case, s):
-    """An uneven batch."""
     return training.check_step(devices_of(case, s), 61, s.seed, step=training.synced_step())
 
 
@@ -72,24 +70,19 @@ def tell(t, s):
     t.column("on_processor", "on CPU", ".0%", about="the share of their working time in which devices had a processor")
     for name, words in training.PARTS.items():
         t.column(f"mean_{name}", words, ".1%", more=True)
-    t.note(
-        "Mean shares of the wall clock of the device that works longest add up to 100 %; the answer gives medians. "
-        "Waiting: for another device's result, or because Python waited. Python: the device was idle, since nothing "
-        "had been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons."
-    )
+    t.note("""Mean shares of the wall clock of the device that works longest add up to 100 %; the answer gives medians.
+        Waiting: for another device's result, or because Python waited. Python: the device was idle, since nothing had
+        been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons.""")
     row = t.rows[-1]
     most = max((part for part in training.PARTS if part != "compute"), key=lambda part: training.mean_shares(row)[part])
-    t.answer(
-        f"On {plural(row.devices, 'device')} {row.compute:.1%} of a training step is compute; the next largest part, "
-        f"{training.PARTS[most]}, takes {row.get(most):.1%}."
-    )
+    t.answer(f"""On {plural(row.devices, "device")} {row.compute:.1%} of a training step is compute; the next largest
+        part, {training.PARTS[most]}, takes {row.get(most):.1%}.""")
     if row.get("on_processor") is not None and row.on_processor.median < 0.95:
         t.explain(f"The devices had a processor for {row.on_processor:.0%} of their working time.")
     t.draw(lambda axes: _draw(axes, t.rows), 0.7 * len(t.rows) + 1.8)
 
 
 def _draw(axes, rows):
-    """A bar a row: the ms of each part of a step."""
     ms, left = [row.seconds.median * 1e3 for row in rows], [0.0] * len(rows)
     for name, colour in zip(training.PARTS, (*style.COLOURS[:6], style.GREY)):
         lengths = [training.mean_shares(row)[name] * time for row, time in zip(rows, ms)]

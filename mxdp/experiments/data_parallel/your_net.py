@@ -31,11 +31,7 @@ def samples(where):
 
 
 def make(where):
-    """The network that this function returns.
-
-    Raises:
-        UsageError: there is no such function, or it raises.
-    """
+    """The network that this function returns. Raises a UsageError if there is no such function, or it raises."""
     module, _, name = where.partition(":")
     try:
         net = getattr(importlib.import_module(module), name)()
@@ -56,11 +52,8 @@ def stop_dropout(block):
 
 
 def check(where):
-    """See that this network can be trained, in a process of its own: MXNet is not loaded in this one. Waits.
-
-    Raises:
-        UsageError: it can't.
-    """
+    """See that this network can be trained, in a process of its own: MXNet is not loaded in this one. Waits. Raises a
+    UsageError if it can't."""
     code = f"import sys; from {__name__} import problem; sys.exit(problem(sys.argv[1]))"
     command = [sys.executable, "-c", code, where]
     try:

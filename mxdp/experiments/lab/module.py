@@ -10,7 +10,7 @@ rest says what is known about the answer. ``CONTRIBUTING.md`` has one in 45 line
   :func:`~mxdp.experiments.oracle.count_wrong`.
 - ``set_up(case, s)`` makes everything ready, warms up, and returns a :class:`Work`, whose rounds are measured.
 - ``tell(t, s)`` gives columns, claims, the answer and pictures (:class:`~mxdp.experiments.lab.told.Told`). It is called
-  whenever a result is shown, never when it is measured.
+  whenever a result is shown, never when it is measured. In what it and ``expect`` say, a line break counts as a space.
 
 ``oracle`` and ``set_up`` run in a process of their own, started for the case, with its environment; the others run in
 the parent, where MXNet is never loaded: the names of :mod:`mxdp.backend` load it at their first use.

@@ -28,7 +28,7 @@ from mxdp.errors import MxdpError, UsageError, described, plural
 from mxdp.experiments.lab import provenance, ranks, result
 from mxdp.experiments.lab.module import Case, Question, Settings, lacking
 from mxdp.experiments.lab.rows import by_name, middle
-from mxdp.experiments.lab.told import told
+from mxdp.experiments.lab.told import paragraph, told
 
 Progress = Callable[..., Any]  # (where, steps done, steps in all, what is done there, what was measured so far or None)
 
@@ -54,7 +54,7 @@ class Run:
 
     def begin(self) -> None:
         """Predict, and list the cases."""
-        self._prediction = str(self.question.expect(self.settings, process.cores()))
+        self._prediction = paragraph(self.question.expect(self.settings, process.cores()))
         self._cases = list(self.question.cases(self.settings))
         for case in self._cases:
             if case.label in self.rows:

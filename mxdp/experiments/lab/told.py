@@ -14,6 +14,11 @@ Bars = Tuple[str, str, float, str, str, Optional[Sequence[Row]]]
 Panel = Tuple[Callable[[Any], Any], float]
 
 
+def paragraph(text: str) -> str:
+    """``text`` with a space for each line break: what a question says may be written as a paragraph."""
+    return " ".join(str(text).split())
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a table. ``name``: of a number, a fact or a setting; of several, the first that the row has (a dash
@@ -98,24 +103,24 @@ class Told:
 
     def note(self, text: str) -> None:
         """Say more about how to read the table."""
-        self.notes.append(text)
+        self.notes.append(paragraph(text))
 
     def claim(
         self,
         sentence: str,
-        number: Optional[Number] = None,
+        *numbers: Optional[Number],
         at_most: Optional[float] = None,
         at_least: Optional[float] = None,
         exact: bool = False,
         source: str = "ours",
     ) -> None:
-        """Judge ``number``, unless it is None, by a bound. Calls with one sentence are one claim of several numbers."""
+        """Judge ``numbers``, except None, by a bound. Calls with one sentence are one claim of several numbers."""
         bound = at_most if at_least is None else at_least
         if bound is None or (at_most is not None and at_least is not None):
             raise ValueError(f"the claim {sentence!r} needs one bound: at_most or at_least")
+        sentence = paragraph(sentence)
         claim = self.claims.setdefault(sentence, Claim(sentence, source, bound, at_least is not None, exact))
-        if number is not None:
-            claim.numbers.append(number)
+        claim.numbers += [number for number in numbers if number is not None]
 
     def first(self, rows: Sequence[Row]) -> None:
         """Of a long table, the rows that answer the question."""
@@ -124,11 +129,11 @@ class Told:
     def answer(self, text: str) -> None:
         """The answer: one sentence to be read aloud, of at most 30 words beside its numbers, with at most two numbers.
         It says what was measured, never whether a claim holds."""
-        self.sentence = text
+        self.sentence = paragraph(text)
 
     def explain(self, text: str) -> None:
         """What explains the answer: reasons, other rows, advice. Several calls add up."""
-        self.explanation = " ".join(filter(None, [self.explanation, text]))
+        self.explanation = " ".join(filter(None, [self.explanation, paragraph(text)]))
 
     def bars(
         self,

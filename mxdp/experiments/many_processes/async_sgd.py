@@ -45,11 +45,9 @@ def cases(s):
 def expect(s, cores):
     n = max(s.devices)
     rate = n / SLOW / (n - 1 + 1 / SLOW)
-    return (
-        f"For as many updates, asynchronous over synchronous time: 1.00 with equal workers; {rate:.2f} with a worker "
-        f"that takes {SLOW:g} times as long. More updates are needed, since gradients are stale by about "
-        f"{plural(n - 1, 'update')}."
-    )
+    return f"""For as many updates, asynchronous over synchronous time: 1.00 with equal workers; {rate:.2f} with a
+        worker that takes {SLOW:g} times as long. More updates are needed, since gradients are stale by about
+        {plural(n - 1, "update")}."""
 
 
 class Worker:
@@ -99,10 +97,8 @@ class Worker:
         return self.case.share(evaluate(self._test, [self.params]) if self.case.process == 0 else None)[0]
 
     def exchange(self):
-        """Push the gradients, pull the parameters; how many updates the server has made. Waits.
-
-        MXNet's store keeps the array that was pushed as its buffer, and a pull overwrites it.
-        """
+        """Push the gradients, pull the parameters; how many updates the server has made. Waits. MXNet's store keeps the
+        array that was pushed as its buffer, and a pull overwrites it."""
         self._gradients[-1][:] = -self.batch_size / self.lr  # by which the server's step adds 1
         for key, gradient in zip(self._keys, self._gradients):
             self.store.push(key, gradient)
@@ -132,8 +128,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round trains until the accuracy is reached. Between evaluations, which are not in its time, the server makes
-    ``updates`` more updates."""
+    """A round trains until the accuracy is reached, evaluated outside the clock after each ``updates`` updates."""
     worker = Worker(case, s)
 
     def train():
@@ -171,24 +166,18 @@ def tell(t, s):
     t.column("staleness", "stale", ".1f", about="updates by others between a worker's pull and its update (median)")
     t.column("test_accuracy", "accuracy", ".3f")
     t.note("The slow worker sleeps after it has computed, so it takes twice as long. There is one server.")
-    sentence = "Beside a worker of half the speed, dist_async takes at most 0.8 of dist_sync's time for as many"
+    sentence = """Beside a worker of half the speed, dist_async takes at most 0.8 of dist_sync's time for as many
+        updates."""
     source = "the rates at which workers deliver: 2 / 3 of the time with two workers; the bound is ours"
-    for row in t.rows:
-        t.claim(f"{sentence} updates.", row.get("slow_rate"), at_most=0.8, source=source)
+    t.claim(sentence, *(row.get("slow_rate") for row in t.rows), at_most=0.8, source=source)
     t.bars(colour="engine")
     late = [row.label for row in t.rows if not all(row.reached.values)]
     if late:
-        t.answer(
-            f"{len(late)} of {plural(len(t.rows), 'training')} did not reach the accuracy {s.accuracy:g} within "
-            f"{s.most_updates} updates."
-        )
-        t.explain(
-            f"Not reached by {', '.join(late)}: compare with a lower accuracy, or with more most_updates, in a preset "
-            "(a TOML file)."
-        )
+        t.answer(f"""{len(late)} of {plural(len(t.rows), "training")} did not reach the accuracy {s.accuracy:g} within
+            {s.most_updates} updates.""")
+        t.explain(f"""Not reached by {", ".join(late)}: compare with a lower accuracy, or with more most_updates, in a
+            preset (a TOML file).""")
         return
     even, slow = (row.of_sync for row in t.find(engine=ASYNC, processes=max(s.devices)))
-    t.answer(
-        f"Asynchronous training takes {slow:.2f} times as long as synchronous to the accuracy {s.accuracy:g} beside a "
-        f"worker of half the speed, and {even:.2f} times with equal workers."
-    )
+    t.answer(f"""Asynchronous training takes {slow:.2f} times as long as synchronous to the accuracy {s.accuracy:g}
+        beside a worker of half the speed, and {even:.2f} times with equal workers.""")

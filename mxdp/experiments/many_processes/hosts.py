@@ -1,10 +1,9 @@
 """Two network namespaces of this machine that stand in for two hosts: names, addresses and a cable of their own.
 
-Linux with ``ip``, and root, can make them. MPI's messages between them go over TCP.
-
-The cable can be made slow. Linux's ``tc`` limits its rate. It can delay, too, with ``netem``, which the kernels of many
-virtual machines lack. So a thread of this process is the cable then: each host's end is a TAP device, from which it
-reads frames that it later writes to the other (source: Documentation/networking/tuntap.rst in Linux's sources).
+Linux with ``ip``, and root, can make them. MPI's messages between them go over TCP. The cable can be made slow. Linux's
+``tc`` limits its rate. It can delay, too, with ``netem``, which the kernels of many virtual machines lack. So a thread
+of this process is the cable then: each host's end is a TAP device, from which it reads frames that it later writes to
+the other (source: Documentation/networking/tuntap.rst in Linux's sources).
 """
 
 from __future__ import annotations
@@ -65,11 +64,7 @@ class Hosts(NamedTuple):
 
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[Hosts]:
-    """Two hosts, gone at the end. Their files are in ``folder``.
-
-    Raises:
-        Skipped: they can't be made here.
-    """
+    """Two hosts, gone at the end. Their files are in ``folder``. Raises Skipped if they can't be made here."""
     pair = f"mxdp-{os.getpid()}-{token_hex(3)}"  # a process may need several
     names = [pair + letter for letter in "ab"]
     try:
@@ -103,14 +98,9 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
 
 def launched(module: str, order: Any, ranks: int, rate: int = 0, delay: float = 0.0) -> List[Any]:
     """What each of ``ranks`` processes of ``module``, started by mxdp's launcher, has written. They are given a folder
-    with the ``order``, and write ``rank.0``, ``rank.1`` and so on there; all are pickles.
-
-    Each has a core: one that waits for the others polls MPI in a busy loop, and must not do so on another's core. With
-    a ``rate`` two of them are on two hosts, whose cable is slow (:func:`slow_cable`).
-
-    Raises:
-        Skipped: there must be hosts with a slow cable, and they can't be made here.
-    """
+    with the ``order``, and write ``rank.0``, ``rank.1`` and so on there; all are pickles. Each has a core: one that
+    waits for the others polls MPI in a busy loop. With a ``rate`` two of them are on two hosts, whose cable is slow
+    (:func:`slow_cable`); raises Skipped where there can't be such hosts."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-hosts-")))
         (folder / "order").write_bytes(pickle.dumps(order))
@@ -147,11 +137,7 @@ def _wait_for_cable(names: Sequence[str]) -> None:
 @contextmanager
 def slow_cable(hosts: Hosts, rate: int, delay: float) -> Iterator[None]:
     """Make the cable between ``hosts`` carry ``rate`` Mbit/s in each direction. With a ``delay`` in seconds, each frame
-    arrives so much later.
-
-    Raises:
-        Skipped: such a cable can't be made here.
-    """
+    arrives so much later. Raises Skipped if such a cable can't be made here."""
     with _late_cable(hosts, delay) if delay else nullcontext():
         for name in hosts.names:
             # What the cable lets through at once after a pause would hide a part of each sum behind the step.

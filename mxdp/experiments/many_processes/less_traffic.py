@@ -3,14 +3,12 @@
 Where the link is slow, a step waits for the gradients' bytes. Every other number of float16 or bfloat16 halves them; 2
 bits a number make a sixteenth, the largest 1 % a fiftieth (each needs its place, too); a sum every h steps 1 / h. All
 lose something. Error feedback keeps what was not sent and adds it to the next gradient, so that it is only late (Seide
-et al. 2014; Stich 2019). Without it small gradients are never heard of.
+et al. 2014; Stich 2019). Without it small gradients are never heard of. MXNet's stores compress to 2 bits, between
+devices of one process (``device``) or on the way to a server (``dist``), whose answers are not compressed.
 
 What breaks, and when: a sum of many in float16. It has 11 significant bits, so from 2,048 times an addend on, adding it
 changes nothing; bfloat16's 8 bits stop at 256. So all forms here are decoded and added up in float32. And float16 ends
 at 65,504, which gradients that are summed over a large batch may pass.
-
-MXNet's stores compress to 2 bits, between devices of one process (``device``) or on the way to a server (``dist``),
-whose answers are not compressed.
 """
 
 import itertools
@@ -92,11 +90,9 @@ def cases(s):
 
 def expect(s, cores):
     full_ms = 4e3 * NUMBERS * 8 / (s.rate * 1e6)
-    return (
-        f"Between hosts at {s.rate} Mbit/s a step's gradients take {style.number(full_ms)} ms, in float16 half of "
-        f"that, in 2 bits a sixteenth, the largest {100 * s.share:g} % {2 * s.share:.2g} times as long. On devices of "
-        f"one machine ({plural(cores, 'core')}) a sum takes less than a millisecond: each costs more than it saves."
-    )
+    return f"""Between hosts at {s.rate} Mbit/s a step's gradients take {style.number(full_ms)} ms, in float16 half of
+        that, in 2 bits a sixteenth, the largest {100 * s.share:g} % {2 * s.share:.2g} times as long. On devices of one
+        machine ({plural(cores, "core")}) a sum takes less than a millisecond: each costs more than it saves."""
 
 
 @lru_cache(maxsize=None)
@@ -108,8 +104,6 @@ def between_hosts(settings_words, number):
 
 
 def oracle(case, s):
-    """Gradients that are known, after each of ten sums and updates, against the same in plain NumPy. Of a sum every h
-    steps also: with h = 1 parameters are bit for bit those of the plain step."""
     if case.place == "hosts":
         ranks = between_hosts(json.dumps({**s, "compare": True}), 0)[case.form]
     else:
@@ -179,13 +173,10 @@ def tell(t, s):
     t.column("sent_bytes", "kB", ".4g", 1e-3, about="that a worker sends in a step, without headers")
     t.column("accuracy", form=".3f", about="test accuracy after equal steps: the mean of the last three evaluations")
     t.column("gain", "differs", "+.3f", spread=True, about="from the full sum's, seed by seed")
-    t.column(
-        "time_gain", "in equal time", "+.3f", spread=True, about="as much, in the time of the fastest form's steps"
-    )
-    t.note(
-        "Devices: two of one process. Hosts: two network namespaces of this machine with a cable of a limited rate, a "
-        "process on each. The accuracy is that of the training on devices: between hosts the numbers are the same."
-    )
+    about = "as much, in the time of the fastest form's steps"
+    t.column("time_gain", "in equal time", "+.3f", spread=True, about=about)
+    t.note("""Devices: two of one process. Hosts: two network namespaces of this machine with a cable of a limited rate,
+        a process on each. The accuracy is that of the training on devices: between hosts the numbers are the same.""")
     for form in (HALF, forms.BFLOAT, forms.TWO_BITS, LARGEST, forms.EVERY):
         sentence = f"After equal steps, the form '{words[form]}' is at most 0.05 less accurate than the full sum."
         t.claim(sentence, devices[form].gain, at_least=-0.05, source=SOURCES.get(form, "ours"))
@@ -198,15 +189,11 @@ def tell(t, s):
     where = f"Between two hosts at {s.rate} Mbit/s" if far else "Between two devices of this machine"
     shown = far or devices
     t.first(list(shown.values()))
-    t.answer(
-        f"{where}, sending the {words[LARGEST]} makes a step {1 / shown[LARGEST].of_full:.2f} times as fast as the "
-        f"full sum; after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}."
-    )
-    t.explain(
-        f"With float16 it is {1 / shown[HALF].of_full:.2f} times as fast. Without error feedback the accuracy with the "
-        f"{words[LARGEST]} differs by {devices[forms.CARELESS].gain:+.3f}. Between devices of one machine the "
-        f"{words[LARGEST]} takes {devices[LARGEST].of_full:.1f} times as long as the full sum: the host encodes it."
-    )
+    t.answer(f"""{where}, sending the {words[LARGEST]} makes a step {1 / shown[LARGEST].of_full:.2f} times as fast as
+        the full sum; after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}.""")
+    t.explain(f"""With float16 it is {1 / shown[HALF].of_full:.2f} times as fast. Without error feedback the accuracy
+        with the {words[LARGEST]} differs by {devices[forms.CARELESS].gain:+.3f}. Between devices of one machine the
+        {words[LARGEST]} takes {devices[LARGEST].of_full:.1f} times as long as the full sum: the host encodes it.""")
     t.draw(lambda axes: _draw_accuracy(axes, list(shown.values()), devices, words))
     t.bars(unit="ms", scale=1e3, title="A step", rows=list(shown.values()))
     t.draw(lambda axes: _draw_many(axes, [devices[HALF], devices[forms.BFLOAT]]))
@@ -230,7 +217,6 @@ def _tell_row(row, full, least, devices, s):
 
 
 def _draw_accuracy(axes, rows, devices, words):
-    """Accuracy over time, a line for each form."""
     for row, colour, marker in zip(rows, style.COLOURS, style.MARKERS):
         known = devices[row.form].accuracies
         seconds = [int(steps) * row.seconds.median for steps in known]

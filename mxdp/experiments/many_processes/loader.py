@@ -3,8 +3,7 @@
 The pictures are stored compressed; a loader decodes them on a processor while devices compute. If a batch takes D
 seconds to load and C to compute on k devices, and there are p cores, a step takes at least max(D, C, (D + k C) / p)
 with one loader, whose one thread decodes everything, and max(D / k, C, (D + k C) / p) with a loader for each of k
-processes. So own loaders win only where the one can't keep up with the devices. CPU devices compute on the same cores,
-so only slow decoding does it; GPUs compute faster, so they get there sooner.
+processes. So own loaders win only where one can't keep up: with slow decoding, or GPUs, which compute faster.
 """
 
 import time
@@ -44,10 +43,8 @@ def cases(s):
 def expect(s, cores):
     n = max(s.devices)
     ratios = [f"{expected(load, 1.0, n, cores):.2f}" for load in (0.0, n, 4.0 * n)]
-    return (
-        f"A loader for each of {n} processes, over one loader, on {plural(cores, 'core')}: {ratios[0]} with nothing to "
-        f"decode; {ratios[1]} and {ratios[2]} where decoding takes {n} and {4 * n} times as long as computing."
-    )
+    return f"""A loader for each of {n} processes, over one loader, on {plural(cores, "core")}: {ratios[0]} with nothing
+        to decode; {ratios[1]} and {ratios[2]} where decoding takes {n} and {4 * n} times as long as computing."""
 
 
 def stored(split, scale):
@@ -106,7 +103,6 @@ class LoadingRank(TrainingRank):
 
 
 def oracle(case, s):
-    """Decoded pictures against those that were stored; then the parameters, compared as in ``machines``."""
     split = load(s.data, s.data_dir, seed=s.seed).take(20, 1).train
     yield decoded(stored(split, case.scale), case.scale), onp.rint(split.X * 255) / 255, 1e-6
     yield from compare_ranks(case, s, LoadingRank(case, s))
@@ -156,10 +152,8 @@ def tell(t, s):
     cheap, dear = (t.find(engine=MPI, scale=end(s.scales))[-1] for end in (min, max))
     parts = t.find(engine="", scale=dear.scale)[-1]
     more = "" if cheap is dear else f"; with the cheapest decoding, {1 / cheap.of_one:.2f} times"
-    t.answer(
-        f"Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing, a "
-        f"loader for each process is {1 / dear.of_one:.2f} times as fast as one loader{more}."
-    )
+    t.answer(f"""Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing,
+        a loader for each process is {1 / dear.of_one:.2f} times as fast as one loader{more}.""")
     t.bars("step_ms", "ms/step", colour="engine")
 
 

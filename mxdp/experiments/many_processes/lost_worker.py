@@ -1,14 +1,10 @@
 """A worker is lost in the middle of a training: who notices, when, and what is lost?
 
 A worker can die (killed, out of memory), stop without dying, or be cut off with its machine: then its connections stay
-open, and it says nothing. What the others do depends on the engine:
-
-- ``python -m mxdp.launch`` ends the job by MPI's ``mpiexec``, and a guard beside each rank tells when it has stopped.
-  With ``--restarts`` it starts all ranks again, and :func:`mxdp.train` goes on from its last checkpoint.
-- MXNet's ``dist_sync`` waits for the worker's gradients.
-- Horovod's launcher ends the job when a process dies.
-
-Only the first starts again by itself. With the others somebody has to notice, and must have kept checkpoints.
+open, and it says nothing. What the others do depends on the engine. ``python -m mxdp.launch`` ends the job by MPI's
+``mpiexec``, and a guard beside each rank tells when it has stopped; with ``--restarts`` it starts all ranks again, and
+:func:`mxdp.train` goes on from its last checkpoint. MXNet's ``dist_sync`` waits for the worker's gradients. Horovod's
+launcher ends the job when a process dies. With these two somebody has to notice, and must have kept checkpoints.
 """
 
 import functools
@@ -51,11 +47,9 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "A connection that closes is noticed at once, a silent one only by asking. mxdp's launcher names a killed "
-        "worker within 2 s, and one that is stopped or cut off after its --silent-after, here "
-        f"{s.silent:g} s. dist_sync notices none."
-    )
+    return f"""A connection that closes is noticed at once, a silent one only by asking. mxdp's launcher names a killed
+        worker within 2 s, and one that is stopped or cut off after its --silent-after, here {s.silent:g} s. dist_sync
+        notices none."""
 
 
 def oracle(case, s):
@@ -100,8 +94,7 @@ def compared_by(engine, workers, settings_words):
 
 @contextmanager
 def by_engine(case, s, harm):
-    """The processes of an engine other than mxdp's, and what each of them has written first. They train until the end
-    of the block."""
+    """Processes of an engine other than mxdp's, which train until the block's end, and what each has written first."""
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
         command = _command(case.workers, case.by, s, folder, harm, 0)
         started, servers = ranks.commands(case.by, case.workers, command, os.environ)
@@ -168,37 +161,30 @@ def heard(command, environ, then):
 
 
 def results(folder, workers):
-    """What each rank has written."""
     return [json.loads((folder / f"rank.{rank}").read_text()) for rank in range(workers)]
 
 
 def tell(t, s):
     ours = t.find(by=MPI)
-    for row in ours:
-        words = f"mxdp's launcher notices a worker that is killed, stopped or cut off within {WITHIN} s."
-        t.claim(words, row.seconds, at_most=WITHIN)
-        words = "Started again by the launcher, the training ends with the bits of an undisturbed one."
-        t.claim(words, row.same, at_least=1, exact=True)
+    words = f"mxdp's launcher notices a worker that is killed, stopped or cut off within {WITHIN} s."
+    t.claim(words, *(row.seconds for row in ours), at_most=WITHIN)
+    words = "Started again by the launcher, the training ends with the bits of an undisturbed one."
+    t.claim(words, *(row.same for row in ours), at_least=1, exact=True)
     for row in t.rows:
         row.noticed, row.same = all(row.noticed.values), all(row.same.values)
     t.column("seconds", form=".1f", spread=True, about="until the engine ends the job or raises an error elsewhere")
     t.column("noticed", about="no: it did neither, and the seconds are how long we waited")
     t.column("lost", form=".0f", about="steps that are done again")
     t.column("same", about="the training ended with the parameters of an undisturbed one, bit for bit")
-    t.note(
-        "In the middle of a training the last process is killed (SIGKILL), stopped (SIGSTOP) or cut off: the cable "
-        "between two network namespaces, which stand for hosts, goes down until the launcher has noticed."
-    )
+    t.note("""In the middle of a training the last process is killed (SIGKILL), stopped (SIGSTOP) or cut off: the cable
+        between two network namespaces, which stand for hosts, goes down until the launcher has noticed.""")
     deaf = [row.label for row in t.rows if not row.noticed]
     if deaf:
         t.explain(f"Not noticed within {s.wait:g} s: {'; '.join(deaf)}.")
     t.bars(title="Until it is noticed, or until we waited no longer", colour="noticed")
     if not ours:
-        t.answer("Without MPI, nothing was measured of mxdp's launcher.")
-        return
+        return t.answer("Without MPI, nothing was measured of mxdp's launcher.")
     killed, slowest = t.find(by=MPI, harm=KILLED)[-1], max(ours, key=lambda row: row.seconds.median)
-    t.answer(
-        f"mxdp's launcher notices a killed worker after {killed.seconds:.2f} s and one that falls silent after "
-        f"{slowest.seconds:.1f} s; the training then repeats "
-        f"{plural(round(max(row.lost.median for row in ours)), 'step')}."
-    )
+    t.answer(f"""mxdp's launcher notices a killed worker after {killed.seconds:.2f} s and one that falls silent after
+        {slowest.seconds:.1f} s; the training then repeats
+        {plural(round(max(row.lost.median for row in ours)), "step")}.""")

@@ -2,9 +2,8 @@
 
 Each device gets a process, and an engine sums the gradients over them: MPI (``mxdp.world()``), whose sums are jobs of
 MXNet's engine, so nothing waits; MXNet's ``dist_sync``, where a server process adds up; Horovod over Gloo. All end with
-the same parameters as one process with k devices. The yardstick is k processes that exchange nothing, each on its part
-of the batch. A process that waits for MPI keeps its core busy, so more processes than cores cost more than as many
-devices in one process.
+the parameters of one process with k devices. The yardstick is k processes that exchange nothing, each on its part of
+the batch. A process that waits for MPI keeps its core busy, so more processes than cores cost more than devices.
 """
 
 from mxdp.errors import plural
@@ -28,11 +27,9 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "A step computes for tens of milliseconds and exchanges 0.45 MB, which MPI sums in 0.1 ms, dist_sync in 2. "
-        "With a core for each process all but dist_sync should take 1.00 to 1.05 times as long as without any "
-        f"exchange. There are {plural(cores, 'core')} here."
-    )
+    return f"""A step computes for tens of milliseconds and exchanges 0.45 MB, which MPI sums in 0.1 ms, dist_sync in 2.
+        With a core for each process all but dist_sync should take 1.00 to 1.05 times as long as without any exchange.
+        There are {plural(cores, "core")} here."""
 
 
 def oracle(case, s):
@@ -40,7 +37,6 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is some steps of training."""
     rank = TrainingRank(case, s)
     rank.train(s.steps)
     return Work(lambda: rank.train(s.steps), rank.devices, data=rank.dataset.name)
@@ -49,8 +45,8 @@ def set_up(case, s):
 def tell(t, s):
     for row in t:
         row.step_ms = row.seconds * (1e3 / s.steps)
-        alone = next((other for other in t.references if other.devices_in_all == row.devices_in_all), None)
-        one = next((other for other in t.find(engine="") if other.devices_in_all == row.devices_in_all), None)
+        alone = t.maybe(reference=True, devices_in_all=row.devices_in_all)
+        one = t.maybe(reference=False, engine="", devices_in_all=row.devices_in_all)
         for name, below in (("of_alone", alone), ("of_one", one)):
             if below and row is not below:
                 setattr(row, name, row.seconds / below.seconds)
@@ -58,10 +54,8 @@ def tell(t, s):
     t.column("step_ms", "ms/step", ".1f")
     t.column("of_alone", form=".2f", spread=True, about="over the time of as many processes that exchange nothing")
     t.column("of_one", "of one process", ".2f", spread=True, about="over that of one process with as many devices")
-    t.note(
-        "All rows train LeNet with the same batch. dist_sync has a server process beside the workers. Horovod averages "
-        "over processes by default; here it sums."
-    )
+    t.note("""All rows train LeNet with the same batch. dist_sync has a server process beside the workers. Horovod
+        averages over processes by default; here it sums.""")
     for row in t.find(judged=True):
         for name, words in (("of_alone", "without exchange"), ("of_one", "one with k devices")):
             sentence = f"With a core each, k processes by MPI take at most 1.1 times as long as {words}."
@@ -75,8 +69,6 @@ def tell(t, s):
     ]
     t.answer(f"Exchanging gradients makes a step of {plural(n, 'process')} {' and '.join(times)}.")
     if MPI in by:
-        t.explain(
-            f"By MPI it takes {by[MPI].of_one:.2f} times as long as in one process with as many devices: its sums are "
-            "jobs of MXNet's engine, which run while backward still computes."
-        )
+        t.explain(f"""By MPI it takes {by[MPI].of_one:.2f} times as long as in one process with as many devices: its
+            sums are jobs of MXNet's engine, which run while backward still computes.""")
     t.bars("step_ms", "ms/step")

@@ -71,14 +71,11 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "All compute the same convolutions. On two devices the book's loop takes at least twice as long as mxdp, since "
-        "its devices wait for each other; the others should be within a fifth of mxdp."
-    )
+    return """All compute the same convolutions. On two devices the book's loop takes at least twice as long as mxdp,
+        since its devices wait for each other; the others should be within a fifth of mxdp."""
 
 
 def rank_of(case, s):
-    """What trains in this process."""
     if case.peer in (TORCH, DDP):  # MXNet is never loaded beside PyTorch
         from mxdp.experiments.torch_ddp import TorchTraining, initial
 
@@ -89,8 +86,7 @@ def rank_of(case, s):
 
 
 def oracle(case, s):
-    """The losses of a few steps on one batch, summed over the processes. (Of processes that exchange nothing: the first
-    alone.)"""
+    """Summed over the processes; of those that exchange nothing the losses before the first step alone."""
     if case.peer in (TORCH, DDP):  # the serial run, by MXNet, in a process of its own
         from mxdp.experiments.torch_ddp import initial
 
@@ -113,7 +109,6 @@ def serial_losses(seed, kind):
 
 
 def set_up(case, s):
-    """A round is as many steps as ``samples`` make."""
     rank, steps = rank_of(case, s), math.ceil(s.samples / case.batch_size)
     rank.train(min(steps, WARM_UP // 2))
     return Work(lambda: rank.train(steps), rank.devices, data=rank.dataset.name, steps=steps)
@@ -129,13 +124,11 @@ def tell(t, s):
     _tell_claims(t, s)
     t.column("step_seconds", "ms/step", ".1f", 1e3)
     t.column("of_mxdp", form=".2f", spread=True, about="over mxdp's time in one process on as many devices")
-    t.note(
-        "A round is the same number of samples for all, each with its own data path. The book's loop is d2l's loader "
-        "and helpers in MXNet's default environment. PyTorch has a thread for each device, and mxdp's settings of the "
-        "allocator. DDP, Horovod and mxdp by MPI have a process for each device. Processes that exchange nothing do "
-        "not wait for the slowest in each step. Two rows have half of the batch: there Python and the exchange weigh "
-        "more."
-    )
+    t.note("""A round is the same number of samples for all, each with its own data path. The book's loop is d2l's
+        loader and helpers in MXNet's default environment. PyTorch has a thread for each device, and mxdp's settings of
+        the allocator. DDP, Horovod and mxdp by MPI have a process for each device. Processes that exchange nothing do
+        not wait for the slowest in each step. Two rows have half of the batch: there Python and the exchange weigh
+        more.""")
     t.bars("step_seconds", "ms/step", 1e3)
     n = max(s.devices)
     peers = {row.peer: row for row in t.find(devices_in_all=n, batch_size=s.batch_size)}
@@ -164,7 +157,6 @@ def _tell_claims(t, s):
         if row.peer == CEILING:
             half = row.batch_size < s.batch_size
             words, bound = (", with batches of half the size,", 0.95) if half else ("", 0.97)
-            sentence = (
-                f"On two devices{words} mxdp is at least {bound} times as fast as processes that exchange nothing."
-            )
+            sentence = f"""On two devices{words} mxdp is at least {bound} times as fast as processes that exchange
+                nothing."""
             t.claim(sentence, row.of_mxdp, at_least=bound)

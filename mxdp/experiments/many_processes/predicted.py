@@ -68,25 +68,19 @@ def expect(s, cores):
         for rate in s.rates
         if _carried(net, rate)
     ]
-    return (
-        "A sum sends each process's gradients once: "
-        f"{', '.join(sums) or 'nothing to wait for'}. {plural(cores, 'core')} compute at the same time."
-    )
+    return f"""A sum sends each process's gradients once: {", ".join(sums) or "nothing to wait for"}.
+        {plural(cores, "core")} compute at the same time."""
 
 
 def launched(case, s, before=None):
     """What each of the case's processes found: its parameters after a step from those ``before``, or the measurement.
-
-    Raises:
-        Skipped: there must be hosts with a slow cable, and they can't be made here.
-    """
+    Raises Skipped where there must be hosts with a slow cable, and they can't be made."""
     order = dict(net=case.net, batch=case.batch, seed=s.seed, kind=s.kind, at_least=s.at_least, before=before)
     return hosts.launched(predicted_ranks.__name__, order, case.ranks, case.rate, case.delay / 1e3)
 
 
 def oracle(case, s):
-    """A step from parameters that differ from zero everywhere, against one device that computes the shards one by one,
-    in float64; and the processes bit for bit with each other."""
+    """A step from parameters that are nowhere zero, in float64; and the processes bit for bit with each other."""
     one, (X, y) = PredictedRank(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
     before, gradients = [param.asnumpy() for param in one.params], serial_gradients(one.model, X, y, case.ranks)
     first, *others = launched(case, s, before)
@@ -122,14 +116,11 @@ def tell(t, s):
     t.column("seconds", "ms", scale=1e3, about="a step of a batch that all processes share, while others follow")
     t.column("predicted_seconds", "pred., ms", scale=1e3)
     t.column("sum_seconds", "of it sums", scale=1e3)
-    t.column(
-        "off", "x", ".2f", spread=True, about="the prediction over the measured time, or its inverse if that is above 1"
-    )
-    t.note(
-        "The prediction is from one process's time for its part of the batch, Python's processor time, and sums of "
-        "other sizes between the same processes, measured in the same round. Hosts are two network namespaces of this "
-        "machine with a cable of a limited rate, on which a frame may take some ms."
-    )
+    about = "the prediction over the measured time, or its inverse if that is above 1"
+    t.column("off", "x", ".2f", spread=True, about=about)
+    t.note("""The prediction is from one process's time for its part of the batch, Python's processor time, and sums of
+        other sizes between the same processes, measured in the same round. Hosts are two network namespaces of this
+        machine with a cable of a limited rate, on which a frame may take some ms.""")
     for row in t.rows:
         sentence, bound = "Between two hosts with a slow link it is within a factor of 1.2.", 1.2
         if not row.rate and row.ranks <= row.cores:
@@ -142,20 +133,15 @@ def tell(t, s):
     usual = statistics.median(row.off.median for row in t.rows)
     starts = [max(off, 1 / off) for row in t.rows for off in row.off.values if off]
     far = sum(off > 1.15 for off in starts) / len(starts)
-    t.answer(
-        f"Medians of {plural(len(t.rows), 'row')} are off by a factor of {usual:.2f} in the middle and "
-        f"{worst.off:.2f} at most; of single starts {far:.0%} are more than 15% off."
-    )
+    t.answer(f"""Medians of {plural(len(t.rows), "row")} are off by a factor of {usual:.2f} in the middle and
+        {worst.off:.2f} at most; of single starts {far:.0%} are more than 15% off.""")
     most = sum(row.sum_seconds.median > 0.5 * row.predicted_seconds.median for row in t.rows)
-    t.explain(
-        f"Furthest off is {worst.label}. In {most} of {len(t.rows)} rows the sums take more than half of the predicted "
-        "time."
-    )
+    t.explain(f"""Furthest off is {worst.label}. In {most} of {len(t.rows)} rows the sums take more than half of the
+        predicted time.""")
     t.draw(lambda axes: _draw(axes, t.rows))
 
 
 def _draw(axes, rows):
-    """Predicted over measured, each row a mark; on the line they are equal."""
     for words, linked in (("processes", False), ("hosts", True)):
         shown = [row for row in rows if bool(row.rate) is linked]
         x, y = ([1e3 * row.get(name).median for row in shown] for name in ("seconds", "predicted_seconds"))

@@ -32,8 +32,7 @@ class PredictedRank:
         self.params = self.model.replicas[0]
 
     def steps(self, X: HostArray, y: HostArray, steps: int, warm_up: int = 0) -> Tuple[float, float]:
-        """``steps`` steps on its part of the batch, after ``warm_up`` others: the mean seconds, and those of Python's
-        processor time. Waits."""
+        """Mean seconds of ``steps`` steps after ``warm_up`` others, and Python's processor time of one. Waits."""
         part = self.ranks.shard(len(X))
         batch: Sequence[Any] = X[part], y[part], len(X)
         for _ in range(warm_up):

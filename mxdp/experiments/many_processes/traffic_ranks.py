@@ -105,8 +105,7 @@ def pictures(name: str, folder: Optional[str], seed: int, test: int) -> Dataset:
 def training(
     form: str, s: Settings, seed: int, on: Sequence[Any], ranks: Optional[World] = None
 ) -> Tuple[Sequence[Params], Callable[[Iterable[Any]], float], Any]:
-    """Replicas with the start of that seed, a function that trains on batches (all ranks') and returns the seconds, and
-    what sums."""
+    """Replicas at the seed's start, what trains on (all ranks') batches and returns the seconds, and what sums."""
     replicas = [get_params(init_lenet(seed, SCALE), device) for device in on]
     sync = sync_of(form, replicas, s, ranks)
     step = TrainStep(replicas, on, s["lr"], sync)

@@ -22,11 +22,8 @@ Sync = Callable[[], Any]
 
 
 def join(case: Case) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
-    """This process's place among those of ``case``, and what makes a ``sync`` for its replicas.
-
-    Every ``sync`` leaves the sum over all processes in each gradient, and doesn't wait. Without an engine nothing is
-    exchanged between processes.
-    """
+    """This process's place among those of ``case``, and what makes a ``sync`` for its replicas, which leaves the sum
+    over all processes in each gradient, and doesn't wait. Without an engine nothing is exchanged between processes."""
     if case.engine == MPI:
         ranks = world()
         return ranks, partial(GradientSync, world=ranks)
@@ -34,8 +31,7 @@ def join(case: Case) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
 
 
 def placed(rank: int, size: int) -> World:
-    """A rank of an engine that is not mxdp's, on this host. It takes the part of a batch, and the GPUs, that a rank of
-    mxdp's would."""
+    """An engine's rank on this host: it takes the part of a batch, and the GPUs, that a rank of mxdp's would."""
     ranks = World()
     ranks.rank, ranks.size, ranks.local_rank = rank, size, rank
     return ranks
@@ -127,9 +123,8 @@ class TrainingRank:
 
 
 def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any, ...]]:
-    """For an oracle: all replicas of this rank after each of a few steps, against the same step on one device, and bit
-    for bit with rank 0's first. Of processes that exchange nothing: against a device that gets the same part of the
-    batch."""
+    """For an oracle: this rank's replicas after each of a few steps, against the same step on one device (without an
+    exchange, on the same part of the batch), and bit for bit with rank 0's first."""
     X, y = random_batch(CHECKED, s.seed)
     start = init_lenet(s.seed, scale=0.1)  # larger ones, so that gradients are
     trail = rank.check(X, y, start)

@@ -26,7 +26,6 @@ ENDLESS = 10**6
 
 
 def main() -> None:
-    """Do what the order says."""
     folder, order = Path(sys.argv[1]), json.loads(sys.argv[2])
     s = Settings(order.pop("settings"))
     if order["by"] == ranks.MPI:
@@ -36,8 +35,7 @@ def main() -> None:
 
 
 def under_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
-    """Train; the last rank harms itself in step ``at``, once. Write how many steps this process has made, and a
-    checksum of its parameters."""
+    """Train; the last rank harms itself in step ``at``, once. Write the steps made, and the parameters' checksum."""
     here, made = world(), 0
     count = here.step_done
 
@@ -62,8 +60,7 @@ def under_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
 
 
 def under_engine(folder: Path, s: Settings, engine: str, workers: int, harm: str) -> None:
-    """Train a little and write the number of this process, then train until somebody ends it. Without a ``harm``, write
-    what the oracle compares."""
+    """Train a little, write this process's number, train until ended. Without ``harm``: write what is compared."""
     case = Case("", 1, workers, engine)
     case.process = ranks.rank(engine)
     case.share = ranks.sharing(folder / "shared", case.process, workers)

@@ -62,11 +62,9 @@ def tell(t, s):
     tell_steps(t, "net", "batch")
     t.column("moved_of_less", "of less", ".2f", about="what is moved, over the lesser of the two splits alone")
     t.column("memory_of_data", "of data", ".2f", spread=True, about="the memory over that of data parallelism")
-    t.note(
-        "'Data 2 x pipeline 2': two groups have half of the batch each, and each group's two devices are a pipeline. "
-        f"Pipelines are GPipe with {strategies.MICRO_BATCHES} micro-batches. With the first batch of a net, data "
-        "parallelism and layerwise partitioning alone move as much."
-    )
+    t.note(f"""'Data 2 x pipeline 2': two groups have half of the batch each, and each group's two devices are a
+        pipeline. Pipelines are GPipe with {strategies.MICRO_BATCHES} micro-batches. With the first batch of a net, data
+        parallelism and layerwise partitioning alone move as much.""")
     t.bars("bytes_moved", "MB", 1e-6, title="Moved between devices in a step", colour="strategy")
     t.bars("peak_bytes", "MB", 1e-6, title="Memory of the fullest device", colour="strategy")
     for row in t.rows:
@@ -76,34 +74,24 @@ def tell(t, s):
             row.moved_of_less = row.bytes_moved / by_process(min, data.bytes_moved, other.bytes_moved)
             row.memory_of_data = row.peak_bytes / data.peak_bytes if row.get("peak_bytes") else None
             if (row.net, row.batch) == _batches(s)[-1]:
-                t.claim(
-                    "With a sixteenth of that batch, where most of the wide net's memory is that of its parameters, "
-                    "each combination needs at most as much memory on its fullest device as data parallelism alone.",
-                    row.memory_of_data,
-                    at_most=1.0,
-                    source="Narayanan et al.: split the model until it fits in memory, and the batch over the rest",
-                )
+                sentence = """With a sixteenth of that batch, where most of the wide net's memory is that of its
+                    parameters, each combination needs at most as much memory on its fullest device as data parallelism
+                    alone."""
+                source = "Narayanan et al.: split the model until it fits in memory, and the batch over the rest"
+                t.claim(sentence, row.memory_of_data, at_most=1.0, source=source)
             elif row.strategy == COMBINED[1]:
-                t.claim(
-                    "Data parallelism and layerwise partitioning together move at most as much as the lesser of the "
-                    "two alone, with the batch at which these are equal.",
-                    row.moved_of_less,
-                    at_most=1.0,
-                    exact=True,
-                    source="the cost model",
-                )
+                sentence = """Data parallelism and layerwise partitioning together move at most as much as the lesser of
+                    the two alone, with the batch at which these are equal."""
+                t.claim(sentence, row.moved_of_less, at_most=1.0, exact=True, source="the cost model")
     rows = t.find(net="wide", strategy=COMBINED[1])
     if not rows:
-        t.answer(TOO_FEW)
-        return
+        return t.answer(TOO_FEW)
     n = rows[0].devices
     even, small = (row for row in rows if row.devices == n)
     moved, memory = f"{even.moved_of_less:.2f}", ""
     if small.memory_of_data:
         memory = f", and with small batches need {small.memory_of_data:.2f} of data parallelism's memory"
     t.answer(f"Two splits on {GROUPS} x {n // GROUPS} devices move {moved} of the better one's bytes{memory}.")
-    t.explain(
-        "This is the wide net, layerwise in each group: each all-reduce spans fewer devices than with one split alone. "
-        f"With a batch of {small.batch} it moves {small.moved_of_less:.1f} times as many bytes as the lesser split. "
-        "Times can show a gain only where each device has a core of its own."
-    )
+    t.explain(f"""This is the wide net, layerwise in each group: each all-reduce spans fewer devices than with one split
+        alone. With a batch of {small.batch} it moves {small.moved_of_less:.1f} times as many bytes as the lesser split.
+        Times can show a gain only where each device has a core of its own.""")

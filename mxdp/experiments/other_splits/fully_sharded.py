@@ -4,8 +4,7 @@ With Adam a parameter takes 16 bytes in training: itself, its gradient and two n
 keeps all of that on every device. ZeRO cuts it into a part for each of k devices: in stage 1 the optimiser's state, in
 stage 2 the gradients, too, in stage 3 (FSDP) the parameters, too. Each layer's parameters are then gathered just before
 its forward and its backward pass, and freed after it. Stages 1 and 2 move 2 N bytes, as the all-reduce of N bytes does;
-stage 3 moves 3 N. What remains whole are the activations and one layer. LeNet is too small to care: all its parameters,
-gradients and state take 2 MB.
+stage 3 moves 3 N. What remains whole are the activations and one layer.
 """
 
 import os
@@ -71,8 +70,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is 'steps' steps, ten times as many of the MLP; its time is that of a step. The first process looks at
-    memory, before it."""
+    """A round is 'steps' steps, ten times as many of the MLP; its time is a step's. The first looks at memory, too."""
     net, steps = _split(case, s, case.stage, optimizer="adam"), s.steps * STEPS[case.net]
     (X, y), random = net.batch(s.batch_size * case.devices), Random(os.getpid())
     known = _memory(net, X, y) if not case.number and can_record(net.devices) else {}
@@ -175,10 +173,8 @@ def tell(t, s):
     memory = f"each device holds {last.held:.2f} of the plain memory, and " if last.get("held") else ""
     devices = plural(last.devices, "device")
     t.answer(f"In stage 3 on {devices}, ResNet-18: {memory}a step takes {last.of_time:.2f} of the plain step's time.")
-    t.explain(
-        "The memory is that of parameters, gradients and Adam's state, beside one gathered layer. The devices wait for "
-        "each gather; PyTorch's FSDP gathers a layer while the one before it computes."
-    )
+    t.explain("""The memory is that of parameters, gradients and Adam's state, beside one gathered layer. The devices
+        wait for each gather; PyTorch's FSDP gathers a layer while the one before it computes.""")
     t.bars("peak_bytes", "MB", 1e-6, title="Memory of a device at its peak", colour="stage")
     for net, title in NETS.items():
         t.bars(unit="ms", scale=1e3, title=f"{title}: time of a step", colour="stage", rows=t.find(net=net))

@@ -98,7 +98,5 @@ def tell(t, s):
             sentence = "With the largest batch, stages have at least 0.9 times the latency of one device."
             t.claim(sentence, row.latency_of_one, at_least=0.9, source="the slides")
     row = t.one(batch=most, stages=several(s)[0])
-    t.answer(
-        f"With batches of {most}, {row.layout} give {row.answers_of_one:.2f} times the throughput of one device, at "
-        f"{row.latency_of_one:.2f} times its latency."
-    )
+    t.answer(f"""With batches of {most}, {row.layout} give {row.answers_of_one:.2f} times the throughput of one device,
+        at {row.latency_of_one:.2f} times its latency.""")

@@ -36,10 +36,8 @@ def cases(s):
 
 def expect(s, cores):
     params, sums = numbers_of("wide", s.units)
-    return (
-        f"The network has {params:,} parameters, and layerwise partitioning sums {sums:,} a sample, so it sends less "
-        f"up to a batch of {params / sums:,.0f}. The work is divided by at most {plural(cores, 'core')}."
-    )
+    return f"""The network has {params:,} parameters, and layerwise partitioning sums {sums:,} a sample, so it sends
+        less up to a batch of {params / sums:,.0f}. The work is divided by at most {plural(cores, "core")}."""
 
 
 def tell(t, s):
@@ -58,8 +56,6 @@ def tell(t, s):
         sentence = "With the largest batch, its time over that of data parallelism is at least 1 times what it is with"
         t.claim(f"{sentence} the smallest.", last.of_data / first.of_data, at_least=1.0, source="the cost model")
     least, most = ends[0]
-    t.answer(
-        f"On {several(s)[0]} devices, splitting layers instead of the batch is {1 / least.of_data:.2f} times as fast "
-        f"with a batch of {least.batch:,}, and {1 / most.of_data:.2f} times with {most.batch:,}."
-    )
+    t.answer(f"""On {several(s)[0]} devices, splitting layers instead of the batch is {1 / least.of_data:.2f} times as
+        fast with a batch of {least.batch:,}, and {1 / most.of_data:.2f} times with {most.batch:,}.""")
     t.explain(f"Layerwise partitioning sends less than data parallelism up to a batch of {params / sums:,.0f}.")

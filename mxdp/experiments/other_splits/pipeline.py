@@ -2,9 +2,8 @@
 
 A network is cut into stages, one on each device, and a batch into micro-batches that follow one another through them.
 The plan (``python -m mxdp.plans gpipe 2 --micro-batches 4``) says how long a device idles: (p - 1) of m + p - 1 cycles.
-With one micro-batch (plain model parallelism) one device works and the others wait. With many, p devices take little
-more than 1/p of the time, if the stages are balanced and each has a core. GPipe and 1F1B take the same time; 1F1B keeps
-fewer activations.
+With one micro-batch one device works and the others wait. With many, p devices take little more than 1/p of the time,
+if the stages are balanced and each has a core. 1F1B takes as long as GPipe, and keeps fewer activations.
 """
 
 import statistics
@@ -50,10 +49,8 @@ def expect(s, cores):
             equal = [1 / (n * m)] * n
             speedup = 2 / last_end(pipeline_spans(pipeline("gpipe", n, m), equal, equal, cores=cores))
             speedups.append(f"{speedup:.2f} times on {n} devices with m = {m}")
-    return (
-        f"With equal stages, on {plural(cores, 'core')}, a step in m micro-batches is as fast as one device's "
-        f"{', '.join(speedups)}. Both schedules take the same time."
-    )
+    return f"""With equal stages, on {plural(cores, "core")}, a step in m micro-batches is as fast as one device's
+        {", ".join(speedups)}. Both schedules take the same time."""
 
 
 def oracle(case, s):
@@ -62,8 +59,7 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round measures the stages alone, for the prediction, and then steps with their updates. The first process looks
-    at memory, too."""
+    """A round measures the stages alone, and then steps with their updates. The first looks at memory, too."""
     net, size = _split(case, s), s.batch_size
     made, (X, y) = net.make(), net.batch(size)
     for _ in range(2):
@@ -125,16 +121,11 @@ def tell(t, s):
                 what = f"With several micro-batches ({SOME}, if measured, else the most), a step of either schedule"
                 t.claim(f"{what} takes at most as long as with the fewest.", over, at_most=1.0, source=model)
     row = t.one(schedule="gpipe", micro_batches=most, stages=stages)
-    t.answer(
-        f"On {stages} devices, GPipe with {plural(most, 'micro-batch')} is {1 / row.of_one_device:.2f} times as fast "
-        f"as one device, and the plan predicts {row.predicted_over_measured:.2f} times the measured time."
-    )
+    t.answer(f"""On {stages} devices, GPipe with {plural(most, "micro-batch")} is {1 / row.of_one_device:.2f} times as
+        fast as one device, and the plan predicts {row.predicted_over_measured:.2f} times the measured time.""")
     gpipe, one_forward = (row.get("peak_bytes") for row in t.find(stages=stages, micro_batches=counts[-1]))
     if gpipe and one_forward:
-        t.explain(
-            f"1F1B keeps fewer activations: with {plural(counts[-1], 'micro-batch')} it needs {one_forward / 1e6:.1f} "
-            f"MB on the fullest device, and GPipe {gpipe / 1e6:.1f} MB."
-        )
-    t.bars(
-        unit="ms", scale=1e3, title="Time of a step", colour="schedule", rows=[*t.find(stages=stages), *t.references]
-    )
+        t.explain(f"""1F1B keeps fewer activations: with {plural(counts[-1], "micro-batch")} it needs
+            {one_forward / 1e6:.1f} MB on the fullest device, and GPipe {gpipe / 1e6:.1f} MB.""")
+    rows = [*t.find(stages=stages), *t.references]
+    t.bars(unit="ms", scale=1e3, title="Time of a step", colour="schedule", rows=rows)

@@ -62,8 +62,7 @@ STAGES: Net = (
 
 def net_and_shape(name: str, size: int = 0) -> Tuple[Net, Shape]:
     """``lenet``; ``stages``: a deeper one for the same images; ``resnet``: ResNet-18 of width ``size`` for them;
-    ``wide``: three dense layers of ``size`` units; ``pictures``: the slides' stack, for pictures of ``size`` x ``size``
-    pixels."""
+    ``wide``: three dense layers of ``size`` units; ``pictures``: the slides' stack, for ``size`` x ``size`` pixels."""
     if name == "wide":
         return (Dense(size), Relu(), Dense(size), Relu(), Dense(size), Relu(), Dense(10)), (784,)
     if name == "pictures":
@@ -72,8 +71,7 @@ def net_and_shape(name: str, size: int = 0) -> Tuple[Net, Shape]:
 
 
 def numbers_of(name: str, units: int) -> Tuple[int, int]:
-    """Of LeNet, or of the wide net with so many units: the parameters, and the numbers that layerwise partitioning sums
-    over devices for one sample, forward and backward.
+    """Of LeNet, or of the wide net: its parameters, and the numbers that layerwise partitioning sums a sample.
 
     >>> numbers_of("wide", 512)
     (932362, 1034)
@@ -106,11 +104,8 @@ class SplitNet:
         return random.uniform(-1, 1, (samples, *self.shape)).astype(self.dtype), random.randint(0, 10, samples)
 
     def compare(self, samples: int) -> Iterator[Tuple[Any, ...]]:
-        """For an oracle: scores, losses, each gradient and, after three steps, each parameter, with the serial run's.
-
-        The tolerance is relative to the largest number of a layer: the gradient of a bias before a batch normalisation
-        is zero except for rounding.
-        """
+        """For an oracle: scores, losses, each gradient and, after three steps, each parameter, with the serial run's,
+        relative to the largest number of a layer: a bias ahead of a batch normalisation has a gradient of rounding."""
         X, y = self.batch(samples)
         made = self.make()
         actual = _to_host([[made.scores(X)], [made.step(X, y)], *made.gradients()])
@@ -149,10 +144,7 @@ def memory(devices: Sequence[Device], lasting: Sequence[int], work: Callable[[],
 def stage_cuts(
     device: Device, stages: int, micro_batches: int, batch_size: int, seed: int, training: bool = True
 ) -> Tuple[int, ...]:
-    """Where the network ``stages`` is cut, by the time of each layer, measured once for all cases of a process. Waits.
-
-    Without ``training`` forward passes alone count.
-    """
+    """Where ``stages`` is cut, by each layer's time (without ``training`` forward alone), once a process. Waits."""
     net, shape = net_and_shape("stages")
     plan = pipeline("gpipe", stages, micro_batches)
     return find_cuts(net, init(net, shape, seed), shape, device, plan, batch_size, training=training)

@@ -1,9 +1,9 @@
 """Steps of a network that is split: timed, predicted and told of.
 
-The prediction takes the time of each layer, measured alone on one device, and divides it as the strategy does: the
-largest part counts, and a layer that is not divided counts whole. It adds the bytes moved over the measured link (each
-device sends its share at the same time as the others), and the SGD step of all parameters that a device has. A
-pipeline's plan is simulated. For the others, waiting between devices is left out. Two splits at once aren't predicted.
+The prediction takes each layer's time, measured alone on one device, and divides it as the strategy does: the largest
+part counts, and a layer that is not divided counts whole. It adds the bytes moved over the measured link (each device
+sends its share at the same time as the others), and the SGD step of all parameters that a device has. A pipeline's plan
+is simulated; for the others, waiting between devices is left out. Two splits at once aren't predicted.
 """
 
 from __future__ import annotations
@@ -31,11 +31,8 @@ WARM_UP = 8
 
 
 def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work:
-    """A round is ``steps`` steps with ``samples`` samples each, and its seconds those of one. The row gets ``more``.
-
-    The memory of a device is what stays between steps, and the most that is in use at a time in a step and its update,
-    which makes a number for each parameter.
-    """
+    """A round is ``steps`` steps with ``samples`` samples each, and its seconds those of one. The row gets ``more``. A
+    device's memory is what stays between steps, and the most in use in a step and its update (a number a parameter)."""
     made, (X, y) = split.make(), split.batch(samples)
 
     def run(count: int) -> None:

@@ -1,11 +1,10 @@
 """Which way to split a network is the fastest?
 
 Data parallelism cuts the batch, a pipeline the list of layers, layerwise partitioning each layer, and tiles the
-pictures. All divide the work, and differ in what they send. Data parallelism sends the gradients of all parameters,
-whatever the batch. The others send activations, which grow with the batch, and at most the gradients of the parameters
-that devices share. So the cost model (:mod:`.steps`) recommends data parallelism for few parameters and a large batch
-(LeNet: 129,000 parameters, 256 samples), and layerwise partitioning for many parameters and a small batch (three dense
-layers: 2.9 million parameters, 32 samples).
+pictures. All divide the work, and differ in what they send: data parallelism the gradients of all parameters, whatever
+the batch, the others activations, which grow with it, and at most the gradients of parameters that devices share. So
+the cost model (:mod:`.steps`) recommends data parallelism for few parameters and a large batch (LeNet: 129,000 and 256
+samples), layerwise partitioning for many parameters and a small batch (three dense layers: 2.9 million and 32).
 """
 
 from mxdp.errors import either, plural
@@ -53,18 +52,15 @@ def expect(s, cores):
         data, layers = 8e-6 * params, 8e-6 * sums * samples
         less = "data parallelism" if data < layers else "layerwise partitioning"
         sentences.append(f"{title}, batch {samples}: {less} sends less ({number(data)} and {number(layers)} MB).")
-    return (
-        f"On two devices, {' '.join(sentences)} The work is divided by at most {plural(cores, 'core')}, in every way."
-    )
+    return f"""On two devices, {" ".join(sentences)} The work is divided by at most {plural(cores, "core")}, in every
+        way."""
 
 
 def oracle(case, s):
-    """Three steps."""
     return _split(case, s).compare(ODD)
 
 
 def set_up(case, s):
-    """A round is some steps."""
     return set_up_steps(_split(case, s), case.batch, s.steps)
 
 
@@ -80,11 +76,9 @@ def _batch(net, s):
 
 def tell(t, s):
     tell_steps(t, "net")
-    t.note(
-        f"The pipeline is GPipe with {MICRO_BATCHES} micro-batches. The wide net has three dense layers and an eighth "
-        "of the batch. Layers that are cut also divide the parameters, for a network that does not fit on one device; "
-        "tiles divide a single picture."
-    )
+    t.note(f"""The pipeline is GPipe with {MICRO_BATCHES} micro-batches. The wide net has three dense layers and an
+        eighth of the batch. Layers that are cut also divide the parameters, for a network that does not fit on one
+        device; tiles divide a single picture.""")
     answers = []
     for net, title in NETS.items():
         rows = t.find(net=net)
@@ -93,8 +87,8 @@ def tell(t, s):
         for row in rows:
             row.of_chosen = chosen.seconds / row.seconds
             if row is not chosen:
-                sentence = "The cost model finds the fastest way to split each network: its choice takes at most 1.1"
-                sentence += " times as long as every other way, compared process by process."
+                sentence = """The cost model finds the fastest way to split each network: its choice takes at most 1.1
+                    times as long as every other way, compared process by process."""
                 t.claim(sentence, row.of_chosen, at_most=1.1, source="the cost model")
         close = [best, *(row for row in contenders(rows) if row is not best)]
         name, *others = (f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}" for row in close)

@@ -53,10 +53,8 @@ def cases(s):
 
 
 def expect(s, cores):
-    return (
-        "With halos there is no error; without, errors reach two pixels from the seams. The work of the layers before "
-        f"the dense one is divided by at most {plural(cores, 'core')}."
-    )
+    return f"""With halos there is no error; without, errors reach two pixels from the seams. The work of the layers
+        before the dense one is divided by at most {plural(cores, "core")}."""
 
 
 def oracle(case, s):
@@ -70,7 +68,6 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is some steps."""
     net = _split(case, s, s.size)
     error, inside = seams(net.devices, case.grid, case.halo, s.seed)
     worst = {"worst_error": float(error.max()), "worst_error_inside": float(error[inside].max())}
@@ -80,10 +77,7 @@ def set_up(case, s):
 def seams(devices, grid, halo, seed):
     """Two convolutions of pictures in tiles, compared with those of the whole pictures: the largest absolute error of
     each pixel, over samples and channels; and whether a pixel is further from every seam than errors can reach. Waits.
-
-    All numbers are whole, so that sums are exact in any order: no error means equal bits. There is no batch
-    normalisation: its statistics would carry an error from the seams to every pixel.
-    """
+    All numbers are whole: sums are exact. Batch normalisation would carry an error from the seams to every pixel."""
     random = onp.random.RandomState(seed)
 
     def draw(shape):
@@ -111,29 +105,22 @@ def tell(t, s):
     t.column("worst_error", "error", "g", about=about)
     about = "the largest error more than two pixels from the seams. All numbers are whole: 0 is exactly 0"
     t.column("worst_error_inside", "inside", "g", about=about)
-    t.note(
-        "The network is convolution, batch normalisation, relu and pooling, twice, then a dense layer. Tiles without "
-        "halos see zeros where halos would be: they show the error, and are not meant to be fast. For a batch of many "
-        "pictures, data parallelism sends less."
-    )
+    t.note("""The network is convolution, batch normalisation, relu and pooling, twice, then a dense layer. Tiles
+        without halos see zeros where halos would be: they show the error, and are not meant to be fast. For a batch of
+        many pictures, data parallelism sends less.""")
     t.bars(unit="ms", scale=1e3, title="Time of a step", colour="halo")
     with_halos = "With halos, tiled pictures are right at the seams: no pixel differs."
     without = "Without halos, pixels at the seams are wrong: the largest error is at least 1 (numbers are whole)."
     inside = "Without halos, no pixel is wrong that is more than two pixels from the seams."
-    for row in t.find(strategy="tile", halo=True):
-        t.claim(with_halos, row.worst_error, at_most=0, exact=True, source="the slides")
-    for row in t.find(halo=False):
+    haloed, bare = t.find(strategy="tile", halo=True), t.find(halo=False)
+    t.claim(with_halos, *(row.worst_error for row in haloed), at_most=0, exact=True, source="the slides")
+    for row in bare:
         t.claim(without, row.worst_error, at_least=1, exact=True, source="the slides")
         t.claim(inside, row.worst_error_inside, at_most=0, exact=True, source="the slides")
-    right, wrong = (
-        "wrong" if any(any(row.worst_error.values) for row in t.find(halo=halo)) else "right" for halo in (True, False)
-    )
-    bare = t.find(halo=False)[-1]
-    last = t.one(grid=bare.grid, halo=True)
-    t.answer(
-        f"At the seams, pixels are {right} with halos and {wrong} without; training with {last.label} is "
-        f"{last.speedup:.2f} times as fast as with whole pictures."
-    )
-    halos = last.bytes_moved - bare.bytes_moved
+    right, wrong = ("wrong" if any(any(row.worst_error.values) for row in rows) else "right" for rows in (haloed, bare))
+    last = t.one(grid=bare[-1].grid, halo=True)
+    t.answer(f"""At the seams, pixels are {right} with halos and {wrong} without; training with {last.label} is
+        {last.speedup:.2f} times as fast as with whole pictures.""")
+    halos = last.bytes_moved - bare[-1].bytes_moved
     moved, halos = (style.number(number.median / 1e6) for number in (last.bytes_moved, halos))
     t.explain(f"Of the {moved} MB that {last.label} move in a step, {halos} MB are halos.")

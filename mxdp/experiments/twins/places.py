@@ -1,7 +1,5 @@
-"""What the questions in PyTorch have in common: where they compute, GPUs or two streams of one GPU, and on what.
-
-PyTorch is loaded by what computes alone.
-"""
+"""What the questions in PyTorch share: where they compute, GPUs or two streams of one, and on what. Only what computes
+loads PyTorch."""
 
 from __future__ import annotations
 
@@ -27,11 +25,7 @@ class Place(NamedTuple):
 
 
 def two_places(s: Settings) -> List[Place]:
-    """Two of them.
-
-    Raises:
-        Skipped: there is no GPU, and ``kind`` is not ``cpu``.
-    """
+    """Two of them. Raises Skipped if there is no GPU, and ``kind`` is not ``cpu``."""
     import torch
 
     if s.kind == "cpu":
@@ -46,14 +40,12 @@ def two_places(s: Settings) -> List[Place]:
 
 
 def processor(place: Place) -> str:
-    """The model of the GPU."""
     import torch
 
     return "the CPU" if place.stream is None else torch.cuda.get_device_name(place.device)
 
 
 def wait_for_gpus() -> None:
-    """For everything on all GPUs."""
     import torch
 
     for number in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
@@ -89,7 +81,6 @@ def push(place: Place, x: Any, w: Any, results: Sequence[Any]) -> None:
 
 
 def tell_where(row: Row) -> str:
-    """Where it was measured, in words."""
     if row.device_names[0] == "cpu":
         return "the CPU"
     model = f" ({row.processor})" if row.get("processor") else ""

@@ -47,8 +47,7 @@ def set_up(case, s):
 
 
 def _ready(case, s, size):
-    """Where it computes, the two factors, where the results of ``s.products`` products are copied to on the host, and
-    a function that pushes the work."""
+    """Where it computes, the two factors, where the results are copied to on the host, and what pushes the work."""
     import torch
 
     device = places.two_places(s)[0].device
@@ -77,10 +76,8 @@ def _ready(case, s, size):
 def tell(t, s):
     for row in t:
         both = row.seconds * 1e3
-        row.over_longer, row.over_sum = (
-            both / by_process(max, row.run_ms, row.copy_ms),
-            both / (row.run_ms + row.copy_ms),
-        )
+        row.over_longer = both / by_process(max, row.run_ms, row.copy_ms)
+        row.over_sum = both / (row.run_ms + row.copy_ms)
     slides, best = t.one(memory=PAGEABLE, stream=DEFAULT), t.one(memory=PINNED, stream=SIDE)
     t.column("run_ms", "run", ".1f", about="ms of the products alone")
     t.column("copy_ms", "copy", ".1f", about="ms of the copies of their results to the host alone")
@@ -88,14 +85,11 @@ def tell(t, s):
     t.column("over_longer", "/longer", ".2f", spread=True, about="both over the longer (1: it hides the other)")
     t.column("over_sum", "/sum", ".2f", about="both over their sum (1: nothing is hidden)")
     t.note("The slides: 120 ms, 2160 ms, 3130 ms. --kind cpu runs it without a GPU, where nothing overlaps.")
-    sentence = (
-        "From a GPU to pinned memory, in a stream of their own, copies beside products take at most 1.15 times as"
-    )
+    sentence = """From a GPU to pinned memory, in a stream of their own, copies beside products take at most 1.15 times
+        as long as the longer of the two."""
     judged = best.over_longer if best.device_names[0].startswith("cuda") else None
     source = "the slides say 'Overlapping shaves real time'; the bound is ours"
-    t.claim(f"{sentence} long as the longer of the two.", judged, at_most=1.15, source=source)
-    t.answer(
-        f"On {places.tell_where(best)}, products and copies take {best.over_longer:.2f} times the longer one's time "
-        f"with pinned memory and a side stream; as the slides do it, {slides.over_longer:.2f} times."
-    )
+    t.claim(sentence, judged, at_most=1.15, source=source)
+    t.answer(f"""On {places.tell_where(best)}, products and copies take {best.over_longer:.2f} times the longer one's
+        time with pinned memory and a side stream; as the slides do it, {slides.over_longer:.2f} times.""")
     t.bars(unit="ms", scale=1e3)

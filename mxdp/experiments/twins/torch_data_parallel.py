@@ -72,15 +72,11 @@ def tell(t, s):
     t.column("step_ms", "ms/step", ".1f", about="the time of a step of LeNet")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one process's time over the row's")
     t.column("device_names", "devices")
-    t.note(
-        "DDP sums gradients while backward still computes others. It runs on GPUs by NCCL if there is one for each "
-        f"process, else on the CPU by Gloo, with one thread a process; so does the one process. {places.RUN}"
-    )
+    t.note(f"""DDP sums gradients while backward still computes others. It runs on GPUs by NCCL if there is one for each
+        process, else on the CPU by Gloo, with one thread a process; so does the one process. {places.RUN}""")
     source = "the slides: DDP scales nearly linearly; the bound is ours, for a network as small as LeNet"
     t.claim("Two processes by DDP are at least 1.3 times as fast as one.", ddp.speedup, at_least=1.3, source=source)
     more = f", DataParallel {parallel.speedup:.2f} times" if parallel else ""
-    t.answer(
-        f"On {places.tell_where(ddp)}, DDP in two processes makes a step {ddp.speedup:.2f} times as fast as one "
-        f"process does{more}."
-    )
+    t.answer(f"""On {places.tell_where(ddp)}, DDP in two processes makes a step {ddp.speedup:.2f} times as fast as one
+        process does{more}.""")
     t.bars("step_ms", "ms/step")

@@ -26,7 +26,6 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """The product of each job, all pushed at once."""
     jobs = [
         (place, *places.square_factors(min(s.size, 1000), place, s.seed + n))
         for n, place in enumerate(_places(case, s))
@@ -67,10 +66,8 @@ def tell(t, s):
     t.column("seconds", form=".4f", spread=True, about="the time of all jobs of the row")
     t.column("over_one", form=".2f", spread=True, about="over the mean of a job alone: 1 side by side, 2 in turn")
     t.column("device_names", "devices")
-    t.note(
-        "On one GPU the two jobs run in two streams, and nothing is judged. --kind cpu runs it without a GPU: PyTorch "
-        f"computes on the CPU while Python waits, so jobs there run one after the other. {places.RUN}"
-    )
+    t.note(f"""On one GPU the two jobs run in two streams, and nothing is judged. --kind cpu runs it without a GPU:
+        PyTorch computes on the CPU while Python waits, so jobs there run one after the other. {places.RUN}""")
     judged = once.over_one if len(set(once.device_names)) > 1 else None
     source = "the slides, where both took 1.02 times as long on two GPUs; read as 10 %"
     t.claim("Jobs on two GPUs at once take at most 1.1 times as long as one job.", judged, at_most=1.1, source=source)
