@@ -1,8 +1,8 @@
 """Measures one question: starts its processes, hears of them, and writes one file, whatever happens.
 
-For each process number, and each group of cases that may share a process, one process is started, as it would be by
-hand: it reads an order, measures one round of each case, writes its answers and ends (:mod:`.child`). So cases take
-turns inside a process, or else process by process.
+For each process number, and each group of cases that may share a process, one process is started. It reads an order,
+measures one round of each case, writes its answers and ends (:mod:`.child`). So cases take turns inside a process, or
+else process by process.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, zip_longest
@@ -30,6 +31,7 @@ from mxdp.experiments.lab.module import Case, Question, Settings, lacking
 from mxdp.experiments.lab.rows import by_name, middle
 from mxdp.experiments.lab.told import told
 
+ENDINGS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 Progress = Callable[..., Any]  # (where, steps done, steps in all, what is done there, what was measured so far or None)
 
 
@@ -59,9 +61,9 @@ class Run:
         for case in self._cases:
             if case.label in self.rows:
                 raise ValueError(f"two of its cases have the same label, {case.label!r}; each needs its own")
-            how = {"devices": case.devices, "processes": case.processes, "engine": case.engine, **case.settings}
+            how = dict(devices=case.devices, processes=case.processes, engine=case.engine, **case.settings)
             row = dict(label=case.label, reference=case.reference, case=how, devices=[], facts={}, processes=[])
-            self.rows[case.label] = {**row, "oracle": {"checked": 0, "wrong": 0}}
+            self.rows[case.label] = {**row, "oracle": dict(checked=0, wrong=0)}
             if missing := lacking({**self.question.NEEDS, **case.needs}):
                 self.skipped[case.label] = missing
 
@@ -69,13 +71,10 @@ class Run:
         """The cases that are left, those that share a process together."""
         groups: Dict[Any, List[Case]] = {}
         for case in self._cases:
-            if not self._lost(case):
+            if case.label not in {**self.skipped, **self.failures}:
                 alike = (case.processes, case.engine, *sorted(case.environment.items()))
                 groups.setdefault(alike if self.question.TOGETHER else case.label, []).append(case)
         return list(groups.values())
-
-    def _lost(self, case: Case) -> bool:
-        return case.label in self.skipped or case.label in self.failures or "" in self.failures
 
     def once(self, number: int, cases: Sequence[Case], kept: Path, tell: Callable[[str], Any]) -> None:
         """Measure these cases in a process, or as many as they say, started anew. ``number``: how many were before."""
@@ -109,47 +108,46 @@ class Run:
         for index, case in enumerate(cases):
             of_case = [[line for line in lines if line["case"] == index] for lines in answers]
             self._note(case, of_case)
-            if ended and not self._lost(case) and len(self.rows[case.label]["processes"]) <= number:
+            if ended and case.label not in self.skipped and len(self.rows[case.label]["processes"]) <= number:
                 reason = f"{ended[1]} while {_doing(min(of_case, key=len))}"
                 if at and at is not case:
                     reason = f"the process shared with {at.label} is gone"
-                self.failures[case.label] = ended[0], reason
+                self.failures.setdefault(case.label, (ended[0], reason))
 
     def _order(self, number: int, cases: Sequence[Case], kept: Path) -> Dict[str, Any]:
         rows = [self.rows[case.label] for case in cases]
-        return {
+        return dict(
             **dict(module=self.question.module.__name__, settings=self.settings, rounds=self.settings["rounds"]),
             **dict(number=number, compare=number == 0, shared=self._shared),
-            "cases": [{"label": row["label"], "reference": row["reference"], **row["case"]} for row in rows],
-            "folders": [str(kept / str(list(self.rows).index(case.label))) for case in cases],
-        }
+            cases=[dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows],
+            folders=[str(kept / str(list(self.rows).index(case.label))) for case in cases],
+        )
 
     def _note(self, case: Case, answers: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Note what the processes of one case have answered: rank 0's numbers, and the slowest one's time."""
         row = self.rows[case.label]
-
-        def said(name: str) -> List[Any]:
-            return [line[name] for lines in answers for line in lines if name in line]
-
-        for counts in said("oracle"):
+        named: Dict[str, List[Any]] = defaultdict(list)
+        for name, value in chain.from_iterable(line.items() for lines in answers for line in lines):
+            named[name].append(value)
+        for counts in named["oracle"]:
             row["oracle"] = {key: row["oracle"][key] + counts[key] for key in counts}
-        ready, rounds = said("ready"), [[line["round"] for line in lines if "round" in line] for lines in answers]
-        if ready:
+        if ready := named["ready"]:
             row["devices"] = [name for answer in ready for name in answer["devices"]]
             row["facts"].update({**ready[0]["shared"], **ready[0]["facts"]})
             self._shared.update(ready[0]["shared"])
             self._variables = self._variables or ready[0]["variables"]
             self._modules.update(name for answer in ready for name in answer["modules"])
+        rounds = [[line["round"] for line in lines if "round" in line] for lines in answers]
         if all(len(one) == self.settings["rounds"] for one in rounds):
             slowest = [max(one["seconds"] for one in at_once) for at_once in zip(*rounds)]
             together = [{**first, "seconds": seconds} for first, seconds in zip(rounds[0], slowest)]
             row["processes"].append(by_name(together, middle))
-        for timeline in said("timeline")[:1]:
+        for timeline in named["timeline"][:1]:
             row["facts"].update(timeline)
-        for why in said("skipped"):
+        for why in named["skipped"]:
             self.skipped[case.label] = why
-        for _, reason in sorted(said("failed")):  # the first may make the others fail
-            self.failures.setdefault(case.label, ("failed", reason))
+        for _, reason in sorted(named["failed"])[:1]:  # the first may make the others fail
+            self.failures[case.label] = "failed", reason
 
     def result(self) -> Dict[str, Any]:
         """What was measured so far, for the JSON."""
@@ -232,19 +230,17 @@ def _interrupts_wait() -> Iterator[List[int]]:
     """Until it ends, Ctrl-C and its like are only noted. In the middle of ``Popen.wait`` (CPython 3.13 and before) a
     ``KeyboardInterrupt`` may leave a lock taken, and the next wait for that process then never ends."""
     noted: List[int] = []
-    handlers: Dict[int, Callable[[int, Any], Any]] = {}
-    if threading.current_thread() is threading.main_thread():
-        now = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-        handlers = {number: handler for number, handler in now.items() if callable(handler)}
-    for number in handlers:
-        signal.signal(number, lambda got, _: noted.append(got))
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in ENDINGS if main and callable(signal.getsignal(number))}
     try:
+        for number in before:
+            signal.signal(number, lambda got, _: noted.append(got))
         yield noted
     finally:
-        for number, handler in handlers.items():
+        for number, handler in before.items():
             signal.signal(number, handler)
         for got in noted[:1]:
-            handlers[got](got, None)
+            before[got](got, None)
 
 
 def _error(failures: Mapping[str, ranks.Failure]) -> Optional[str]:
