@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from rich.console import Console
 
@@ -131,7 +131,7 @@ def _compare(options: argparse.Namespace) -> None:
     if options.names:
         questions, preset, settings = _asked(options)
         with terminal.View() as view:
-            _find_data(settings, view)
+            _find_data(settings.values(), view)
             compared = compare.measured(options.a, options.b, questions, preset, settings, view)
     else:
         compared = compare.side_by_side(Path(options.a), Path(options.b))
@@ -153,14 +153,13 @@ def _run(options: argparse.Namespace) -> int:
     if options.stale:
         if not options.out:
             raise UsageError("--stale compares results with today's code; name their folder with --out DIR")
-        due = {question.name: why for question in questions if (why := listing.due(question.name, preset, options.out))}
+        due = {name: why for name in settings if (why := listing.due(name, preset, options.out))}
         for name, why in due.items():
             print(f"{name}: {why}", file=sys.stderr)
         if not due:
             print("[]" if options.json else f"All these results in {options.out} are of today's code.")
             return OK
         questions = [question for question in questions if question.name in due]
-        settings = {name: settings[name] for name in due}
     folder = options.out or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     guesses = {question.name: _guess(question.question) for question in questions} if options.guess else {}
     return OK if ask(questions, preset, settings, folder, options.json, options.why, guesses) else FAILED
@@ -175,35 +174,32 @@ def ask(
     why: bool,
     guesses: Mapping[str, str],
 ) -> bool:
-    """Measure these one after the other: a table that fills as processes end, an answer, and at the end a report.
+    """Measure these one after the other: a table that fills as processes end, an answer, and at the end a report. True
+    if each met its oracle and was shown, or was skipped. If one fails, the others go on.
 
-    True if each met its oracle and was shown, or was skipped. If one fails, the others go on. ``guesses``: what the
-    reader expects, by name. Prints tables (or JSON) to stdout and progress to stderr. A ``KeyboardInterrupt`` is raised
-    again after the results so far were written and reported.
-
-    Raises:
-        UsageError: results can't be written to ``folder``, or there are no such data.
+    Prints tables (or JSON) to stdout and progress to stderr. ``guesses``: what the reader expects, by name. A
+    ``KeyboardInterrupt`` is raised again after the results so far were written and reported. Raises a UsageError if
+    results can't be written to ``folder``, or there are no such data.
     """
-    console, results, well = Console(), [], True
+    console, results, well = Console(quiet=as_json), [], True
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        why_not = f"can't write results to the folder {folder}: {error.strerror}"
-        raise UsageError(f"{why_not}; name another with --out") from error
+        why_not = f"can't write results to the folder {folder}: {error.strerror}; name another with --out"
+        raise UsageError(why_not) from error
     try:
         with terminal.View() as view:
             busy = doctor.busy()
             view.say("; ".join(filter(None, [f"This machine is {busy.found}", busy.cure])))
-            _find_data(settings, view)
+            _find_data([settings[question.name] for question in questions], view)
             for question in questions:
                 try:
                     view.say(listing.about(question.name, preset, settings[question.name]["processes"]))
                     view.begin(question.name)
                     results.append(run.run(question, preset, settings[question.name], folder, view.progress))
                     view.begin("")
-                    if not as_json:
-                        terminal.print_result([results[-1]], console, why, guesses.get(question.name, ""))
+                    terminal.print_result([results[-1]], console, why, guesses.get(question.name, ""))
                 except UsageError:
                     raise
                 except Exception as error:  # a defect of this question must not cost the others
@@ -212,9 +208,7 @@ def ask(
         # An exception in here would replace a KeyboardInterrupt.
         if any(folder.glob("*/*.json")):
             try:
-                path = page.write_report(folder)
-                if not as_json:
-                    console.print(f"Report: {path}", soft_wrap=True)
+                console.print(f"Report: {page.write_report(folder)}", soft_wrap=True)
             except Exception as error:
                 well = _complain(f"there is no report: {described(error)}")
     if as_json:
@@ -222,14 +216,14 @@ def ask(
     return well and all(one["status"] in ("ok", "skipped") and not one["oracle"]["wrong"] for one in results)
 
 
-def _find_data(settings: Mapping[str, Settings], view: terminal.View) -> None:
+def _find_data(settings: Iterable[Settings], view: terminal.View) -> None:
     """Find (or download) the data before anything is measured; all processes load what was found."""
-    for s in settings.values():
-        if "data" in s:
-            try:
+    try:
+        for s in settings:
+            if "data" in s:
                 s["data"] = datasets.load(s["data"], s["data_dir"], s["seed"], view.say, view.progress).name
-            except ValueError as error:
-                raise UsageError(str(error)) from error
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _complain(sentence: str) -> bool:

@@ -145,9 +145,7 @@ def by_name(records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], 
         known = [value for value in values if value is not None]
         if known and all(isinstance(value, (int, float)) for value in known):
             whole[name] = number(values)
-        elif known and all(
-            isinstance(value, Mapping) and {int, float} >= {*map(type, value.values())} for value in known
-        ):
+        elif known and all(isinstance(x, Mapping) and {*map(type, x.values())} <= {int, float} for x in known):
             whole[name] = by_name([value or {} for value in values], number)
         else:
             whole[name] = known[-1] if known else None
