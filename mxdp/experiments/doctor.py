@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Tuple
 
 import psutil
 from rich.console import Console
@@ -101,17 +101,26 @@ def _numpy(version: str) -> Check:
     return Check("NumPy", LIMIT, found, f"{cure}; the failures and their reasons: {DIFFERENCES}")
 
 
-def _mxnet() -> List[Check]:
+def _mxnet() -> Iterator[Check]:
     """MXNet and, if it works, the GPUs that it sees."""
-    installed = ", ".join(f"{name} {version}" for name, version in process.installed_backends().items())
-    problem = process.install_problem()
+    backends, problem = process.installed_backends(), process.install_problem()
+    installed = ", ".join(f"{name} {version}" for name, version in backends.items())
     answer, cure = ({}, problem) if problem else _probe()
+    if not cure and answer["answers"] != [128.0, 128.0]:
+        installed, cure = f"{installed}, which computes {answer['answers']} for 128", "install it again"
     if cure:
-        return [Check("MXNet", PROBLEM, installed or "not installed", cure)]
-    if answer["answers"] != [128.0, 128.0]:
-        found = f"{installed}, which computes {answer['answers']} for 128"
-        return [Check("MXNet", PROBLEM, found, "install it again")]
-    return [Check("MXNet", GOOD, f"{installed or answer['version']}; cpu(0) and cpu(1) compute"), _gpus(answer)]
+        yield Check("MXNet", PROBLEM, installed or "not installed", cure)
+        return
+    yield Check("MXNet", GOOD, f"{installed or answer['version']}; cpu(0) and cpu(1) compute")
+    found = f"MXNet sees {answer['gpus']} and can use {answer['usable']}"
+    if answer["usable"] >= 2:
+        found = f"{answer['usable']} that MXNet can use (mxdp itself was not run on a GPU by its authors)"
+        yield Check("GPUs", GOOD, found)
+    elif any("-cu" in name for name in backends):
+        yield Check("GPUs", PROBLEM, found, " ".join(cuda.problems()) or "one GPU is no comparison; use --kind cpu")
+    else:
+        cure = "experiments use CPU devices; for NVIDIA GPUs of 2016 to 2022: make run BACKEND=cu112"
+        yield Check("GPUs", LIMIT, f"{found} (CPU build)", cure)
 
 
 def _probe() -> Tuple[Dict[str, Any], str]:
@@ -125,17 +134,6 @@ def _probe() -> Tuple[Dict[str, Any], str]:
         message = child.stderr.strip() or f"the import ended with status {child.returncode}"
         return {}, message.splitlines()[-1].split("BackendError: ")[-1]
     return json.loads(child.stdout.splitlines()[-1]), ""
-
-
-def _gpus(answer: Dict[str, Any]) -> Check:
-    seen, usable = answer["gpus"], answer["usable"]
-    if usable >= 2:
-        return Check("GPUs", GOOD, f"{usable} that MXNet can use (mxdp itself was not run on a GPU by its authors)")
-    found = f"MXNet sees {seen} and can use {usable}"
-    if any("-cu" in name for name in process.installed_backends()):
-        return Check("GPUs", PROBLEM, found, " ".join(cuda.problems()) or "one GPU is no comparison; use --kind cpu")
-    cure = "experiments use CPU devices; for NVIDIA GPUs of 2016 to 2022: make run BACKEND=cu112"
-    return Check("GPUs", LIMIT, f"{found} (CPU build)", cure)
 
 
 def _variables() -> Check:

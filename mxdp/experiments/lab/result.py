@@ -83,8 +83,8 @@ def _wrong(record: Any, shape: Any, where: str) -> str:
 
 
 def read_folder(folder: Path) -> Dict[str, List[Dict[str, Any]]]:
-    """By name, sorted, the runs in ``folder`` that can be shown :func:`together`. Foreign JSON is named on stderr. Raises
-    a UsageError if there is no such folder, or no result in it, and what :func:`read` raises."""
+    """By name, sorted, the runs in ``folder`` that can be shown :func:`together`. Foreign JSON is named on stderr.
+    Raises a UsageError if there is no such folder, or no result in it, and what :func:`read` raises."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; give one {WROTE}")
     by_name: Dict[str, List[Dict[str, Any]]] = {}
@@ -103,8 +103,8 @@ def read_folder(folder: Path) -> Dict[str, List[Dict[str, Any]]]:
 
 
 def together(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """The newest run, after those before it that did the same work by the same code on a processor of the same kind. How
-    many are left out is said on stderr."""
+    """The newest run, after those before it that did the same work by the same code on a processor of the same kind.
+    How many are left out is said on stderr."""
     in_order = sorted(runs, key=lambda run: str(run["started"]))
     alike = [run for run in in_order if _work(run) == _work(in_order[-1])]
     if left := len(in_order) - len(alike):

@@ -196,13 +196,11 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
                     done += 1
                 so_far = runs[0].result() if len(runs) == 1 else None
                 progress(f"{number + 1} of {processes} processes", done, steps, "", so_far)
-    except UsageError:
-        raise
     except BaseException as error:  # a defect of the question or of ours must not lose what was measured
-        interrupted = isinstance(error, KeyboardInterrupt)
+        reason = "interrupted by the user" if isinstance(error, KeyboardInterrupt) else described(error)
         for run in runs:
-            run.failures[""] = "failed", "interrupted by the user" if interrupted else described(error)
-        if not isinstance(error, Exception):
+            run.failures[""] = "failed", reason
+        if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
 
 

@@ -119,8 +119,8 @@ class Told:
         self.answering = list(rows)
 
     def answer(self, text: str) -> None:
-        """The answer, to be read aloud: a sentence of at most two numbers and 30 other words. It says what was measured,
-        never whether a claim holds."""
+        """The answer, to be read aloud: a sentence of at most two numbers and 30 other words. It says what was
+        measured, never whether a claim holds."""
         self.sentence = text
 
     def explain(self, text: str) -> None:
