@@ -3,11 +3,11 @@
 A process can be faster or slower for its whole life, so it counts once. Numbers divide process by process before
 anything is summed up, so that a drift of the machine cancels.
 
-An interval is one of order statistics, which assumes only that its values are independent: of n values, the r-th
-smallest and the r-th largest enclose the true median unless more than n - r of them fall on one side of it, and that is
-a question of coin tosses (Conover, "Practical Nonparametric Statistics", 3.2). Processes of one run share its hour, and
-the next hour may be faster: from six runs on, a value is the median of a run. But runs that all repeat the same values,
-as of accuracies, say nothing of how seeds differ: then the ends are the smallest and the largest value.
+An interval is one of order statistics, which assumes only independent values: of n, the r-th smallest and the r-th
+largest enclose the true median unless more than n - r fall on one side of it, a question of coin tosses (Conover,
+"Practical Nonparametric Statistics", 3.2). Processes of one run share its hour, and the next hour may be faster: from
+six runs on, a value is the median of a run. But runs that all repeat the same values, as of accuracies, say nothing of
+how seeds differ: then the ends are the smallest and the largest value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 RUNS = 6
-"""An interval is one of runs where there are at least this many. Fewer values than this give no interval."""
+"""From so many runs on, an interval is one of runs. Fewer values than this give no interval."""
 Value = Optional[float]
 
 
@@ -159,9 +159,8 @@ def middle(values: Sequence[Any]) -> Any:
 
 
 class Row:
-    """What was measured of one case: ``seconds`` and other numbers, and the case's settings and facts, as attributes.
-    ``tell`` may set more. ``devices`` is how many they are, ``device_names`` what they are called, and ``cores`` how
-    many processors the machine had."""
+    """What was measured of one case: ``seconds`` and other numbers, and the case's settings and facts, as attributes;
+    also ``device_names``, and ``cores``, how many processors the machine had. ``tell`` may set more."""
 
     def __init__(self, label: str, reference: bool, known: Mapping[str, Any]) -> None:
         self.label, self.reference = label, reference

@@ -78,16 +78,23 @@ class Run:
 
     def once(self, number: int, cases: Sequence[Case], kept: Path, tell: Callable[[str], Any]) -> None:
         """Measure these cases in a process, or as many as they say, started anew. ``number``: how many were before."""
+        rows, first = [self.rows[case.label] for case in cases], cases[0]
+        to_do = dict(
+            **dict(module=self.question.module.__name__, settings=self.settings, rounds=self.settings["rounds"]),
+            **dict(number=number, compare=number == 0, shared=self._shared),
+            cases=[dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows],
+            folders=[str(kept / str(list(self.rows).index(case.label))) for case in cases],
+        )
         with tempfile.TemporaryDirectory(prefix="mxdp-") as name:
             order, log = Path(name, "order.json"), Path(name, "log")
-            order.write_text(json.dumps(self._order(number, cases, kept)), encoding="utf-8")
+            order.write_text(json.dumps(to_do), encoding="utf-8")
             command = [sys.executable, "-m", "mxdp.experiments.lab.child", str(order)]
-            environ: Dict[str, Optional[str]] = {**process.unprepared(os.environ), **cases[0].environment}
+            environ: Dict[str, Optional[str]] = {**process.unprepared(os.environ), **first.environment}
             if self.root:
                 environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.root), environ.get("PYTHONPATH")]))
             limit, elsewhere = self.settings["timeout"] * len(cases), provenance.since_now()
             try:
-                commands = ranks.commands(cases[0].engine, cases[0].processes, command, environ)
+                commands = ranks.commands(first.engine, first.processes, command, environ)
                 with _interrupts_wait() as noted:
 
                     def tick() -> None:
@@ -99,11 +106,11 @@ class Run:
             except OSError as error:  # the system may have no process, no file or no room left
                 ended = "failed", f"its process could not be started: {described(error)}"
             self._elsewhere.append(elsewhere())
-            answers = [_lines(order, rank) for rank in range(cases[0].processes)]
+            answers = [_lines(order, rank) for rank in range(first.processes)]
             if ended or any("failed" in line for lines in answers for line in lines):
                 with suppress(OSError):  # the failure itself is told; a full disk must not hide it
                     self.logs.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(log, self.logs / (re.sub(r"\W+", "-", cases[0].label) + ".log"))
+                    shutil.copy(log, self.logs / (re.sub(r"\W+", "-", first.label) + ".log"))
         at = next((cases[lines[-1]["case"]] for lines in answers if lines and "doing" in lines[-1]), None)
         for index, case in enumerate(cases):
             of_case = [[line for line in lines if line["case"] == index] for lines in answers]
@@ -113,15 +120,6 @@ class Run:
                 if at and at is not case:
                     reason = f"the process shared with {at.label} is gone"
                 self.failures.setdefault(case.label, (ended[0], reason))
-
-    def _order(self, number: int, cases: Sequence[Case], kept: Path) -> Dict[str, Any]:
-        rows = [self.rows[case.label] for case in cases]
-        return dict(
-            **dict(module=self.question.module.__name__, settings=self.settings, rounds=self.settings["rounds"]),
-            **dict(number=number, compare=number == 0, shared=self._shared),
-            cases=[dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows],
-            folders=[str(kept / str(list(self.rows).index(case.label))) for case in cases],
-        )
 
     def _note(self, case: Case, answers: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Note what the processes of one case have answered: rank 0's numbers, and the slowest one's time."""

@@ -30,9 +30,8 @@ CHECKS: Mapping[Any, Check] = {
 
 
 def resolve(questions: Sequence[Question], preset: str, options: Mapping[str, Any]) -> Tuple[str, Dict[str, Settings]]:
-    """The preset's name, and settings of each question, by name. ``options``: from the command line; each must apply to
-    at least one of the questions. Raises a UsageError about an unknown preset, question or setting, a value of another
-    type, or an option without effect."""
+    """The preset's name, and settings of each question, by name. ``options``: from the command line. Raises a
+    UsageError about an unknown preset, question or setting, a wrong value, or an option that no question has."""
     resolved: Dict[str, Settings] = {}
     base, tables = (preset, {}) if preset in COMMON else ("full", _read(Path(preset), [q.name for q in questions]))
     for question in questions:

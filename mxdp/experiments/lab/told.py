@@ -145,8 +145,8 @@ class Told:
 
 
 def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
-    """The rows of these runs of one question, oldest first. A number has the values of all runs one after the other,
-    None where a run lacks the case. Facts are the last run's, ``cores`` those of its machine."""
+    """The rows of these runs of one question, oldest first. A number has the values of all runs, None where a run lacks
+    the case. Facts are the last run's, ``cores`` those of its machine."""
     by_run = [{row["label"]: row for row in result["rows"]} for result in results]
     counts = [max((len(row["processes"]) for row in known.values()), default=0) for known in by_run]
     runs = [number for number, count in enumerate(counts) for _ in range(count)]
