@@ -226,8 +226,9 @@ def _interrupts_wait() -> Iterator[List[int]]:
     """Until it ends, Ctrl-C and its like are only noted. In the middle of ``Popen.wait`` (CPython 3.13 and before) a
     ``KeyboardInterrupt`` may leave a lock taken, and the next wait for that process then never ends."""
     noted: List[int] = []
+    now: Dict[int, Any] = {number: signal.getsignal(number) for number in ENDINGS}
     main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in ENDINGS if main and callable(signal.getsignal(number))}
+    before = {number: handler for number, handler in now.items() if main and callable(handler)}
     try:
         for number in before:
             signal.signal(number, lambda got, _: noted.append(got))
