@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.experiments.lab.module import Settings
 from mxdp.experiments.lab.rows import Number, Row, by_name
 
 NO_ANSWER = "No answer: not every case was measured."
-Bars = Tuple[str, str, float, str, str, Optional[Sequence[Row]]]
 Panel = Tuple[Callable[[Any], Any], float]
 
 
@@ -69,7 +68,7 @@ class Told:
         self.claims: Dict[str, Claim] = {}
         self.answering: List[Row] = self.rows
         self.sentence, self.explanation = "", ""
-        self.panels: List[Union[Bars, Panel]] = []
+        self.panels: List[Any] = []  # a Panel, or the arguments of `bars`
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows + self.references)
