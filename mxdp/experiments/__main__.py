@@ -9,14 +9,41 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from rich.console import Console
+
+from mxdp import datasets
 from mxdp.errors import MxdpError, UsageError, described
+from mxdp.experiments import doctor
+from mxdp.experiments.lab import Settings, run
+from mxdp.experiments.lab.module import Question, discover, find
+from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.predict import command as predict
+from mxdp.experiments.show import compare, listing, page, pictures, terminal
 
 OK, FAILED, USAGE = 0, 1, 2
-OPTIONS = ("devices", "kind", "data", "data_dir", "of", "net", "seed", "processes", "rounds", "timeout")
+
+
+def _counts(text: str) -> List[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, as in 1,2") from None
+
+
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "devices": dict(type=_counts, metavar="N,N", help="numbers of devices to compare, as in 1,2"),
+    "kind": dict(choices=("auto", "cpu", "gpu"), help="kind of devices (auto: GPUs where there are enough)"),
+    "data": dict(metavar="NAME", help="auto, fashion-mnist, digits or synthetic"),
+    "data_dir": dict(metavar="DIR", help="folder that holds fashion-mnist/"),
+    "of": dict(metavar="NAME", help="profile: the experiment to record"),
+    "net": dict(metavar="MODULE:FUNCTION", help="resnet: your own gluon network instead, which the function returns"),
+    "seed": dict(type=int, help="of parameters, data and their order"),
+    "processes": dict(type=int, help="processes of each case, one after the other"),
+    "rounds": dict(type=int, help="measured rounds of each case in a process"),
+    "timeout": dict(type=float, metavar="S", help="seconds that one case may work in a process"),
+}
 """Options that override a setting of the same name."""
 
 
@@ -27,98 +54,62 @@ def parser() -> argparse.ArgumentParser:
         description="Ask how several devices train one network. Without a command: a tour of the most telling "
         "experiments, which ends in a report.",
     )
-    # Without a command, as of `run` without names.
-    top.set_defaults(names=(), preset="quick", out=None, json=False, why=False, stale=False, guess=False)
-    top.set_defaults(**dict.fromkeys(OPTIONS))
-    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    settings, programs = argparse.ArgumentParser(add_help=False), argparse.ArgumentParser(add_help=False)
+    programs.add_argument("--json", action="store_true", help="for programs")
+    presets = "quick (default), full, or a TOML file with a table per experiment"
+    settings.add_argument("--preset", default="quick", help=presets)
+    for name, how in OPTIONS.items():
+        settings.add_argument(f"--{name.replace('_', '-')}", **how)
 
-    listing = commands.add_parser("list", help="all experiments: question, answer, and how long it takes")
-    listing.add_argument("--json", action="store_true", help="for programs")
+    listed = "all experiments: question, answer, and how long it takes"
+    commands.add_parser("list", parents=[programs], help=listed)
 
-    run = commands.add_parser("run", help="run experiments: tables, and a report in --out")
-    run.add_argument("names", nargs="+", metavar="NAME", help="see 'list'; 'all' for all but profile")
-    _add_settings(run)
-    run.add_argument("--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)")
-    run.add_argument("--stale", action="store_true", help="only those whose result in --out is not of today's code")
-    run.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
-    run.add_argument(
-        "--why", "--explain", action="store_true", help="print claims, the oracle and how to read each table, too"
-    )
-    run.add_argument("--guess", action="store_true", help="ask what you expect first, and show it beside the result")
+    command = commands.add_parser("run", parents=[settings], help="run experiments: tables, and a report in --out")
+    command.add_argument("names", nargs="+", metavar="NAME", help="see 'list'; 'all' for all but profile")
+    command.add_argument("--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)")
+    command.add_argument("--stale", action="store_true", help="only those whose result in --out is not of today's code")
+    command.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
+    why = "print claims, the oracle and how to read each table, too"
+    command.add_argument("--why", "--explain", action="store_true", help=why)
+    guess = "ask what you expect first, and show it beside the result"
+    command.add_argument("--guess", action="store_true", help=guess)
 
-    report = commands.add_parser("report", help="make report.html and pictures from results; never measures")
-    report.add_argument("folder", type=Path, metavar="DIR")
-    only = report.add_mutually_exclusive_group()
+    command = commands.add_parser("report", help="make report.html and pictures from results; never measures")
+    command.add_argument("folder", type=Path, metavar="DIR")
+    only = command.add_mutually_exclusive_group()
     only.add_argument("--slides", action="store_true", help="make slides.html instead (the key N shows the notes)")
     only.add_argument("--picture", metavar="NAME", help="write the picture of this experiment instead, to DIR")
-    report.add_argument("--panel", type=int, metavar="N", help="with --picture: panel N of it alone, for a slide")
-    report.add_argument("--format", choices=("png", "pdf", "svg"), help="with --picture: its format (default: png)")
+    command.add_argument("--panel", type=int, metavar="N", help="with --picture: panel N of it alone, for a slide")
+    command.add_argument("--format", choices=("png", "pdf", "svg"), help="with --picture: its format (default: png)")
 
-    compare = commands.add_parser(
-        "compare", help="two checkouts of mxdp, measured in turns: which cases became faster or slower"
-    )
-    compare.add_argument("a", metavar="A", help="a folder or a commit; or a folder of results, which is only shown")
-    compare.add_argument("b", metavar="B", help="the same of the other")
-    compare.add_argument("names", nargs="*", metavar="NAME", help="the experiments to measure")
-    _add_settings(compare)
-    compare.add_argument("--json", action="store_true", help="for programs")
+    turns = "two checkouts of mxdp, measured in turns: which cases became faster or slower"
+    command = commands.add_parser("compare", parents=[settings, programs], help=turns)
+    command.add_argument("a", metavar="A", help="a folder or a commit; or a folder of results, which is only shown")
+    command.add_argument("b", metavar="B", help="the same of the other")
+    command.add_argument("names", nargs="*", metavar="NAME", help="the experiments to measure")
 
-    ahead = commands.add_parser("predict", help="what many devices and nodes would give, from one that was measured")
-    predict.add_arguments(ahead)
+    ahead = "what many devices and nodes would give, from one that was measured"
+    predict.add_arguments(commands.add_parser("predict", help=ahead))
 
-    doctor = commands.add_parser("doctor", help="what this machine and installation can and cannot show")
-    doctor.add_argument("--json", action="store_true", help="for programs")
+    here = "what this machine and installation can and cannot show"
+    commands.add_parser("doctor", parents=[programs], help=here)
     return top
-
-
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--preset", default="quick", help="quick (default), full, or a TOML file with a table per experiment"
-    )
-    command.add_argument("--devices", type=_counts, metavar="N,N", help="numbers of devices to compare, as in 1,2")
-    command.add_argument(
-        "--kind", choices=("auto", "cpu", "gpu"), help="kind of devices (auto: GPUs where there are enough)"
-    )
-    command.add_argument("--data", metavar="NAME", help="auto, fashion-mnist, digits or synthetic")
-    command.add_argument("--data-dir", metavar="DIR", help="folder that holds fashion-mnist/")
-    command.add_argument("--of", metavar="NAME", help="profile: the experiment to record")
-    command.add_argument(
-        "--net", metavar="MODULE:FUNCTION", help="resnet: your own gluon network instead, which the function returns"
-    )
-    command.add_argument("--seed", type=int, help="of parameters, data and their order")
-    command.add_argument("--processes", type=int, help="processes of each case, one after the other")
-    command.add_argument("--rounds", type=int, help="measured rounds of each case in a process")
-    command.add_argument("--timeout", type=float, metavar="S", help="seconds that one case may work in a process")
-
-
-def _counts(text: str) -> List[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, as in 1,2") from None
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; the exit status: 0 all well, 1 an experiment failed or missed its oracle, 2 usage."""
-    options = parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    commands: Mapping[str, Callable[[argparse.Namespace], Optional[int]]] = {
+        **dict(run=_run, report=_report, compare=_compare, predict=predict.main),
+        "list": lambda options: listing.show(options.json),
+        "doctor": lambda options: doctor.main(options.json),
+    }
     try:
-        if options.command == "list":
-            from mxdp.experiments.show import listing
-
-            listing.show(options.json)
-            return OK
-        if options.command == "report":
-            return _report(options)
-        if options.command == "compare":
-            return _compare(options)
-        if options.command == "doctor":
-            from mxdp.experiments import doctor
-
-            return doctor.main(options.json)
-        if options.command == "predict":
-            predict.main(options)
-            return OK
-        return _run(options)
+        if not words:
+            words = ["run", *(name for name, question in discover().items() if question.TOUR), "--processes", "6"]
+        options = parser().parse_args(words)
+        return commands[options.command](options) or OK
     except MxdpError as error:
         _complain(str(error))
         return USAGE if isinstance(error, UsageError) else FAILED
@@ -127,111 +118,88 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return FAILED
 
 
-def _report(options: argparse.Namespace) -> int:
-    from mxdp.experiments.show import page, pictures
-
+def _report(options: argparse.Namespace) -> None:
     if options.picture:
         print(pictures.export(options.folder, options.picture, options.format or "png", options.panel))
-        return OK
+        return
     if options.panel is not None or options.format:
         raise UsageError("--panel and --format say how to write one picture; name it with --picture NAME")
     print(page.write_report(options.folder, slides=options.slides))
-    return OK
 
 
-def _compare(options: argparse.Namespace) -> int:
-    from mxdp.experiments.lab.settings import resolve
-    from mxdp.experiments.show import compare, terminal
-
-    if not options.names:
-        compare.print_compared(compare.side_by_side(Path(options.a), Path(options.b)), options.json)
-        return OK
-    questions = _questions(options.names)
-    preset, settings = resolve(questions, options.preset, _given(options))
-    with terminal.View() as view:
-        _find_data(settings, view)
-        compared = compare.measured(options.a, options.b, questions, preset, settings, view)
+def _compare(options: argparse.Namespace) -> None:
+    if options.names:
+        questions, preset, settings = _asked(options)
+        with terminal.View() as view:
+            _find_data(settings.values(), view)
+            compared = compare.measured(options.a, options.b, questions, preset, settings, view)
+    else:
+        compared = compare.side_by_side(Path(options.a), Path(options.b))
     compare.print_compared(compared, options.json)
-    return OK
 
 
-def _questions(names: Sequence[str]) -> List[Any]:
-    from mxdp.experiments.lab.module import discover, find
-
-    known = discover()
+def _asked(options: argparse.Namespace) -> Tuple[List[Question], str, Dict[str, Settings]]:
+    """The questions that are named, the preset's name, and the settings of each."""
     # A question with the setting `of` measures another one again.
-    every = [name for name, question in known.items() if "of" not in question.preset("full")]
-    chosen = dict.fromkeys(one for name in names for one in (every if name == "all" else [name]))
-    return [find(name) for name in chosen] or [question for question in known.values() if question.TOUR]
-
-
-def _given(options: argparse.Namespace) -> Dict[str, Any]:
-    return {key: value for key in OPTIONS if (value := getattr(options, key)) is not None}
+    every = [name for name, question in discover().items() if "of" not in question.preset("full")]
+    names = dict.fromkeys(one for name in options.names for one in (every if name == "all" else [name]))
+    questions = [find(name) for name in names]
+    given = {name: value for name, value in vars(options).items() if name in OPTIONS and value is not None}
+    return (questions, *resolve(questions, options.preset, given))
 
 
 def _run(options: argparse.Namespace) -> int:
-    from mxdp.experiments.lab.settings import resolve
-    from mxdp.experiments.show import listing
-
-    questions = _questions(options.names)
-    preset, settings = resolve(
-        questions, options.preset, {**({} if options.names else {"processes": 6}), **_given(options)}
-    )
+    questions, preset, settings = _asked(options)
     if options.stale:
         if not options.out:
             raise UsageError("--stale compares results with today's code; name their folder with --out DIR")
-        due = {question.name: why for question in questions if (why := listing.due(question.name, preset, options.out))}
+        due = {name: why for name in settings if (why := listing.due(name, preset, options.out))}
         for name, why in due.items():
             print(f"{name}: {why}", file=sys.stderr)
         if not due:
             print("[]" if options.json else f"All these results in {options.out} are of today's code.")
             return OK
         questions = [question for question in questions if question.name in due]
-        settings = {name: settings[name] for name in due}
     folder = options.out or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     guesses = {question.name: _guess(question.question) for question in questions} if options.guess else {}
     return OK if ask(questions, preset, settings, folder, options.json, options.why, guesses) else FAILED
 
 
 def ask(
-    questions: Sequence[Any],
+    questions: Sequence[Question],
     preset: str,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, Settings],
     folder: Path,
-    as_json: bool = False,
-    why: bool = False,
-    guesses: Mapping[str, str] = MappingProxyType({}),
+    as_json: bool,
+    why: bool,
+    guesses: Mapping[str, str],
 ) -> bool:
-    """Measure these one after the other: a table that fills as processes end, an answer, and at the end a report.
+    """Measure these one after the other: a table that fills as processes end, an answer, and at the end a report. True
+    if each met its oracle and was shown, or was skipped. If one fails, the others go on.
 
-    True if each met its oracle and was shown, or was skipped. If one fails, the others go on. ``guesses``: what the
-    reader expects, by name. Prints tables (or JSON) to stdout and progress to stderr. A ``KeyboardInterrupt`` is raised
-    again after the results so far were written and reported.
-
-    Raises:
-        UsageError: results can't be written to ``folder``, or there are no such data.
+    Prints tables (or JSON) to stdout and progress to stderr. ``guesses``: what the reader expects, by name. A
+    ``KeyboardInterrupt`` is raised again after the results so far were written and reported. Raises a UsageError if
+    results can't be written to ``folder``, or there are no such data.
     """
-    from rich.console import Console
-
-    from mxdp.experiments import doctor
-    from mxdp.experiments.lab import run
-    from mxdp.experiments.show import listing, page, terminal
-
-    console, results, well = Console(), [], True
-    _make(folder)
+    console, results, well = Console(quiet=as_json), [], True
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        why_not = f"can't write results to the folder {folder}: {error.strerror}; name another with --out"
+        raise UsageError(why_not) from error
     try:
         with terminal.View() as view:
             busy = doctor.busy()
             view.say("; ".join(filter(None, [f"This machine is {busy.found}", busy.cure])))
-            _find_data(settings, view)
+            _find_data([settings[question.name] for question in questions], view)
             for question in questions:
                 try:
                     view.say(listing.about(question.name, preset, settings[question.name]["processes"]))
                     view.begin(question.name)
                     results.append(run.run(question, preset, settings[question.name], folder, view.progress))
                     view.begin("")
-                    if not as_json:
-                        terminal.print_result([results[-1]], console, why, guesses.get(question.name, ""))
+                    terminal.print_result([results[-1]], console, why, guesses.get(question.name, ""))
                 except UsageError:
                     raise
                 except Exception as error:  # a defect of this question must not cost the others
@@ -240,9 +208,7 @@ def ask(
         # An exception in here would replace a KeyboardInterrupt.
         if any(folder.glob("*/*.json")):
             try:
-                path = page.write_report(folder)
-                if not as_json:
-                    console.print(f"Report: {path}", soft_wrap=True)
+                console.print(f"Report: {page.write_report(folder)}", soft_wrap=True)
             except Exception as error:
                 well = _complain(f"there is no report: {described(error)}")
     if as_json:
@@ -250,26 +216,14 @@ def ask(
     return well and all(one["status"] in ("ok", "skipped") and not one["oracle"]["wrong"] for one in results)
 
 
-def _make(folder: Path) -> None:
-    """Make it, and see that files can be written there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        why_not = f"can't write results to the folder {folder}: {error.strerror}"
-        raise UsageError(f"{why_not}; name another with --out") from error
-
-
-def _find_data(settings: Mapping[str, Any], view: Any) -> None:
+def _find_data(settings: Iterable[Settings], view: terminal.View) -> None:
     """Find (or download) the data before anything is measured; all processes load what was found."""
-    from mxdp import datasets
-
-    for s in settings.values():
-        if "data" in s:
-            try:
+    try:
+        for s in settings:
+            if "data" in s:
                 s["data"] = datasets.load(s["data"], s["data_dir"], s["seed"], view.say, view.progress).name
-            except ValueError as error:
-                raise UsageError(str(error)) from error
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _complain(sentence: str) -> bool:

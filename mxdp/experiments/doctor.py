@@ -12,24 +12,26 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Tuple
 
 import psutil
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from mxdp import cuda, process
 from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, cache_root, given_folder
 from mxdp.experiments.lab import provenance
-from mxdp.experiments.lab.provenance import BUSY
 
 GOOD, LIMIT, PROBLEM = "good", "limit", "problem"
 """``limit``: all works, but something can't be shown here. ``problem``: something does not work until it is cured."""
-
+COLOURS = {GOOD: "green", LIMIT: "yellow", PROBLEM: "red"}
 NEWEST_TESTED = (3, 13)
 DIFFERENCES = Path(__file__).with_name("mxnet_differences.txt")
 """MXNet's own tests that fail on NumPy 2, with reasons; ``tools/mxnet_tests.py`` keeps it true."""
 
 MXNET_ALONE = "module 'numpy' has no attribute 'bool'", "`np.PZERO` was removed in the NumPy 2.0 release."
-"""How the last line of 27 begins with which MXNet's own import fails: on NumPy 1, from 1.24 on, and on NumPy 2."""
+"""How the last line begins with which MXNet's own import fails: on NumPy 1, from 1.24 on, and on NumPy 2."""
 IMPORT_SECONDS = 60
 MEMORY_WANTED = 4 << 30
 """Four processes of ``epochs``, each with Fashion-MNIST as float32 and LeNet's work space (0.7 GB), and the system."""
@@ -52,9 +54,35 @@ class Check(NamedTuple):
     cure: str = ""
 
 
-def checks() -> List[Check]:
+def checks() -> Iterator[Check]:
     """Look at everything. Starts one child process, and waits for it up to a minute."""
-    return [_python(), *_mxnet(), _numpy(), _book(), _cores(), busy(), _memory(), _variables(), _data()]
+    from mxdp.experiments.data_parallel.stock_loop import NEEDS
+
+    cure = f"mxdp was tested up to Python {'.'.join(map(str, NEWEST_TESTED))}; take that if something fails"
+    yield _limit("Python", platform.python_version(), cure, unless=sys.version_info[:2] <= NEWEST_TESTED)
+    yield from _mxnet()
+    versions = provenance.versions()
+    yield _numpy(versions["numpy"])
+    book = versions.get("d2l", "not installed")
+    yield _limit("d2l", book, f"stock-loop needs it: {NEEDS['d2l']}", unless="d2l" in versions)
+    cores = process.cores()
+    found = f"{cores} ({provenance.cpu_model()})" + (f": up to {cores} devices can work side by side" * (cores > 1))
+    cure = "one core can't show a speed-up from 1 to 2 CPU devices; use two cores or more"
+    yield _limit("cores", found, cure, unless=cores > 1)
+    yield busy()
+    memory = psutil.virtual_memory()
+    found = f"{memory.available / 2**30:.1f} GiB free of {memory.total / 2**30:.1f}"
+    cure = f"'epochs' needs {MEMORY_WANTED >> 30} GiB; close programs, or use --data digits"
+    yield _limit("memory", found, cure, unless=memory.available >= MEMORY_WANTED)
+    yield _variables()
+    yield _data()
+
+
+def busy() -> Check:
+    """How busy the machine is with other work; takes half a second."""
+    share = psutil.cpu_percent(0.5) / 100
+    cure = "close other programs: they disturb what is measured"
+    return _limit("quiet", f"{share:.0%} busy with other work", cure, unless=share <= provenance.BUSY)
 
 
 def _limit(name: str, found: str, cure: str, unless: bool) -> Check:
@@ -62,14 +90,8 @@ def _limit(name: str, found: str, cure: str, unless: bool) -> Check:
     return Check(name, GOOD, found) if unless else Check(name, LIMIT, found, cure)
 
 
-def _python() -> Check:
-    cure = f"mxdp was tested up to Python {'.'.join(map(str, NEWEST_TESTED))}; take that if something fails"
-    return _limit("Python", platform.python_version(), cure, unless=sys.version_info[:2] <= NEWEST_TESTED)
-
-
-def _numpy() -> Check:
+def _numpy(version: str) -> Check:
     """NumPy's version, and what is known not to work with it."""
-    version = provenance.versions()["numpy"]
     release = [int(number) for number in version.split(".")[:2]]
     cure = f"import mxdp before mxnet; otherwise `import mxnet` ends in: AttributeError: {MXNET_ALONE[release >= [2]]}"
     if release < [2]:
@@ -79,26 +101,26 @@ def _numpy() -> Check:
     return Check("NumPy", LIMIT, found, f"{cure}; the failures and their reasons: {DIFFERENCES}")
 
 
-def _book() -> Check:
-    from mxdp.experiments.data_parallel.stock_loop import NEEDS
-
-    version = provenance.versions().get("d2l", "not installed")
-    return _limit("d2l", version, f"stock-loop needs it: {NEEDS['d2l']}", unless=version != "not installed")
-
-
-def _mxnet() -> List[Check]:
+def _mxnet() -> Iterator[Check]:
     """MXNet and, if it works, the GPUs that it sees."""
-    installed = ", ".join(f"{name} {version}" for name, version in process.installed_backends().items())
-    cure = process.install_problem()
-    answer: Dict[str, Any] = {}
-    if not cure:
-        answer, cure = _probe()
+    backends, problem = process.installed_backends(), process.install_problem()
+    installed = ", ".join(f"{name} {version}" for name, version in backends.items())
+    answer, cure = ({}, problem) if problem else _probe()
+    if not cure and answer["answers"] != [128.0, 128.0]:
+        installed, cure = f"{installed}, which computes {answer['answers']} for 128", "install it again"
     if cure:
-        return [Check("MXNet", PROBLEM, installed or "not installed", cure)]
-    if answer["answers"] != [128.0, 128.0]:
-        found = f"{installed}, which computes {answer['answers']} for 128"
-        return [Check("MXNet", PROBLEM, found, "install it again")]
-    return [Check("MXNet", GOOD, f"{installed or answer['version']}; cpu(0) and cpu(1) compute"), _gpus(answer)]
+        yield Check("MXNet", PROBLEM, installed or "not installed", cure)
+        return
+    yield Check("MXNet", GOOD, f"{installed or answer['version']}; cpu(0) and cpu(1) compute")
+    found = f"MXNet sees {answer['gpus']} and can use {answer['usable']}"
+    if answer["usable"] >= 2:
+        found = f"{answer['usable']} that MXNet can use (mxdp itself was not run on a GPU by its authors)"
+        yield Check("GPUs", GOOD, found)
+    elif any("-cu" in name for name in backends):
+        yield Check("GPUs", PROBLEM, found, " ".join(cuda.problems()) or "one GPU is no comparison; use --kind cpu")
+    else:
+        cure = "experiments use CPU devices; for NVIDIA GPUs of 2016 to 2022: make run BACKEND=cu112"
+        yield Check("GPUs", LIMIT, f"{found} (CPU build)", cure)
 
 
 def _probe() -> Tuple[Dict[str, Any], str]:
@@ -112,38 +134,6 @@ def _probe() -> Tuple[Dict[str, Any], str]:
         message = child.stderr.strip() or f"the import ended with status {child.returncode}"
         return {}, message.splitlines()[-1].split("BackendError: ")[-1]
     return json.loads(child.stdout.splitlines()[-1]), ""
-
-
-def _gpus(answer: Dict[str, Any]) -> Check:
-    seen, usable = answer["gpus"], answer["usable"]
-    if usable >= 2:
-        return Check("GPUs", GOOD, f"{usable} that MXNet can use (mxdp itself was not run on a GPU by its authors)")
-    found = f"MXNet sees {seen} and can use {usable}"
-    if any("-cu" in name for name in process.installed_backends()):
-        return Check("GPUs", PROBLEM, found, " ".join(cuda.problems()) or "one GPU is no comparison; use --kind cpu")
-    cure = "experiments use CPU devices; for NVIDIA GPUs of 2016 to 2022: make run BACKEND=cu112"
-    return Check("GPUs", LIMIT, f"{found} (CPU build)", cure)
-
-
-def _cores() -> Check:
-    count = process.cores()
-    found = f"{count} ({provenance.cpu_model()})" + (f": up to {count} devices can work side by side" * (count > 1))
-    cure = "one core can't show a speed-up from 1 to 2 CPU devices; use two cores or more"
-    return _limit("cores", found, cure, unless=count > 1)
-
-
-def busy() -> Check:
-    """How busy the machine is with other work; takes half a second."""
-    share = psutil.cpu_percent(0.5) / 100
-    cure = "close other programs: they disturb what is measured"
-    return _limit("quiet", f"{share:.0%} busy with other work", cure, unless=share <= BUSY)
-
-
-def _memory() -> Check:
-    memory = psutil.virtual_memory()
-    found = f"{memory.available / 2**30:.1f} GiB free of {memory.total / 2**30:.1f}"
-    cure = f"'epochs' needs {MEMORY_WANTED >> 30} GiB; close programs, or use --data digits"
-    return _limit("memory", found, cure, unless=memory.available >= MEMORY_WANTED)
 
 
 def _variables() -> Check:
@@ -174,24 +164,15 @@ def _data() -> Check:
 
 def main(as_json: bool) -> int:
     """Print the checks; exit status 1 if there is a problem."""
-    checked = checks()
+    checked = list(checks())
     if as_json:
         print(json.dumps([check._asdict() for check in checked], indent=2))
     else:
-        _print(checked)
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for _ in range(3):
+            table.add_column(overflow="fold")  # a path is folded, not cut
+        for check in checked:
+            cure = f"\n-> {check.cure}" if check.cure else ""
+            table.add_row(check.name, Text(check.state, style=COLOURS[check.state]), Text(check.found + cure))
+        Console().print(table)
     return int(any(check.state == PROBLEM for check in checked))
-
-
-def _print(checked: List[Check]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    colours = {GOOD: "green", LIMIT: "yellow", PROBLEM: "red"}
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for _ in range(3):
-        table.add_column(overflow="fold")  # a path is folded, not cut
-    for check in checked:
-        cure = f"\n-> {check.cure}" if check.cure else ""
-        table.add_row(check.name, Text(check.state, style=colours[check.state]), Text(check.found + cure))
-    Console().print(table)

@@ -121,7 +121,9 @@ def test_data(probe, monkeypatch, tmp_path):
 
 def test_the_table_keeps_brackets_and_fits_80_columns(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    doctor._print([doctor.Check("MXNet", PROBLEM, "not installed", 'do `pip install "mxdp[cpu]"` ' + "now " * 30)])
+    check = doctor.Check("MXNet", PROBLEM, "not installed", 'do `pip install "mxdp[cpu]"` ' + "now " * 30)
+    monkeypatch.setattr(doctor, "checks", lambda: [check])
+    assert doctor.main(as_json=False) == 1
     out = capsys.readouterr().out
     assert "mxdp[cpu]" in out
     assert max(map(len, out.splitlines())) <= 80

@@ -115,7 +115,7 @@ def test_a_defect_and_a_damaged_file_cost_no_result_and_hide_no_interrupt(
     (tmp_path / "epochs" / "1.json").write_text('{"experiment"')
     monkeypatch.setattr(lab_run, "run", mock.Mock(side_effect=error, return_value=record()))
     with nullcontext() if measured is not None else pytest.raises(error):
-        assert not command.ask([Question(faulty)], "quick", {"faulty": {"processes": 1}}, tmp_path, as_json=True)
+        assert not command.ask([Question(faulty)], "quick", {"faulty": {"processes": 1}}, tmp_path, True, False, {})
     said = capsys.readouterr()
     assert measured is None or json.loads(said.out) == measured
     assert f"mxdp: there is no report: {tmp_path / 'epochs' / '1.json'} is damaged" in said.err
@@ -163,7 +163,7 @@ def test_a_folder_that_cannot_be_made_or_written_to_is_refused_before_anything_i
 
     monkeypatch.setattr(command.tempfile, "TemporaryFile", denied)
     with pytest.raises(UsageError, match=f"{words} .*: Permission denied; name another with --out"):
-        command.ask([Question(faulty)], "quick", {"faulty": {}}, tmp_path)
+        command.ask([Question(faulty)], "quick", {"faulty": {}}, tmp_path, False, False, {})
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")

@@ -1,8 +1,8 @@
 """What a question is, and how it is found.
 
-A question is one module. It lies in a room of ``mxdp/experiments/``, or is named in ``MXDP_EXPERIMENTS``; there is no
-list to edit. Its name is the module's, with ``-`` for ``_``. The first line of its docstring is the question, and the
-rest says what is known about the answer. ``CONTRIBUTING.md`` has one in 45 lines. Its functions:
+A question is one module. It lies in a room of ``mxdp/experiments/``, or is named in ``MXDP_EXPERIMENTS``. Its name is
+the module's, with ``-`` for ``_``. The first line of its docstring is the question, and the rest says what is known
+about the answer. ``CONTRIBUTING.md`` has one in 45 lines. Its functions:
 
 - ``cases(s)`` yields what to compare: a :class:`Case` for each row, in their order.
 - ``expect(s, cores)`` returns what the cost model says for this number of cores, before anything is measured.
@@ -12,8 +12,8 @@ rest says what is known about the answer. ``CONTRIBUTING.md`` has one in 45 line
 - ``tell(t, s)`` gives columns, claims, the answer and pictures (:class:`~mxdp.experiments.lab.told.Told`). It is called
   whenever a result is shown, never when it is measured. In what it and ``expect`` say, a line break counts as a space.
 
-``oracle`` and ``set_up`` run in a process of their own, started for the case, with its environment; the others run in
-the parent, where MXNet is never loaded: the names of :mod:`mxdp.backend` load it at their first use.
+``oracle`` and ``set_up`` run in a process that is started for the case, with its environment; the others run in the
+parent, where MXNet is never loaded: the names of :mod:`mxdp.backend` load it at their first use.
 
 Its constants, all optional but ``PRESETS``:
 
@@ -21,8 +21,7 @@ Its constants, all optional but ``PRESETS``:
   above 0. Every question has those of :data:`COMMON`, too.
 - ``LITTLE``: settings, in place of quick's, with which the tests run it in a few seconds.
 - ``CHECKS``: for settings that must meet more: by name, a test of the value, and what is allowed, in words.
-- ``SOURCE``: who answered the question before.
-- ``COMPARED``: what the oracle compares with the serial run, in words.
+- ``SOURCE``: who answered the question before. ``COMPARED``: what the oracle compares with the serial run, in words.
 - ``TOUR``: True if it is part of the tour.
 - ``TOGETHER``: True if all cases of one environment share a process, in which they take turns. A process costs half a
   second. If a case raises, the others go on; if it crashes or hangs, they are lost, too.
@@ -47,8 +46,8 @@ COMMON: Mapping[str, Mapping[str, Any]] = {
     "quick": dict(processes=12, rounds=1, timeout=300.0, seed=0, kind="auto"),
     "full": dict(processes=15, rounds=1, timeout=900.0, seed=0, kind="auto"),
 }
-"""The presets, and the settings that every question has: how many processes, one after the other; the rounds of each;
-seconds that one case may work in one process; the seed of parameters, data and their order; the kind of devices."""
+"""The presets, and the settings of every question: how many processes, one after the other; the rounds of each; seconds
+that one case may work in one process; the seed of parameters, data and their order; the kind of devices."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 NEEDED = ("PRESETS", "cases", "expect", "oracle", "set_up", "tell")
 DEFAULTS = dict(LITTLE={}, CHECKS={}, SOURCE="ours", COMPARED="", TOUR=False, TOGETHER=False, NEEDS={})
@@ -82,9 +81,8 @@ class Case:
         settings: what distinguishes this case, as attributes; JSON must be able to hold them.
 
     Its processes also know ``process``, which of them this is; ``number``, how many times the case was started before;
-    ``folder``, where they may leave something for those that are started later (empty at first, gone at the end); and
-    ``share(value)``, which waits until each has called it as often, and returns the value of each (anything that can be
-    pickled), in their order.
+    ``folder``, where they may leave something for later processes (gone at the end); and ``share(value)``, which waits
+    until each has called it as often, and returns the values of all (anything that can be pickled), in their order.
     """
 
     process, number, folder = 0, 0, ""
@@ -126,8 +124,7 @@ class Work:
         record: True to run a round once more under MXNet's profiler, or a function that is run in its place; the row
             gets its timeline.
         prepare: makes ready what ``record`` needs, after the rounds: in ``set_up`` it would take memory from them.
-        shared: what is measured once and must be the same for all cases, such as a rate that sizes are scaled by: all
-            cases that are set up later have it among their settings.
+        shared: what is measured once, such as a rate that sizes are scaled by: a setting of all cases set up later.
         facts: what else is known of the case, for the row.
     """
 
@@ -149,8 +146,7 @@ class Question:
     """A module, its name, its question, and what it has as attributes."""
 
     def __init__(self, module: ModuleType) -> None:
-        missing = [name for name in NEEDED if not hasattr(module, name)]
-        if missing:
+        if missing := [name for name in NEEDED if not hasattr(module, name)]:
             raise ValueError(f"{module.__name__} is no question: it has no {', '.join(missing)}")
         self.module, self.name = module, module.__name__.rpartition(".")[2].replace("_", "-")
         self.question = (module.__doc__ or "").strip().partition("\n")[0]
@@ -173,28 +169,27 @@ def lacking(needs: Mapping[str, str]) -> str:
 
 def discover() -> Dict[str, Question]:
     """All questions by name, sorted: those in a room, and those in ``MXDP_EXPERIMENTS``."""
-    questions = []
-    for path in sorted(Path(__file__).parents[1].glob("*/*.py")):
-        if "\ndef tell(" in path.read_text(encoding="utf-8"):  # the others help, and may import anything
-            questions.append(Question(importlib.import_module(f"mxdp.experiments.{path.parent.name}.{path.stem}")))
-    for name in filter(None, map(str.strip, os.environ.get(EXTRA_MODULES, "").split(","))):
+    files = sorted(Path(__file__).parents[1].glob("*/*.py"))
+    telling = [file for file in files if "\ndef tell(" in file.read_text("utf-8")]  # the others help
+    ours = [f"mxdp.experiments.{file.parent.name}.{file.stem}" for file in telling]
+    known: Dict[str, Question] = {}
+    for name in [*ours, *filter(None, map(str.strip, os.environ.get(EXTRA_MODULES, "").split(",")))]:
         try:
-            questions.append(Question(importlib.import_module(name)))
+            question = Question(importlib.import_module(name))
         except Exception as error:  # whatever is wrong in a teacher's file, name the file
+            if name in ours:
+                raise
             why = f"which can't be used: {type(error).__name__}: {error}"
             raise UsageError(f"{EXTRA_MODULES} names {name!r}, {why}") from error
-    known: Dict[str, Question] = {}
-    for question in sorted(questions, key=lambda question: question.name):
         if question.name in known:
-            both = f"{known[question.name].module.__name__} and {question.module.__name__}"
+            both = f"{known[question.name].module.__name__} and {name}"
             raise UsageError(f"two questions are called {question.name!r}: {both}; rename one of the files")
         known[question.name] = question
-    return known
+    return dict(sorted(known.items()))
 
 
 def find(name: str) -> Question:
     """The question of that name. Raises a UsageError that suggests the nearest name if there is none."""
-    known = discover()
-    if name in known:
-        return known[name]
-    raise UsageError(f"no experiment is called {name!r}; {did_you_mean(name, known)}")
+    if name not in (known := discover()):
+        raise UsageError(f"no experiment is called {name!r}; {did_you_mean(name, known)}")
+    return known[name]

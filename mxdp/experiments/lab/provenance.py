@@ -1,8 +1,8 @@
 """Where a result comes from: machine, versions, commit, and the code that was measured. Imports no MXNet.
 
-A result is *older* than the code where a module that its processes had imported is another today (:func:`changes`).
-A module counts by its :func:`fingerprint`, so that an edited comment costs no hours of measurement; nor does what a
-question tells or expects, since that is said anew wherever a result is shown. Only the program writes these hashes.
+A result is *older* than the code where a module that its processes had imported has another :func:`fingerprint` today.
+An edited comment costs no hours of measurement; nor does what a question tells or expects, which is said anew wherever
+a result is shown. Only the program writes these hashes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tokenize
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
 
 import psutil
 
@@ -44,8 +44,8 @@ BUSY = 0.1
 def cpu_model() -> str:
     """The processor's name, as the system gives it."""
     with contextlib.suppress(OSError):
-        for name in re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
-            return str(name).strip()
+        if found := re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
+            return found[1].strip()
     return platform.processor() or platform.machine()
 
 
@@ -134,16 +134,16 @@ def since_now() -> Callable[[], Optional[float]]:
     """A function that returns the share of the processors' time that has gone elsewhere since now; None where a part of
     the machine is ours only, of which the counters say nothing."""
 
-    def counters() -> Tuple[float, float]:
-        times = psutil.cpu_times()  # the seconds that are idle, of this process, or of its children that have ended
-        return time.monotonic(), times.idle + getattr(times, "iowait", 0.0) + sum(os.times()[:4])
+    def ours_or_idle() -> float:
+        """Seconds that were idle, of this process, or of its children that have ended."""
+        times = psutil.cpu_times()
+        return float(times.idle + getattr(times, "iowait", 0.0) + sum(os.times()[:4]))
 
-    (began, before), processors = counters(), psutil.cpu_count() or 1
+    began, before, processors = time.monotonic(), ours_or_idle(), psutil.cpu_count() or 1
 
     def elsewhere() -> Optional[float]:
-        ended, after = counters()
-        if ended <= began or process.cores() < processors:
-            return None
-        return round(min(1.0, max(0.0, 1 - (after - before) / (processors * (ended - began)))), 4)
+        passed, counted = processors * (time.monotonic() - began), ours_or_idle() - before
+        whole = passed > 0 and process.cores() >= processors
+        return round(min(1.0, max(0.0, 1 - counted / passed)), 4) if whole else None
 
     return elsewhere

@@ -1,9 +1,8 @@
 """A run of one question as a file: ``DIR/<question>/<when it began>.json``, written once and never changed.
 
-It holds what was measured: settings, environment, the prediction, the oracle's counts, a list of values for each number
-of each row (one a process), the hashes of the code, and the bounds of the claims as they were then. A file that is
-damaged, foreign or of an unknown version is named in one sentence, never half read. JSON has neither NaN nor infinity:
-such a value is ``null``.
+It holds what was measured: settings, environment, the prediction, the oracle's counts, the numbers of each row and each
+process, the hashes of the code, and the bounds of the claims as they were then. A file that is damaged, foreign or of
+an unknown version is named in one sentence, never half read.
 """
 
 from __future__ import annotations
@@ -42,10 +41,9 @@ RESULT = {
 
 def write(result: Mapping[str, Any], folder: Union[str, Path]) -> Path:
     """Write ``result``, made :func:`plain`, beside and renamed; its path. Raises an MxdpError if it can't."""
-    stamp = re.sub(r"[+-]\d\d:?\d\d$|:", "", result["started"])
-    names = chain([stamp], (f"{stamp}_{number}" for number in count(2)))  # another run may have begun in that second
-    paths = (Path(folder, result["experiment"], f"{name}.json") for name in names)
-    path = next(path for path in paths if not path.exists())
+    path = Path(folder, result["experiment"], re.sub(r"[+-]\d\d:?\d\d$|:", "", result["started"]) + ".json")
+    others = (path.with_name(f"{path.stem}_{number}.json") for number in count(2))
+    path = next(name for name in chain([path], others) if not name.exists())  # two may have begun in that second
     write_beside(path, json.dumps(plain(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 
@@ -85,9 +83,8 @@ def _wrong(record: Any, shape: Any, where: str) -> str:
 
 
 def read_folder(folder: Path) -> Dict[str, List[Dict[str, Any]]]:
-    """By name, sorted, all runs in ``folder`` that can be shown together, oldest first: those that did the same work by
-    the same code on a processor of the same kind as the newest. Foreign JSON and other runs are named on stderr. Raises
-    a UsageError if there is no such folder, or no result in it, and what :func:`read` raises."""
+    """By name, sorted, the runs in ``folder`` that can be shown :func:`together`. Foreign JSON is named on stderr.
+    Raises a UsageError if there is no such folder, or no result in it, and what :func:`read` raises."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; give one {WROTE}")
     by_name: Dict[str, List[Dict[str, Any]]] = {}
@@ -106,12 +103,13 @@ def read_folder(folder: Path) -> Dict[str, List[Dict[str, Any]]]:
 
 
 def together(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """The newest run, after those before it that did the same work; the others are named on stderr."""
+    """The newest run, after those before it that did the same work by the same code on a processor of the same kind.
+    How many are left out is said on stderr."""
     in_order = sorted(runs, key=lambda run: str(run["started"]))
     alike = [run for run in in_order if _work(run) == _work(in_order[-1])]
-    if len(alike) < len(in_order):
-        left = plural(len(in_order) - len(alike), "run")
-        print(f"{in_order[0]['experiment']}: {left} of other code, settings or machines left out.", file=sys.stderr)
+    if left := len(in_order) - len(alike):
+        others = f"{plural(left, 'run')} of other code, settings or machines"
+        print(f"{in_order[0]['experiment']}: {others} left out.", file=sys.stderr)
     return alike
 
 
@@ -121,8 +119,8 @@ def _work(run: Mapping[str, Any]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """``value`` for JSON: NumPy's scalars and arrays become numbers and lists, NaN and infinity None, anything else its
-    text, in which characters that UTF-8 can't encode (of a child's broken output) are spelt out."""
+    """``value`` for JSON, which has no NaN and no infinity: these become None, NumPy's scalars and arrays numbers and
+    lists, anything else its text, in which what UTF-8 can't encode (of a child's broken output) is spelt out."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):

@@ -1,14 +1,13 @@
 """A number, which holds one value for each process, and a row of them. Pure Python.
 
-Each case is measured in several processes, started anew. A process can be faster or slower for its whole life, so it
-counts once. Numbers divide process by process before anything is summed up, so that a drift of the machine cancels.
+A process can be faster or slower for its whole life, so it counts once. Numbers divide process by process before
+anything is summed up, so that a drift of the machine cancels.
 
-An interval is one of order statistics, which assumes only that its values are independent: of n values, the r-th
-smallest and the r-th largest enclose the true median unless more than n - r of them fall on one side of it, and that is
-a question of coin tosses (Conover, "Practical Nonparametric Statistics", 3.2). Processes of one run share its hour, and
-the next hour may be faster: where there are six runs or more, a value is the median of a run. If all runs repeat the
-same values, as of accuracies, where processes differ by their seeds alone, runs say nothing of how seeds differ: then
-the ends are the smallest and the largest value.
+An interval is one of order statistics, which assumes only independent values: of n, the r-th smallest and the r-th
+largest enclose the true median unless more than n - r fall on one side of it, a question of coin tosses (Conover,
+"Practical Nonparametric Statistics", 3.2). Processes of one run share its hour, and the next hour may be faster: from
+six runs on, a value is the median of a run. But runs that all repeat the same values, as of accuracies, say nothing of
+how seeds differ: then the ends are the smallest and the largest value.
 """
 
 from __future__ import annotations
@@ -16,10 +15,12 @@ from __future__ import annotations
 import math
 import operator
 import statistics
+from contextlib import suppress
+from itertools import chain
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 RUNS = 6
-"""An interval is one of runs where there are at least this many. Fewer values than this give no interval."""
+"""From so many runs on, an interval is one of runs. Fewer values than this give no interval."""
 Value = Optional[float]
 
 
@@ -36,21 +37,22 @@ def interval(values: Sequence[float]) -> Tuple[Value, Value]:
     return (ordered[rank - 1], ordered[-rank]) if rank else (None, None)
 
 
-def _each(function: Callable[[Any, Any], Any], sign: str = "") -> Callable[[Number, Any], Number]:
+def _by(function: Callable[[Any, Any], Any], sign: str = "") -> Callable[[Number, Any], Number]:
     def operation(number: Number, other: Any) -> Number:
         result = by_process(function, number, other)
-        result.made = None if isinstance(other, Number) or not sign else (number, sign, other)
+        if sign and not isinstance(other, Number):
+            result.made = number, sign, other
         return result
 
     return operation
 
 
 class Number:
-    """One value a process, or None. ``runs`` has the run of each process; ``label`` is that of the row which has the
-    number. Computed from the values: ``units``, of which the interval is (the median of each run if there are six or
-    more, else the processes), their ``median`` (NaN without any), ``low`` and ``high``, the interval's ends (None if
-    there are too few; if all runs repeat the same values, the least and the largest), ``last``, the last process's
-    value, and ``truth``, whether all are true or false. ``made``: of a number times or over a plain one, these two and
+    """One value a process, or None. ``runs`` has the run of each process; ``label`` is that of the number's row.
+
+    Computed from the values: ``median`` (NaN without any), ``low`` and ``high``, the ends of the interval (None if
+    there are too few values), ``units``, of which both are: medians of runs, or processes; ``last``, the last process's
+    value; and ``truth``, whether all are true or false. ``made``: of a number times or over a plain one, these two and
     the sign, to be shown beside it.
 
     Numbers are added, subtracted, multiplied and divided process by process.
@@ -65,19 +67,18 @@ class Number:
         self.truth = bool(every) and all(isinstance(value, bool) for value in every)
         self.values = [float(value) if value is not None and math.isfinite(value) else None for value in every]
         self.runs, self.label = [0] * len(every) if runs is None else list(runs), label
+        self.last = self.values[-1] if every else None
         self.made: Optional[Tuple[Number, str, Any]] = None
         by_run: Dict[int, List[float]] = {}
         for run, value in zip(self.runs, self.values):
             if value is not None:
                 by_run.setdefault(run, []).append(value)
-        self.units = every_value = [value for values in by_run.values() for value in values]
-        if len(by_run) >= RUNS:
-            self.units = [statistics.median(values) for values in by_run.values()]
+        processes = list(chain.from_iterable(by_run.values()))
+        self.units = processes if len(by_run) < RUNS else [*map(statistics.median, by_run.values())]
         self.median = float(statistics.median(self.units)) if self.units else math.nan
         self.low, self.high = interval(self.units)
-        if len(by_run) >= RUNS and len(set(map(tuple, by_run.values()))) == 1:
-            self.low, self.high = min(every_value), max(every_value)
-        self.last = self.values[-1] if every else None
+        if len(by_run) >= RUNS and len({*map(tuple, by_run.values())}) == 1:
+            self.low, self.high = min(processes), max(processes)
 
     def at_most(self, bound: float) -> Optional[bool]:
         """True or False if its whole interval is on that side of ``bound``; None: undecided.
@@ -104,10 +105,10 @@ class Number:
     def __repr__(self) -> str:
         return f"Number({self.values})"
 
-    __add__ = __radd__ = _each(operator.add)
-    __mul__ = __rmul__ = _each(operator.mul, "x")
-    __sub__, __rsub__ = _each(operator.sub), _each(lambda a, b: b - a)
-    __truediv__, __rtruediv__ = _each(operator.truediv, "/"), _each(lambda a, b: b / a)
+    __add__ = __radd__ = _by(operator.add)
+    __mul__ = __rmul__ = _by(operator.mul, "x")
+    __sub__, __rsub__ = _by(operator.sub), _by(lambda a, b: b - a)
+    __truediv__, __rtruediv__ = _by(operator.truediv, "/"), _by(lambda a, b: b / a)
 
 
 def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> Number:
@@ -119,13 +120,11 @@ def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> 
     first = next(number for number in numbers if isinstance(number, Number))
     columns = [number.values if isinstance(number, Number) else [number] * len(first.values) for number in numbers]
 
-    def one(values: Sequence[Any]) -> Any:
-        try:
+    def one(*values: Any) -> Any:
+        with suppress(ZeroDivisionError):
             return None if None in values else function(*values)
-        except ZeroDivisionError:
-            return None
 
-    return Number(map(one, zip(*columns)), first.runs, first.label)
+    return Number(map(one, *columns), first.runs, first.label)
 
 
 def mean(numbers: Iterable[Number]) -> Number:
@@ -141,14 +140,12 @@ def by_name(records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], 
     {'x': 2.0, 'z': {'a': 1.0}, 'y': 'so'}
     """
     whole: Dict[str, Any] = {}
-    for name in dict.fromkeys(name for record in records for name in record):
+    for name in dict.fromkeys(chain.from_iterable(records)):
         values = [record.get(name) for record in records]
         known = [value for value in values if value is not None]
         if known and all(isinstance(value, (int, float)) for value in known):
             whole[name] = number(values)
-        elif known and all(
-            isinstance(value, Mapping) and value and {*map(type, value.values())} <= {int, float} for value in known
-        ):
+        elif known and all(isinstance(x, Mapping) and {*map(type, x.values())} <= {int, float} for x in known):
             whole[name] = by_name([value or {} for value in values], number)
         else:
             whole[name] = known[-1] if known else None
@@ -158,15 +155,12 @@ def by_name(records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], 
 def middle(values: Sequence[Any]) -> Any:
     """The median of a process's rounds; of true and false, whether all are true."""
     known = [value for value in values if value is not None]
-    if all(isinstance(value, bool) for value in known):
-        return all(known)
-    return statistics.median(known) if known[1:] else known[0]
+    return all(known) if all(isinstance(value, bool) for value in known) else statistics.median(known)
 
 
 class Row:
-    """What was measured of one case: ``seconds`` and other numbers, and the case's settings and facts, as attributes.
-    ``tell`` may set more. ``devices`` is how many they are, ``device_names`` what they are called, and ``cores`` how
-    many processors the machine had."""
+    """What was measured of one case: ``seconds`` and other numbers, and the case's settings and facts, as attributes;
+    also ``device_names``, and ``cores``, how many processors the machine had. ``tell`` may set more."""
 
     def __init__(self, label: str, reference: bool, known: Mapping[str, Any]) -> None:
         self.label, self.reference = label, reference

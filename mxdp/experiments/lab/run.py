@@ -1,8 +1,8 @@
 """Measures one question: starts its processes, hears of them, and writes one file, whatever happens.
 
-For each process number, and each group of cases that may share a process, one process is started, as it would be by
-hand: it reads an order, measures one round of each case, writes its answers and ends (:mod:`.child`). So cases take
-turns inside a process, or else process by process.
+For each process number, and each group of cases that may share a process, one process is started. It reads an order,
+measures one round of each case, writes its answers and ends (:mod:`.child`). So cases take turns inside a process, or
+else process by process.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, zip_longest
@@ -30,6 +31,7 @@ from mxdp.experiments.lab.module import Case, Question, Settings, lacking
 from mxdp.experiments.lab.rows import by_name, middle
 from mxdp.experiments.lab.told import paragraph, told
 
+ENDINGS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 Progress = Callable[..., Any]  # (where, steps done, steps in all, what is done there, what was measured so far or None)
 
 
@@ -59,9 +61,9 @@ class Run:
         for case in self._cases:
             if case.label in self.rows:
                 raise ValueError(f"two of its cases have the same label, {case.label!r}; each needs its own")
-            how = {"devices": case.devices, "processes": case.processes, "engine": case.engine, **case.settings}
+            how = dict(devices=case.devices, processes=case.processes, engine=case.engine, **case.settings)
             row = dict(label=case.label, reference=case.reference, case=how, devices=[], facts={}, processes=[])
-            self.rows[case.label] = {**row, "oracle": {"checked": 0, "wrong": 0}}
+            self.rows[case.label] = {**row, "oracle": dict(checked=0, wrong=0)}
             if missing := lacking({**self.question.NEEDS, **case.needs}):
                 self.skipped[case.label] = missing
 
@@ -69,26 +71,30 @@ class Run:
         """The cases that are left, those that share a process together."""
         groups: Dict[Any, List[Case]] = {}
         for case in self._cases:
-            if not self._lost(case):
+            if case.label not in {**self.skipped, **self.failures}:
                 alike = (case.processes, case.engine, *sorted(case.environment.items()))
                 groups.setdefault(alike if self.question.TOGETHER else case.label, []).append(case)
         return list(groups.values())
 
-    def _lost(self, case: Case) -> bool:
-        return case.label in self.skipped or case.label in self.failures or "" in self.failures
-
     def once(self, number: int, cases: Sequence[Case], kept: Path, tell: Callable[[str], Any]) -> None:
         """Measure these cases in a process, or as many as they say, started anew. ``number``: how many were before."""
+        rows, first = [self.rows[case.label] for case in cases], cases[0]
+        to_do = dict(
+            **dict(module=self.question.module.__name__, settings=self.settings, rounds=self.settings["rounds"]),
+            **dict(number=number, compare=number == 0, shared=self._shared),
+            cases=[dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows],
+            folders=[str(kept / str(list(self.rows).index(case.label))) for case in cases],
+        )
         with tempfile.TemporaryDirectory(prefix="mxdp-") as name:
             order, log = Path(name, "order.json"), Path(name, "log")
-            order.write_text(json.dumps(self._order(number, cases, kept)), encoding="utf-8")
+            order.write_text(json.dumps(to_do), encoding="utf-8")
             command = [sys.executable, "-m", "mxdp.experiments.lab.child", str(order)]
-            environ: Dict[str, Optional[str]] = {**process.unprepared(os.environ), **cases[0].environment}
+            environ: Dict[str, Optional[str]] = {**process.unprepared(os.environ), **first.environment}
             if self.root:
                 environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.root), environ.get("PYTHONPATH")]))
             limit, elsewhere = self.settings["timeout"] * len(cases), provenance.since_now()
             try:
-                commands = ranks.commands(cases[0].engine, cases[0].processes, command, environ)
+                commands = ranks.commands(first.engine, first.processes, command, environ)
                 with _interrupts_wait() as noted:
 
                     def tick() -> None:
@@ -100,56 +106,46 @@ class Run:
             except OSError as error:  # the system may have no process, no file or no room left
                 ended = "failed", f"its process could not be started: {described(error)}"
             self._elsewhere.append(elsewhere())
-            answers = [_lines(order, rank) for rank in range(cases[0].processes)]
+            answers = [_lines(order, rank) for rank in range(first.processes)]
             if ended or any("failed" in line for lines in answers for line in lines):
                 with suppress(OSError):  # the failure itself is told; a full disk must not hide it
                     self.logs.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(log, self.logs / (re.sub(r"\W+", "-", cases[0].label) + ".log"))
+                    shutil.copy(log, self.logs / (re.sub(r"\W+", "-", first.label) + ".log"))
         at = next((cases[lines[-1]["case"]] for lines in answers if lines and "doing" in lines[-1]), None)
         for index, case in enumerate(cases):
             of_case = [[line for line in lines if line["case"] == index] for lines in answers]
             self._note(case, of_case)
-            if ended and not self._lost(case) and len(self.rows[case.label]["processes"]) <= number:
+            if ended and case.label not in self.skipped and len(self.rows[case.label]["processes"]) <= number:
                 reason = f"{ended[1]} while {_doing(min(of_case, key=len))}"
                 if at and at is not case:
                     reason = f"the process shared with {at.label} is gone"
-                self.failures[case.label] = ended[0], reason
-
-    def _order(self, number: int, cases: Sequence[Case], kept: Path) -> Dict[str, Any]:
-        rows = [self.rows[case.label] for case in cases]
-        return {
-            **dict(module=self.question.module.__name__, settings=self.settings, rounds=self.settings["rounds"]),
-            **dict(number=number, compare=number == 0, shared=self._shared),
-            "cases": [{"label": row["label"], "reference": row["reference"], **row["case"]} for row in rows],
-            "folders": [str(kept / str(list(self.rows).index(case.label))) for case in cases],
-        }
+                self.failures.setdefault(case.label, (ended[0], reason))
 
     def _note(self, case: Case, answers: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Note what the processes of one case have answered: rank 0's numbers, and the slowest one's time."""
         row = self.rows[case.label]
-
-        def said(name: str) -> List[Any]:
-            return [line[name] for lines in answers for line in lines if name in line]
-
-        for counts in said("oracle"):
+        named: Dict[str, List[Any]] = defaultdict(list)
+        for name, value in chain.from_iterable(line.items() for lines in answers for line in lines):
+            named[name].append(value)
+        for counts in named["oracle"]:
             row["oracle"] = {key: row["oracle"][key] + counts[key] for key in counts}
-        ready, rounds = said("ready"), [[line["round"] for line in lines if "round" in line] for lines in answers]
-        if ready:
+        if ready := named["ready"]:
             row["devices"] = [name for answer in ready for name in answer["devices"]]
             row["facts"].update({**ready[0]["shared"], **ready[0]["facts"]})
             self._shared.update(ready[0]["shared"])
             self._variables = self._variables or ready[0]["variables"]
             self._modules.update(name for answer in ready for name in answer["modules"])
+        rounds = [[line["round"] for line in lines if "round" in line] for lines in answers]
         if all(len(one) == self.settings["rounds"] for one in rounds):
             slowest = [max(one["seconds"] for one in at_once) for at_once in zip(*rounds)]
             together = [{**first, "seconds": seconds} for first, seconds in zip(rounds[0], slowest)]
             row["processes"].append(by_name(together, middle))
-        for timeline in said("timeline")[:1]:
+        for timeline in named["timeline"][:1]:
             row["facts"].update(timeline)
-        for why in said("skipped"):
+        for why in named["skipped"]:
             self.skipped[case.label] = why
-        for _, reason in sorted(said("failed")):  # the first may make the others fail
-            self.failures.setdefault(case.label, ("failed", reason))
+        for _, reason in sorted(named["failed"])[:1]:  # the first may make the others fail
+            self.failures[case.label] = "failed", reason
 
     def result(self) -> Dict[str, Any]:
         """What was measured so far, for the JSON."""
@@ -198,13 +194,11 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
                     done += 1
                 so_far = runs[0].result() if len(runs) == 1 else None
                 progress(f"{number + 1} of {processes} processes", done, steps, "", so_far)
-    except UsageError:
-        raise
     except BaseException as error:  # a defect of the question or of ours must not lose what was measured
-        interrupted = isinstance(error, KeyboardInterrupt)
+        reason = "interrupted by the user" if isinstance(error, KeyboardInterrupt) else described(error)
         for run in runs:
-            run.failures[""] = "failed", "interrupted by the user" if interrupted else described(error)
-        if not isinstance(error, Exception):
+            run.failures[""] = "failed", reason
+        if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
 
 
@@ -232,19 +226,18 @@ def _interrupts_wait() -> Iterator[List[int]]:
     """Until it ends, Ctrl-C and its like are only noted. In the middle of ``Popen.wait`` (CPython 3.13 and before) a
     ``KeyboardInterrupt`` may leave a lock taken, and the next wait for that process then never ends."""
     noted: List[int] = []
-    handlers: Dict[int, Callable[[int, Any], Any]] = {}
-    if threading.current_thread() is threading.main_thread():
-        now = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-        handlers = {number: handler for number, handler in now.items() if callable(handler)}
-    for number in handlers:
-        signal.signal(number, lambda got, _: noted.append(got))
+    now: Dict[int, Any] = {number: signal.getsignal(number) for number in ENDINGS}
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: handler for number, handler in now.items() if main and callable(handler)}
     try:
+        for number in before:
+            signal.signal(number, lambda got, _: noted.append(got))
         yield noted
     finally:
-        for number, handler in handlers.items():
+        for number, handler in before.items():
             signal.signal(number, handler)
         for got in noted[:1]:
-            handlers[got](got, None)
+            before[got](got, None)
 
 
 def _error(failures: Mapping[str, ranks.Failure]) -> Optional[str]:

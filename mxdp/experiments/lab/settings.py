@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
@@ -14,10 +15,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ABOVE_0 = (lambda value: value > 0, "more than 0")
-CHECKS: Mapping[Any, Tuple[Callable[[Any], Any], str]] = {
-    int: ABOVE_0,
-    float: ABOVE_0,
+Check = Tuple[Callable[[Any], Any], str]
+CHECKS: Mapping[Any, Check] = {
+    **dict.fromkeys((int, float), (lambda value: value > 0, "more than 0")),
     list: (lambda ns: ns and all(type(n) in (int, float) and n > 0 for n in ns), "one or more numbers above 0"),
     "devices": (
         lambda ns: ns and all(type(n) is int and n > 0 for n in ns) and len({*ns}) == len(ns),
@@ -30,31 +30,28 @@ CHECKS: Mapping[Any, Tuple[Callable[[Any], Any], str]] = {
 
 
 def resolve(questions: Sequence[Question], preset: str, options: Mapping[str, Any]) -> Tuple[str, Dict[str, Settings]]:
-    """The preset's name, and settings of each question, by name. ``options``: from the command line; each must apply to
-    at least one of the questions. Raises a UsageError about an unknown preset, question or setting, a value of another
-    type, or an option without effect."""
-    known = [question.name for question in questions]
-    base, tables = (preset, {}) if preset in COMMON else ("full", _read(Path(preset), known))
-    resolved = {}
+    """The preset's name, and settings of each question, by name. ``options``: from the command line. Raises a
+    UsageError about an unknown preset, question or setting, a wrong value, or an option that no question has."""
+    resolved: Dict[str, Settings] = {}
+    base, tables = (preset, {}) if preset in COMMON else ("full", _read(Path(preset), [q.name for q in questions]))
     for question in questions:
-        settings = Settings(question.preset(base))
-        chosen = {key: value for key, value in options.items() if key in settings}
-        for given in (tables.get(question.name, {}), chosen):
-            settings.update({key: _checked(question, key, value) for key, value in given.items()})
-        resolved[question.name] = settings
-    if idle := [key for key in options if not any(key in settings for settings in resolved.values())]:
-        option = f"--{idle[0].replace('_', '-')} has no effect on {', '.join(known)}"
+        s = resolved[question.name] = Settings(question.preset(base))
+        known_options = {key: value for key, value in options.items() if key in s}
+        for key, value in chain(tables.get(question.name, {}).items(), known_options.items()):
+            s[key] = _checked(question, key, value)
+    if idle := [key for key in options if not any(key in s for s in resolved.values())]:
+        option = f"--{idle[0].replace('_', '-')} has no effect on {', '.join(resolved)}"
         raise UsageError(f"{option}: leave it out, or name an experiment that uses it")
     return Path(preset).stem, resolved
 
 
 def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-    near = did_you_mean(path, [*COMMON, "a TOML file"])
     if not path.is_file():
+        near = did_you_mean(path, [*COMMON, "a TOML file"])
         raise UsageError(f"--preset {path}: there is no such preset or file; {near}")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # no text, or no TOML
         raise UsageError(f"--preset {path}: not a TOML file that can be read: {error}") from error
     if stray := [key for key, table in tables.items() if not isinstance(table, dict)]:
         raise UsageError(f"--preset {path}: {stray[0]!r} stands outside a table; write it under [experiment-name]")
@@ -69,9 +66,8 @@ def _checked(question: Question, key: str, value: Any) -> Any:
     if key not in full:
         raise UsageError(f"{question.name} has no setting {key!r}; it has: {', '.join(full)}")
     wanted: Any = next((type(preset[key]) for preset in (full, quick) if preset.get(key) is not None), str)
-    if wanted is float and type(value) is int:
-        value = float(value)
-    of_type = (lambda value: type(value) is wanted, f"of type {wanted.__name__}")
+    value = float(value) if wanted is float and type(value) is int else value
+    of_type: Check = (lambda value: type(value) is wanted, f"of type {wanted.__name__}")
     for check in (of_type, CHECKS.get(key, CHECKS.get(wanted)), question.CHECKS.get(key)):
         if check and not check[0](value):
             raise UsageError(f"{question.name}: {key} must be {check[1]}, not {value!r}")

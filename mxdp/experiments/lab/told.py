@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.experiments.lab.module import Settings
 from mxdp.experiments.lab.rows import Number, Row, by_name
 
 NO_ANSWER = "No answer: not every case was measured."
-Bars = Tuple[str, str, float, str, str, Optional[Sequence[Row]]]
 Panel = Tuple[Callable[[Any], Any], float]
 
 
@@ -21,10 +20,9 @@ def paragraph(text: str) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. ``name``: of a number, a fact or a setting; of several, the first that the row has (a dash
-    without any). ``form``: a format, by default three significant digits. ``scale``: what the number is multiplied by.
-    ``unit``: is written after it. ``about``: what it means, in words. ``spread``: with its interval. ``more``: in a
-    second table, where one would be too wide."""
+    """One column of a table. ``name``: of a number, a fact or a setting; of several, the first that the row has.
+    ``form``: a format, by default three significant digits. ``scale``: what the number is multiplied by. ``unit``: is
+    written after it. ``about``: what it means. ``spread``: with its interval. ``more``: in a second table."""
 
     name: Any
     heading: str
@@ -39,8 +37,8 @@ class Column:
 @dataclass
 class Claim:
     """One sentence that is judged: it holds if the interval of each number is on the right side of the bound, and does
-    not if one is on the wrong side. ``exact``: its numbers have no noise, such as counts of bytes, so each value of
-    each process is compared. ``was``: the bound when it was measured, if that was another."""
+    not if one is on the wrong side. ``least``: the bound is one from below. ``exact``: its numbers have no noise, such
+    as counts of bytes, so each value is compared. ``was``: the bound when it was measured, if that was another."""
 
     sentence: str
     source: str
@@ -60,24 +58,22 @@ class Claim:
         if not self.exact:
             return number.at_least(self.bound) if self.least else number.at_most(self.bound)
         known = [value for value in number.values if value is not None]
-        right = all(value >= self.bound if self.least else value <= self.bound for value in known)
-        return right if known else None
+        return all(value >= self.bound if self.least else value <= self.bound for value in known) if known else None
 
 
 class Told:
     """The rows of a result (``rows``, and ``references``, the yardsticks), and what ``tell`` says of them. Iterating
     gives all rows, then all references."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        every = list(rows)
-        self.rows = [row for row in every if not row.reference]
-        self.references = [row for row in every if row.reference]
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = [row for row in rows if not row.reference]
+        self.references = [row for row in rows if row.reference]
         self.columns: List[Column] = []
         self.notes: List[str] = []
         self.claims: Dict[str, Claim] = {}
         self.answering: List[Row] = self.rows
         self.sentence, self.explanation = "", ""
-        self.panels: List[Union[Bars, Panel]] = []
+        self.panels: List[Any] = []  # a Panel, or the arguments of `bars`
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows + self.references)
@@ -116,7 +112,7 @@ class Told:
     ) -> None:
         """Judge ``numbers``, except None, by a bound. Calls with one sentence are one claim of several numbers."""
         bound = at_most if at_least is None else at_least
-        if bound is None or (at_most is not None and at_least is not None):
+        if bound is None or None not in (at_most, at_least):
             raise ValueError(f"the claim {sentence!r} needs one bound: at_most or at_least")
         sentence = paragraph(sentence)
         claim = self.claims.setdefault(sentence, Claim(sentence, source, bound, at_least is not None, exact))
@@ -127,8 +123,8 @@ class Told:
         self.answering = list(rows)
 
     def answer(self, text: str) -> None:
-        """The answer: one sentence to be read aloud, of at most 30 words beside its numbers, with at most two numbers.
-        It says what was measured, never whether a claim holds."""
+        """The answer, to be read aloud: a sentence of at most two numbers and 30 other words. It says what was
+        measured, never whether a claim holds."""
         self.sentence = paragraph(text)
 
     def explain(self, text: str) -> None:
@@ -148,24 +144,22 @@ class Told:
         self.panels.append((name, unit, scale, title, colour, rows))
 
     def draw(self, panel: Callable[[Any], Any], height: float = 3.2) -> None:
-        """Add a panel, ``height`` inches high: drawn by this function of empty matplotlib axes. A slide shows the first
-        panel alone."""
+        """Add a panel, ``height`` inches high: drawn by this function of matplotlib axes. A slide has the first."""
         self.panels.append((panel, height))
 
 
 def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
-    """The rows of these runs of one question, oldest first. A number has the values of all runs one after the other,
-    None where a run lacks the case. Facts are the last run's, ``cores`` those of its machine."""
+    """The rows of these runs of one question, oldest first. A number has the values of all runs, None where a run lacks
+    the case. Facts are the last run's, ``cores`` those of its machine."""
     by_run = [{row["label"]: row for row in result["rows"]} for result in results]
     counts = [max((len(row["processes"]) for row in known.values()), default=0) for known in by_run]
     runs = [number for number, count in enumerate(counts) for _ in range(count)]
     rows = []
-    for label in dict.fromkeys(label for known in by_run for label in known):
+    for label, row in {label: row for known in by_run for label, row in known.items()}.items():
         processes: List[Mapping[str, Any]] = []
         for known, count in zip(by_run, counts):
             measured = known[label]["processes"] if label in known else []
             processes += [*measured, *[{}] * (count - len(measured))]
-        row = next(known[label] for known in reversed(by_run) if label in known)
         about = {"cores": results[-1]["environment"]["cores"], "oracle": row["oracle"], **row["case"], **row["facts"]}
         numbers = by_name(processes, partial(Number, runs=runs, label=label))
         rows.append(Row(label, row["reference"], {**about, "device_names": row["devices"], **numbers}))
@@ -175,22 +169,20 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
 def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
     """What ``question`` (or None, if it is not installed) tells today of these runs of it. If a case is missing or the
     question can't tell, it has no answer, and columns of all plain numbers."""
-    latest, trouble = results[-1], ""
+    latest, trouble, about = results[-1], "", Told(rows_of(results))
     complete = all(result["status"] in ("ok", "skipped") and result["rows"] for result in results)
-    about = Told(rows_of(results))
     if question is not None and list(about):
         try:
             question.tell(about, Settings({**question.preset("full"), **latest["settings"]}))
         except Exception as error:
-            about, trouble = Told(rows_of(results)), f" ({type(error).__name__}: {error})" if complete else ""
+            about, trouble = Told(rows_of(results)), f" ({type(error).__name__}: {error})" * complete
     if not about.columns:
-        names = [name for row in about for name, value in vars(row).items() if isinstance(value, Number)]
-        for name in dict.fromkeys(names):
+        for name in dict.fromkeys(name for row in about for name, x in vars(row).items() if isinstance(x, Number)):
             about.column(name, "s" if name == "seconds" else "", form=",.6g")
     if not complete or not about.sentence:
         about.answer(NO_ANSWER + trouble if list(about) else "")
         about.claims, about.explanation = {}, ""
     for claim in about.claims.values():
-        was = latest["bounds"].get(claim.sentence, claim.bound)
+        was = latest["bounds"].get(claim.sentence)
         claim.was = None if was == claim.bound else was
     return about
