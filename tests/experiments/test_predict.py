@@ -96,6 +96,7 @@ LAYER = "[[layer]]\nforward = 1\nbackward = 1\n"
     ("name", "text", "sentence"),
     [
         ("net.toml", "layer = 1 = 2", "is not a TOML file that can be read"),
+        pytest.param("net.toml", "a = " + "[" * 100_000, "is not a TOML file that can be read", id="deep TOML"),
         ("net.toml", "", "has no layer with parameters"),
         ("net.toml", LAYER, "has no layer with parameters"),
         ("net.toml", "layer = 3", "has no layer with parameters"),
@@ -304,7 +305,7 @@ def test_at_least_eight_published_figures_have_a_source_and_a_distance(capsys):
     found = published.figures("figure")
     assert len({each.source for each in found}) >= 8
     assert all(each.published > 0 and each.predicted > 0 for each in found)
-    for table in inputs.read_toml(Path(published.__file__).with_name("published.toml"))["figure"]:
+    for table in inputs.read(Path(published.__file__).with_name("published.toml"))["figure"]:
         # A published speed-up is over the speed from which is predicted, not over that of another version.
         known = inputs.machine(table["machine"]).samples_per_second.get(table.get("network"))
         assert "rates" not in table or table["rates"][1] == known or table["batch"] == 32

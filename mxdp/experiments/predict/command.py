@@ -14,6 +14,7 @@ from mxdp.errors import MxdpError, UsageError, plural
 from mxdp.experiments.predict import inputs, memory, published
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, USUAL, Known, KnownMachine
 from mxdp.experiments.predict.ways import HEADINGS, Predicted, all_ways, scaling
+from mxdp.plans.cost.memory import BYTES, STATE
 from mxdp.plans.cost.step import Network
 from mxdp.plans.show.files import check_file, write_beside
 
@@ -47,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page with all of it and the step as a timeline")
     parser.add_argument("--published", action="store_true", help="what others measured, beside what is predicted")
     parser.add_argument("--json", action="store_true", help="for programs")
-    memory.add_arguments(parser)
+    parser.add_argument("--memory", action="store_true", help="what a device must hold in training; for it alone:")
+    parser.add_argument("--parameters", type=float, metavar="N", help="of the model, as in 7e9, in place of --model")
+    parser.add_argument("--optimizer", metavar="NAME", help=f"{', '.join(STATE)} (adam)")
+    parser.add_argument("--dtype", metavar="NAME", help=f"{', '.join(BYTES)} (float32)")
+    parser.add_argument("--room", type=float, metavar="GB", help=f"of a device ({memory.ROOM:g})")
 
 
 def main(options: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.predict.symbols import layers_of_symbol
@@ -29,20 +29,20 @@ HERE, PUBLISHED, ASSUMED, GIVEN = "calibrated here", "published", "assumed", "gi
 LEAST, MOST, MOST_WHOLE = 1e-30, 1e30, 10**9
 """Numbers between which no prediction becomes infinite; and the largest number of samples, devices or cores."""
 
-LINKS: Mapping[str, Tuple[Link, str, str]] = {
-    "nvlink": (Link(10e-6, 1 / 150e9), PUBLISHED, "NVIDIA, Tesla V100 whitepaper (2017): 150 GB/s in each direction"),
-    "pcie": (Link(10e-6, 1 / 16e9), PUBLISHED, "Dive into Deep Learning, 'Hardware': PCIe 3.0 with 16 lanes"),
-    "10gbe": (Link(50e-6, 1 / 1.25e9), GIVEN, ""),
-    "100gbe": (Link(15e-6, 1 / 12.5e9), GIVEN, ""),
+LINKS: Mapping[str, Mapping[str, Any]] = {
+    "nvlink": dict(
+        latency=10e-6, bandwidth=150e9, source="NVIDIA, Tesla V100 whitepaper (2017): 150 GB/s in each direction"
+    ),
+    "pcie": dict(latency=10e-6, bandwidth=16e9, source="Dive into Deep Learning, 'Hardware': PCIe 3.0 with 16 lanes"),
+    "10gbe": dict(latency=50e-6, bandwidth=1.25e9),
+    "100gbe": dict(latency=15e-6, bandwidth=12.5e9),
 }
-"""Links by name, each with the mark and the source of its bandwidth; Ethernet says it in its name. The time to start a
-message is assumed."""
+"""Links by name, as in a machine's file; Ethernet says its bandwidth in its name."""
 USUAL = {"devices": 8, "nodes": 1, "inside": "nvlink", "between": "100gbe"}
 """The machine if none is named."""
 MOST_DEVICES = 65536
 STEP = ("fixed", "update", "python", "spread")
-LAYER = ("forward", "backward", "parameters", "outputs")
-"""What a file says of a network, and of each of its layers."""
+"""What a file may say of a network beside its layers."""
 
 
 class Known(NamedTuple):
@@ -70,24 +70,22 @@ class KnownMachine(NamedTuple):
 
 def _link(link: Any, where: str, file: str) -> Tuple[Link, List[Known]]:
     """A link ``inside`` a node or ``between`` nodes: a table of ``file``, a name, or ``ALPHA,BETA``."""
-    start, source = ASSUMED, ""
-    if isinstance(link, dict):
+    table = LINKS.get(link) if isinstance(link, str) else link
+    if table is not None:
         latency, bandwidth = (
-            checked_number(link.get(key), f"{file}: [{where}] {key}") for key in ("latency", "bandwidth")
+            checked_number(table.get(key), f"{file}: [{where}] {key}") for key in ("latency", "bandwidth")
         )
-        source = str(link.get("source", ""))
-        known, mark = Link(latency, 1 / bandwidth if bandwidth else 0.0), PUBLISHED if source else ASSUMED
-    elif link in LINKS:
-        known, mark, source = LINKS[link]
+        source, start = str(table.get("source", "")), ASSUMED
+        known = Link(latency, 1 / bandwidth if bandwidth else 0.0)
     else:
         try:
-            alpha, beta = (checked_number(float(part), link) for part in link.split(","))
-        except (ValueError, UsageError):
+            known, source, start = Link(*(checked_number(float(part), link) for part in link.split(","))), "", GIVEN
+        except (ValueError, TypeError, UsageError):
             raise UsageError(
                 f"link {link!r}: give seconds to start a message and seconds a byte, as in 1e-5,8e-11, or a name; "
                 f"{did_you_mean(link, list(LINKS))}"
             ) from None
-        known, mark, start = Link(alpha, beta), GIVEN, GIVEN
+    mark = PUBLISHED if source else GIVEN if isinstance(link, str) else ASSUMED
     return known, [
         Known(f"{where}: bandwidth", f"{1e-9 / known.beta:.4g} GB/s" if known.beta else "unlimited", mark, source),
         Known(f"{where}: start of a message", f"{known.alpha * 1e6:.3g} us", start),
@@ -110,9 +108,8 @@ def machine(name: Optional[str] = None, **options: Any) -> KnownMachine:
     add, rates, overlap = data["add"], dict(data["samples_per_second"]), data.get("overlap", True)
     seconds = checked_number(add.get("seconds_a_byte", 0.0), f"{name}: [add] seconds_a_byte")
     source = str(rates.pop("source", ""))
-    speeds = {
-        net: checked_number(rate, f"{name}: [samples_per_second] {net}", zero=False) for net, rate in rates.items()
-    }
+    for net, rate in rates.items():
+        checked_number(rate, f"{name}: [samples_per_second] {net}", zero=False)
     cores = whole(data["cores"], f"{name}: cores") if "cores" in data else None
     if type(overlap) is not bool:
         raise UsageError(
@@ -126,7 +123,7 @@ def machine(name: Optional[str] = None, **options: Any) -> KnownMachine:
         Known("sums run beside the backward pass", "yes" if overlap else "no", mark),
         Known("cores that a node's devices share", str(cores or "none: each has its own"), mark),
     ]
-    return KnownMachine(Cluster(devices, nodes, inside, between, seconds, overlap, cores), known, speeds, source)
+    return KnownMachine(Cluster(devices, nodes, inside, between, seconds, overlap, cores), known, rates, source)
 
 
 def _described(name: str) -> Mapping[str, Any]:
@@ -135,7 +132,7 @@ def _described(name: str) -> Mapping[str, Any]:
     path = built_in.get(name, Path(name))
     if not path.is_file():
         raise UsageError(f"--machine {name}: there is no such file or machine; {did_you_mean(name, sorted(built_in))}")
-    data = read_toml(path)
+    data = read(path)
     tables = [data.get("inside"), data.get("between"), data.get("add", {}), data.get("samples_per_second", {})]
     if not {"devices", "nodes"} <= set(data) or not all(isinstance(table, dict) for table in tables):
         raise UsageError(
@@ -154,18 +151,15 @@ def known_network(
     ``samples_per_second``: of one device, for a network without its own times. ``shape``: of a sample, for a symbol.
     """
     path = Path(name)
-    if name not in NETWORKS and not path.is_file():
-        raise UsageError(f"--model {name}: there is no such file or network; {did_you_mean(name, list(NETWORKS))}")
     if name in NETWORKS:
         network = NETWORKS[name]
+    elif not path.is_file():
+        raise UsageError(f"--model {name}: there is no such file or network; {did_you_mean(name, list(NETWORKS))}")
     elif path.suffix == ".json":
-        try:
-            symbol = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise UsageError(f"{path} is not the JSON of a symbol: {error}") from None
+        symbol = read(path, json.loads, "the JSON of a symbol")
         network = Network(path.stem.replace("-symbol", ""), tuple(layers_of_symbol(symbol, name, shape)))
     else:
-        data = read_toml(path)
+        data = read(path)
         network, timed = network_of(data, path)
         if timed:
             return network, f"{name}, from {data['measured']}" if "measured" in data else name
@@ -184,7 +178,8 @@ def network_of(data: Mapping[str, Any], path: Path) -> Tuple[Network, bool]:
     counted, layers = all("operations" in table for table in tables), []
     for at, table in enumerate(tables):
         operations, forward, backward, parameters, outputs = (
-            checked_number(table.get(key, 0), f"{path}: layer {at}, {key}") for key in ("operations", *LAYER)
+            checked_number(table.get(key, 0), f"{path}: layer {at}, {key}")
+            for key in ("operations", "forward", "backward", "parameters", "outputs")
         )
         costs = (operations, 2 * operations) if counted else (forward, backward)
         layers.append(TimedLayer(str(table.get("name", at)), *costs, int(parameters), int(outputs)))
@@ -231,9 +226,9 @@ def checked_number(value: Any, what: str, zero: bool = True) -> float:
     return float(value)
 
 
-def read_toml(path: Path) -> Dict[str, Any]:
+def read(path: Path, parse: Callable[[str], Any] = loads, what: str = "a TOML file that can be read") -> Any:
     """What the file says."""
     try:
-        return loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is not a TOML file that can be read: {error}") from None
+        return parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not {what}: {error}") from None

@@ -81,7 +81,10 @@ def measure_network(name: str, batch: int, kind: str, shape: Sequence[int]) -> T
     if named:
         net = replace(net, layers=tuple(_timed(name, net.layers, model, upload(X, devices[0]))))
     singles = STEPS if points[-1][1] < AT_LEAST else STEPS // 3
-    spread = _spread([seconds_a_step(model, (X, y), 1)[0] for _ in range(singles)])
+    times = [seconds_a_step(model, (X, y), 1)[0] for _ in range(singles)]
+    # From the middle half, so that one disturbance makes no difference: 1.349 deviations of a normal distribution.
+    low, _, high = statistics.quantiles(times, n=4)
+    spread = (high - low) / 1.349 / statistics.mean(times)
     words = f"steps of {', '.join(map(str, sizes))} samples on {devices[0]}, each in {ROUNDS} rounds"
     fixed = max(0.0, line.alpha - update)
     return replace(shared_out(net, line.beta), fixed=fixed, update=update, python=python, spread=spread), words
@@ -119,12 +122,6 @@ def _update_seconds(params: Sequence[NDArray]) -> float:
             for param in params:
                 mx.nd.sgd_update(param.as_nd_ndarray(), param.grad.as_nd_ndarray(), lr=LR, out=param.as_nd_ndarray())
     return statistics.median(timer.times[1:])
-
-
-def _spread(times: Sequence[float]) -> float:
-    """The spread of single steps over their mean: from the middle half, so that one disturbance makes no difference."""
-    low, _, high = statistics.quantiles(times, n=4)  # 1.349 standard deviations apart in a normal distribution
-    return (high - low) / 1.349 / statistics.mean(times)
 
 
 if __name__ == "__main__":

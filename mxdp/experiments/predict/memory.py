@@ -20,15 +20,6 @@ WITHOUT_EFFECT = ("speed", "link", "inside", "save", "picture", "html", "kind")
 """Options that have nothing to do with memory."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``--memory``."""
-    parser.add_argument("--memory", action="store_true", help="what a device must hold in training; for it alone:")
-    parser.add_argument("--parameters", type=float, metavar="N", help="of the model, as in 7e9, in place of --model")
-    parser.add_argument("--optimizer", metavar="NAME", help=f"{', '.join(STATE)} (adam)")
-    parser.add_argument("--dtype", metavar="NAME", help=f"{', '.join(BYTES)} (float32)")
-    parser.add_argument("--room", type=float, metavar="GB", help=f"of a device ({ROOM:g})")
-
-
 def check(options: argparse.Namespace) -> None:
     """Raise a UsageError for options that would have no effect."""
     names, words = FOR_IT_ALONE, "without --memory: it is of --memory, which was not given"

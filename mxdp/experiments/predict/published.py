@@ -49,7 +49,7 @@ class Figure(NamedTuple):
 @lru_cache(maxsize=None)
 def figures(kind: str) -> Tuple[Figure, ...]:
     """All of a kind: ``"memory"``, or ``"figure"``, in some 3 s, of which long pipelines take most."""
-    tables = inputs.read_toml(Path(__file__).with_name("published.toml"))[kind]
+    tables = inputs.read(Path(__file__).with_name("published.toml"))[kind]
     return tuple(Figure(table["what"], *_compared(table), table["source"]) for table in tables)
 
 
