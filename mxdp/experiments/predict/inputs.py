@@ -59,8 +59,7 @@ class Known(NamedTuple):
 
 
 class KnownMachine(NamedTuple):
-    """A cluster, and what is known of it; how many samples a second one of its devices takes, by network, and who says
-    so."""
+    """A cluster, what is known of it, and the samples a second of one of its devices, by network, with their source."""
 
     cluster: Cluster
     known: List[Known]
@@ -97,14 +96,11 @@ def machine(name: Optional[str] = None, **options: Any) -> KnownMachine:
     they are None: its ``devices`` and ``nodes``, and in words its links ``inside`` and ``between``."""
     changes = {key: value for key, value in options.items() if value is not None}
     data = {"add": {}, "samples_per_second": {}, **(_described(name) if name else USUAL), **changes}
-    devices, nodes = (
-        whole(data[key], f"--{key}" if key in changes else f"{name}: {key}") for key in ("devices", "nodes")
-    )
+    origins = {key: f"--{key}" if key in changes else f"{name}: {key}" for key in ("devices", "nodes")}
+    devices, nodes = (whole(data[key], origin) for key, origin in origins.items())
     if devices * nodes > MOST_DEVICES:
         raise UsageError(f"--devices and --nodes make {devices * nodes:,} devices: the most are {MOST_DEVICES:,}")
-    (inside, of_inside), (between, of_between) = (
-        _link(data[where], where, str(name)) for where in ("inside", "between")
-    )
+    (inside, of_inside), (between, of_between) = (_link(data[key], key, str(name)) for key in ("inside", "between"))
     add, rates, overlap = data["add"], dict(data["samples_per_second"]), data.get("overlap", True)
     seconds = checked_number(add.get("seconds_a_byte", 0.0), f"{name}: [add] seconds_a_byte")
     source = str(rates.pop("source", ""))
@@ -132,7 +128,7 @@ def _described(name: str) -> Mapping[str, Any]:
     path = built_in.get(name, Path(name))
     if not path.is_file():
         raise UsageError(f"--machine {name}: there is no such file or machine; {did_you_mean(name, sorted(built_in))}")
-    data = read(path)
+    data: Dict[str, Any] = read(path)
     tables = [data.get("inside"), data.get("between"), data.get("add", {}), data.get("samples_per_second", {})]
     if not {"devices", "nodes"} <= set(data) or not all(isinstance(table, dict) for table in tables):
         raise UsageError(

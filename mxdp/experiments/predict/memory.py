@@ -22,10 +22,10 @@ WITHOUT_EFFECT = ("speed", "link", "inside", "save", "picture", "html", "kind")
 
 def check(options: argparse.Namespace) -> None:
     """Raise a UsageError for options that would have no effect."""
-    names, words = FOR_IT_ALONE, "without --memory: it is of --memory, which was not given"
+    words = "without --memory: it is of --memory, which was not given"
     if options.memory:
-        names, words = WITHOUT_EFFECT, "with --memory: leave it out, or leave --memory out"
-    for name in names:
+        words = "with --memory: leave it out, or leave --memory out"
+    for name in WITHOUT_EFFECT if options.memory else FOR_IT_ALONE:
         if getattr(options, name) not in (None, "auto"):
             raise UsageError(f"--{name} has no effect {words}")
 

@@ -18,26 +18,26 @@ Counted = Tuple[Shape, float, int]
 
 
 def _convolution(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
-    (channels, *sides), filters, window = shapes[0], attributes["num_filter"], attributes["kernel"]
-    inputs = channels // attributes.get("num_group", 1) * math.prod(window)
+    (channels, *sides), filters = shapes[0], attributes["num_filter"]
+    inputs = channels // attributes.get("num_group", 1) * math.prod(attributes["kernel"])
     bias = not attributes.get("no_bias", False)
-    return (filters, *_sides(sides, window, attributes)), 2 * inputs, (inputs + bias) * filters
+    return (filters, *_windows(sides, attributes)), 2 * inputs, (inputs + bias) * filters
 
 
-def _sides(sides: Sequence[int], window: Sequence[int], attributes: Attributes, up: bool = False) -> Shape:
+def _pooling(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
+    channels, *sides = shapes[0]
+    attributes = {"kernel": sides} if attributes.get("global_pool", False) else attributes
+    return (channels, *_windows(sides, attributes)), math.prod(attributes["kernel"]), 0
+
+
+def _windows(sides: Sequence[int], attributes: Attributes) -> Shape:
+    """The sides of an output that has a number for each window."""
+    window, up = attributes["kernel"], attributes.get("pooling_convention") == "full"
     strides, pads = (attributes.get(name) or (usual,) * len(sides) for name, usual in (("stride", 1), ("pad", 0)))
     if len(window) != len(sides):
         raise ValueError(f"its window has {len(window)} sides, and its input {len(sides)}")
     axes = zip(sides, window, strides, pads)
     return tuple((side + 2 * pad - size + up * (step - 1)) // step + 1 for side, size, step, pad in axes)
-
-
-def _pooling(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
-    channels, *sides = shapes[0]
-    if attributes.get("global_pool", False):
-        return (channels, *(1 for _ in sides)), math.prod(sides), 0
-    window, up = attributes["kernel"], attributes.get("pooling_convention") == "full"
-    return (channels, *_sides(sides, window, attributes, up)), math.prod(window), 0
 
 
 def _dense(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
