@@ -135,7 +135,7 @@ def bugs(known: All, _: str, path: Path) -> List[str]:
 def published(known: All, _: str, path: Path) -> List[str]:
     """Figures that others measured on many devices, and what `predict` says."""
     right = [False, True, True, True, False]
-    lines = [[*figure.cells(), figure.source] for figure in figures()]
+    lines = [[*figure.cells(), figure.source] for figure in figures("figure")]
     return [*_markdown([*HEADINGS, "source"], lines, right), "", how_far_off()]
 
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mxdp.experiments.__main__ import main
-from mxdp.experiments.predict import command, inputs, memory, published
+from mxdp.experiments.predict import command, inputs, published
 from mxdp.experiments.predict.symbols import layers_of_symbol
-from mxdp.experiments.predict.ways import all_ways, counts, scaling
+from mxdp.experiments.predict.ways import all_ways, scaling
 from mxdp.plans.cost.cluster import NODE_ALLREDUCES, Cluster
 from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.networks import NETWORKS
@@ -88,6 +88,7 @@ def test_what_can_not_be_is_refused_in_a_sentence(words, sentence, capsys, monke
     assert list(tmp_path.iterdir()) == []
 
 
+WIDE = node("Convolution", "c", 0, kernel="(3, 3, 3)", num_filter="4")
 LAYER = "[[layer]]\nforward = 1\nbackward = 1\n"
 
 
@@ -95,6 +96,7 @@ LAYER = "[[layer]]\nforward = 1\nbackward = 1\n"
     ("name", "text", "sentence"),
     [
         ("net.toml", "layer = 1 = 2", "is not a TOML file that can be read"),
+        pytest.param("net.toml", "a = " + "[" * 100_000, "is not a TOML file that can be read", id="deep TOML"),
         ("net.toml", "", "has no layer with parameters"),
         ("net.toml", LAYER, "has no layer with parameters"),
         ("net.toml", "layer = 3", "has no layer with parameters"),
@@ -110,6 +112,7 @@ LAYER = "[[layer]]\nforward = 1\nbackward = 1\n"
         ("net.json", "[]", "is not a symbol that MXNet exported"),
         ("net.json", json.dumps({"nodes": [node("null", "data")]}), "has no parameters: there is nothing to train"),
         ("net.json", json.dumps({"nodes": [node("null", "data"), node("RNN", "rnn", 0)]}), "operator RNN costs"),
+        ("net.json", json.dumps({"nodes": [node("null", "x"), WIDE]}), "window has 3 sides, and its input 2"),
         ("net.json", json.dumps({"nodes": [node("null", "data"), node("Convolution", "c", 0)]}), "c cant be read"),
         ("own.toml", "devices = 2", "a machine has devices, nodes, [inside] and [between]"),
         ("own.toml", "devices = 2\nnodes = 2\ninside = 1\nbetween = 2", "a machine has devices, nodes, [inside] and"),
@@ -198,7 +201,7 @@ def test_a_symbol_is_the_network_that_it_was_exported_from(tmp_path):
     symbol, _, trained = exported(tmp_path, (1, 28, 28), *layers, nn.Dense(128), nn.Dense(10))
     found = layers_of_symbol(symbol, "lenet")
     assert sum(work.parameters for work in found) == trained == 129_068
-    for work, known in zip(found, NETWORKS["lenet"][1]()):  # a symbol counts activations and pooling, too
+    for work, known in zip(found, NETWORKS["lenet"].layers):  # a symbol counts activations and pooling, too
         assert work.parameters == known.parameters
         assert known.forward <= work.forward <= 1.2 * known.forward
     shape = (3, 32, 32)
@@ -221,7 +224,7 @@ def test_a_measured_network_is_read_as_it_was_written(tmp_path):
     network = replace(inputs.known_network("resnet18", 1000.0)[0], fixed=1e-3, update=2e-3, python=3e-4, spread=0.04)
     file = tmp_path / "net.toml"
     file.write_text(inputs.as_toml(network, "a step \u2713"))
-    assert inputs.known_network(str(file)) == (network, True)
+    assert inputs.known_network(str(file)) == (network, f"{file}, from a step \u2713")
 
 
 def test_what_is_asked_for_is_measured_with_little_memory_and_said(capsys, monkeypatch, tmp_path):
@@ -273,8 +276,8 @@ def test_a_symbol_is_measured_if_nobody_says_how_fast_it_is(capsys, tmp_path):
     found = json.loads(capsys.readouterr().out)
     assert found["parameters"] == trained
     assert {each["what"]: each["mark"] for each in found["known"]}["net: shares of its layers"] == "assumed"
-    network, own = inputs.known_network(str(tmp_path / "net.toml"))
-    assert own
+    network, source = inputs.known_network(str(tmp_path / "net.toml"))
+    assert source
     assert network.passes(8) + network.update == pytest.approx(found["ways"][0]["alone_seconds"])
     assert all(layer.backward == pytest.approx(2 * layer.forward) for layer in network.layers)
     assert main([*given, "--input", "3,1,1"]) == 1
@@ -290,8 +293,8 @@ def test_the_best_sum_is_the_least_of_all():
     assert [row.way.allreduce for row in rows[: len(NODE_ALLREDUCES)]] == list(NODE_ALLREDUCES)
     for row in rows:
         assert row.step == predict_step(network, cluster, 32, row.way)
-    assert counts(cluster) == [1, 2, 4, 8, 16]
     weak, strong = scaling(network, cluster, 32).values()
+    assert [count for count, _ in weak] == [1, 2, 4, 8, 16]
     plain = [row for row in rows if row.way.accumulate == row.way.stages == 1 and not row.way.shard_optimizer]
     assert weak[-1][1] == pytest.approx(16 * max(row.step.efficiency for row in plain))
     assert strong[0] == (1, pytest.approx(1))
@@ -299,10 +302,10 @@ def test_the_best_sum_is_the_least_of_all():
 
 
 def test_at_least_eight_published_figures_have_a_source_and_a_distance(capsys):
-    found = published.figures()
+    found = published.figures("figure")
     assert len({each.source for each in found}) >= 8
     assert all(each.published > 0 and each.predicted > 0 for each in found)
-    for table in inputs.read_toml(Path(published.__file__).with_name("published.toml"))["figure"]:
+    for table in inputs.read(Path(published.__file__).with_name("published.toml"))["figure"]:
         # A published speed-up is over the speed from which is predicted, not over that of another version.
         known = inputs.machine(table["machine"]).samples_per_second.get(table.get("network"))
         assert "rates" not in table or table["rates"][1] == known or table["batch"] == 32
@@ -323,8 +326,8 @@ def test_every_machine_of_the_package_can_be_predicted(name):
 def test_the_list_of_layers_in_the_page_is_read(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "predict.md").read_text(encoding="utf-8")
     (tmp_path / "mine.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
-    network, own = inputs.known_network(str(tmp_path / "mine.toml"))
-    assert own
+    network, source = inputs.known_network(str(tmp_path / "mine.toml"))
+    assert source == str(tmp_path / "mine.toml")
     assert (network.name, network.spread, network.layers[0].outputs) == ("mine", 0.05, 200704)
     machines = re.search(r"one of (`big-basin`.*?) \|", page)[1]
     assert set(re.findall("`(.*?)`", machines)) == {path.stem for path in inputs.MACHINES.glob("*.toml")}
@@ -371,16 +374,16 @@ def test_memory_of_a_list_of_layers_has_its_activations_and_the_largest_layer(ca
 
 
 def test_published_memory_is_ours_to_the_digits_that_were_printed(capsys):
-    found = memory.published()
+    found = published.figures("memory")
     assert [figure.published for figure in found] == [112, 14, 120, 31.4, 16.6, 1.9]
     for figure in found:
         digits = len(str(figure.published).partition(".")[2])
-        assert round(figure.ours, digits) == figure.published
+        assert round(figure.predicted, digits) == figure.published
         assert figure.source
     assert main(["predict", "--memory", "--published", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 6
+    assert [record["ours"] for record in json.loads(capsys.readouterr().out)] == [each.predicted for each in found]
     assert main(["predict", "--memory", "--published"]) == 0
     assert "31.4 GB" in capsys.readouterr().out
     page = (Path(__file__).parents[2] / "docs" / "predict.md").read_text(encoding="utf-8")
     for figure in found:
-        assert f"| {figure.published:g} GB | {figure.ours:.3g} GB |" in page
+        assert f"| {figure.published:g} GB | {figure.predicted:.3g} GB |" in page

@@ -179,7 +179,6 @@ PARAMETERS = dict(lenet=129_068, resnet18=11_175_818, resnet50=25_557_032, resne
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_has_its_parameters_and_shares_out_its_time(name):
-    title, make = NETWORKS[name]
-    step = shared_out(title, make(), 3e-4)
+    step = shared_out(NETWORKS[name], 3e-4)
     assert step.passes(10) == pytest.approx(10 * 3e-4)
     assert step.parameters == PARAMETERS[name]

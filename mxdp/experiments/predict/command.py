@@ -6,23 +6,26 @@ import argparse
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, plural
 from mxdp.experiments.predict import inputs, memory, published
-from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, Known, KnownMachine
+from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, USUAL, Known, KnownMachine
 from mxdp.experiments.predict.ways import HEADINGS, Predicted, all_ways, scaling
-from mxdp.plans.cost.cluster import Cluster
+from mxdp.plans.cost.memory import BYTES, STATE
 from mxdp.plans.cost.step import Network
 from mxdp.plans.show.files import check_file, write_beside
 
-BATCH, DEVICES, NODES = 64, 8, 1
-MOST_DEVICES = 65536
+BATCH = 64
 MEASURED = ("lenet", "resnet18")
 """Networks that are measured here if nothing says how fast a device is; so is a symbol."""
+MEMORY = (
+    "In shards: ZeRO 1 the state, 2 the gradients, too, 3 the parameters, too (FSDP). Activations: the outputs of the "
+    "layers, at least; gathered: the largest layer, whole on each device while it is computed. What is unknown (–) is "
+    "not in 'all'."
+)
 LONGEST = 300.0
 """Seconds of a measurement."""
 
@@ -35,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=BATCH, metavar="B", help=f"samples of a device ({BATCH})")
     parser.add_argument("--speed", type=float, metavar="S", help="samples a second of one device, if you know it")
     parser.add_argument("--machine", metavar="NAME", help="a machine of docs/predict.md, or a TOML file")
-    parser.add_argument("--devices", type=int, metavar="N", help=f"in each node ({DEVICES})")
-    parser.add_argument("--nodes", type=int, metavar="N", help=f"({NODES})")
+    parser.add_argument("--devices", type=int, metavar="N", help=f"in each node ({USUAL['devices']})")
+    parser.add_argument("--nodes", type=int, metavar="N", help=f"({USUAL['nodes']})")
     parser.add_argument("--link", metavar="LINK", help="between nodes: nvlink, pcie, 10gbe, 100gbe or ALPHA,BETA")
     parser.add_argument("--inside", metavar="LINK", help="inside a node, likewise (nvlink)")
     parser.add_argument("--kind", choices=("auto", "cpu", "gpu"), default="auto", help="of the device measured here")
@@ -45,24 +48,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page with all of it and the step as a timeline")
     parser.add_argument("--published", action="store_true", help="what others measured, beside what is predicted")
     parser.add_argument("--json", action="store_true", help="for programs")
-    memory.add_arguments(parser)
+    parser.add_argument("--memory", action="store_true", help="what a device must hold in training; for it alone:")
+    parser.add_argument("--parameters", type=float, metavar="N", help="of the model, as in 7e9, in place of --model")
+    parser.add_argument("--optimizer", metavar="NAME", help=f"{', '.join(STATE)} (adam)")
+    parser.add_argument("--dtype", metavar="NAME", help=f"{', '.join(BYTES)} (float32)")
+    parser.add_argument("--room", type=float, metavar="GB", help=f"of a device ({memory.ROOM:g})")
 
 
 def main(options: argparse.Namespace) -> None:
     """Predict, and show it. Raises a UsageError for what can't be, an MxdpError if no device can be measured here."""
     memory.check(options)
     if options.published:
-        (_show_published_memory if options.memory else _show_published)(options.json)
+        figures = published.figures("memory" if options.memory else "figure")
+        headings, below = ("figure", "published", "here", "off"), "Sources: --json, and docs/predict.md."
+        if not options.memory:
+            headings = published.HEADINGS
+            below = f"{published.how_far_off()}\n{below} Nothing in the model is tuned to these figures."
+        cells = [figure.cells() for figure in figures]
+        _show(options, [figure.as_json() for figure in figures], ("", headings, cells, below))
         return
     for file in (options.picture, options.html, options.save):
         if file:
             check_file(file)
-    machine = _machine(options)
     batch = inputs.whole(options.batch, "--batch")
+    described = dict(devices=options.devices, nodes=options.nodes, inside=options.inside, between=options.link)
+    machine = inputs.machine(options.machine, **described)
+    try:
+        shape = tuple(inputs.whole(int(side), "--input") for side in options.input.split(","))
+    except ValueError:
+        raise UsageError(f"--input {options.input}: give channels, height and width, as in 3,224,224") from None
     if options.memory:
-        _show_memory(memory.predicted(options, machine.cluster.count, batch, _shape(options)), options.json)
+        record, rows = memory.predicted(options, machine.cluster.count, batch, shape)
+        title = f"{record['model']}, {record['dtype']}, on {plural(record['devices'], 'device')}"
+        _show(options, record, (title, memory.HEADINGS, rows, f"{record['answer']}\n{MEMORY}"))
         return
-    network, known = _network(options, machine, batch)
+    network, known = _network(options, machine, batch, shape)
     asked = network, machine.cluster, batch
     predicted = Predicted(*asked, all_ways(*asked), scaling(*asked), [*machine.known, *known])
     if options.picture or options.html:
@@ -72,75 +92,61 @@ def main(options: argparse.Namespace) -> None:
             write_beside(options.picture, page.scaling_picture(predicted, options.picture.suffix[1:]))
         if options.html:
             write_beside(options.html, page.page(predicted))
+    title, rows = f"{predicted.title}, batch {batch} a device", [row.cells() for row in predicted.rows]
+    ways = title, HEADINGS, rows, f"{predicted.answer}\n"
+    starts = "What this starts from", ("number", "value", "is"), [number.cells() for number in predicted.known], ""
+    _show(options, predicted.as_json(), ways, starts)
+
+
+def _show(options: argparse.Namespace, record: Any, *tables: Tuple[str, Sequence[str], List[List[str]], str]) -> None:
+    """Print the record for programs; for a reader tables, each with its title, headings, rows, and sentences below."""
     if options.json:
-        print(json.dumps(predicted.as_json(), indent=2))
+        print(json.dumps(record, indent=2))
         return
-    title = f"{predicted.title}, batch {batch} a device"
-    _print(title, HEADINGS, [row.cells() for row in predicted.rows], HEADINGS[1:4], f"{predicted.answer}\n")
-    _print("What this starts from", ("number", "value", "is"), [number.cells() for number in predicted.known])
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    for title, headings, rows, below in tables:
+        table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+        for heading, *cells in zip(headings, *rows):
+            numbers = all(cell[0] in "0123456789+-–" for cell in cells)
+            table.add_column(heading, justify="right" if numbers else "left", no_wrap=numbers)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        if below:
+            console.print(f"\n{below}", markup=False)
 
 
-def _machine(options: argparse.Namespace) -> KnownMachine:
-    """The one that was named, or the usual one, with the changes that were asked for."""
-    if options.machine:
-        machine = inputs.machine(options.machine)
-    else:
-        (inside, one), (between, other) = inputs.link("nvlink", "inside"), inputs.link("100gbe", "between")
-        cluster = Cluster(DEVICES, NODES, inside, between)
-        machine = KnownMachine(cluster, [*one, *other, *inputs.how_it_works(cluster, ASSUMED)], {}, "")
-    known = machine.known
-    changes: Dict[str, Any] = {}
-    for name, text in (("inside", options.inside), ("between", options.link)):
-        if text is not None:
-            changes[name], numbers = inputs.link(text, name)
-            known = [number for number in known if not number.what.startswith(name)] + numbers
-    for name in ("devices", "nodes"):
-        if getattr(options, name) is not None:
-            changes[name] = inputs.whole(getattr(options, name), f"--{name}")
-    cluster = replace(machine.cluster, **changes)
-    if cluster.count > MOST_DEVICES:
-        raise UsageError(f"--devices and --nodes make {cluster.count:,} devices: the most are {MOST_DEVICES:,}")
-    if cluster.nodes == 1:
-        known = [number for number in known if not number.what.startswith("between")]
-    return machine._replace(cluster=cluster, known=known)
-
-
-def _network(options: argparse.Namespace, machine: KnownMachine, batch: int) -> Tuple[Network, List[Known]]:
-    shape = _shape(options)
+def _network(
+    options: argparse.Namespace, machine: KnownMachine, batch: int, shape: Tuple[int, ...]
+) -> Tuple[Network, List[Known]]:
     if options.speed is not None:
         inputs.checked_number(options.speed, "--speed, samples a second,", zero=False)
-    rate, mark = (options.speed, GIVEN) if options.speed else (machine.samples_per_second.get(options.model), PUBLISHED)
-    network, timed = inputs.known_network(options.model, rate, shape)
+    rate = options.speed or machine.samples_per_second.get(options.model)
+    network, source = inputs.known_network(options.model, rate, shape)
     if rate is None and (options.model in MEASURED or options.model.endswith(".json")):
         return _measured(options, batch)
     if options.save:
         raise UsageError(
             f"--save writes a network that was measured here: {', '.join(MEASURED)} or a symbol, without --speed"
         )
-    if timed:
+    if source:
         if options.speed:
             raise UsageError(f"{options.model} has the times of its layers, so --speed has no effect: leave it out")
-        words = inputs.read_toml(Path(options.model)).get("measured")
-        source = options.model + (f", from {words}" if words else "")
         return network, [Known(f"{network.name}: times of its layers", f"{len(network.layers)} layers", GIVEN, source)]
     if rate is None:
         raise UsageError(
             f"nobody has said how fast one device trains {options.model}: give --speed, samples a second, or a "
             f"--machine that says so; {', '.join(MEASURED)} and symbols (.json) can be measured here"
         )
+    mark, source = (GIVEN, "") if options.speed else (PUBLISHED, machine.source)
     return network, [
-        Known(f"{network.name}: one device", f"{rate:g} samples/s", mark, "" if mark == GIVEN else machine.source),
+        Known(f"{network.name}: one device", f"{rate:g} samples/s", mark, source),
         Known(f"{network.name}: shares of its layers", "by their operations", ASSUMED),
         Known("spread of a step", "none", ASSUMED),
     ]
-
-
-def _shape(options: argparse.Namespace) -> Tuple[int, ...]:
-    """Of a sample, for a symbol."""
-    try:
-        return tuple(inputs.whole(int(side), "--input") for side in options.input.split(","))
-    except ValueError:
-        raise UsageError(f"--input {options.input}: give channels, height and width, as in 3,224,224") from None
 
 
 def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Known]]:
@@ -171,52 +177,3 @@ def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Kn
         Known("spread of a step", f"{network.spread:.1%}", HERE, "as of a normal distribution: assumed"),
     ]
     return network, known[1:] if options.model in MEASURED else known
-
-
-def _print(
-    title: str, headings: Sequence[str], rows: List[List[str]], numbers: Sequence[str] = (), below: str = ""
-) -> None:
-    """Print a table, and the sentences ``below`` it. ``numbers``: the headings of columns of numbers."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table, console = Table(box=None, pad_edge=False, title=title, title_justify="left"), Console(highlight=False)
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=heading in numbers)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-    if below:
-        console.print(f"\n{below}", markup=False)
-
-
-def _show_published(as_json: bool) -> None:
-    figures = published.figures()
-    if as_json:
-        print(json.dumps([{**figure._asdict(), "off": figure.off} for figure in figures], indent=2))
-        return
-    words = "Sources: --json, and docs/predict.md. Nothing in the model is tuned to these figures."
-    headings = published.HEADINGS
-    _print("", headings, [figure.cells() for figure in figures], headings[1:], f"{published.how_far_off()}\n{words}")
-
-
-def _show_memory(asked: memory.Memory, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(asked.as_json(), indent=2))
-        return
-    title = f"{asked.model}, {asked.dtype}, on {plural(asked.devices, 'device')}"
-    below = (
-        f"{asked.answer}\nIn shards: ZeRO 1 the state, 2 the gradients, too, 3 the parameters, too (FSDP). "
-        "Activations: the outputs of the layers, at least; gathered: the largest layer, whole on each device while it "
-        "is computed. What is unknown (–) is not in 'all'."
-    )
-    _print(title, memory.HEADINGS, asked.cells(), memory.HEADINGS[1:-1], below)
-
-
-def _show_published_memory(as_json: bool) -> None:
-    figures = memory.published()
-    if as_json:
-        print(json.dumps([{**figure._asdict(), "off": figure.off} for figure in figures], indent=2))
-        return
-    headings = ("figure", "published", "here", "off")
-    _print("", headings, [figure.cells() for figure in figures], headings[1:], "Sources: --json, and docs/predict.md.")

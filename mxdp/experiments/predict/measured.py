@@ -9,23 +9,22 @@ import statistics
 import sys
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, List, Sequence, Tuple
+from typing import Any, Iterator, Sequence, Tuple
 
 import numpy as onp
 
 import mxdp
-from mxdp.backend import Device, HostArray, NDArray, autograd, gluon, mx, np, upload
-from mxdp.experiments.networks import LR, Devices, network, seconds_a_step
+from mxdp.backend import HostArray, NDArray, autograd, gluon, mx, upload
+from mxdp.experiments.networks import LR, PICTURE, Devices, Gluon, network, seconds_a_step
 from mxdp.experiments.predict import inputs
-from mxdp.layers import LENET, Conv, Dense, apply
+from mxdp.layers import LENET, Residual, apply
 from mxdp.plans.cost.link import Link, fit_link
 from mxdp.plans.cost.networks import NETWORKS, shared_out
 from mxdp.plans.cost.step import Network, TimedLayer
 from mxdp.timing import Timer
 
-SHAPE = (1, 28, 28)
-"""Of a sample of the networks that have names."""
 ROUNDS = 5
 AT_LEAST = 0.1
 """Seconds of a measurement of steps that follow one another."""
@@ -34,32 +33,19 @@ LONGEST_STEP = 0.5
 a batch of 64 took a minute and 4.7 GB with ResNet-18."""
 STEPS = 30
 """Steps of which each is timed by itself, for their spread; a third of them if they are long."""
-LENET_GROUPS = ((0, 3), (3, 6), (6, 8), (8, 9))
-RESNET_GROUPS = ((0, 3), *((block, block + 1) for block in range(3, 11)), (11, 13))
-"""Which blocks make up a layer of :mod:`mxdp.plans.cost.networks`."""
+BLOCKS = {"lenet": (3, 3, 2, 1), "resnet18": (3, *[1] * 8, 2)}
+"""How many blocks make up each layer of :mod:`mxdp.plans.cost.networks`."""
 
 
-class _Exported:
-    """A network that MXNet exported as a symbol, with any parameters. All its outputs are summed: which of them are
-    scores, nobody knows."""
-
-    def __init__(self, file: str, device: Device, shape: Sequence[int]) -> None:
-        nodes = json.loads(Path(file).read_text(encoding="utf-8"))["nodes"]
-        later = {entry[0] for node in nodes for entry in node["inputs"][1:]}
-        data = next(node["name"] for at, node in enumerate(nodes) if node["op"] == "null" and at not in later)
-        self._net, self._device = gluon.SymbolBlock.imports(file, [data], ctx=device), device
-        self._net.initialize(mx.init.Uniform(), ctx=device)
-        self._net(np.zeros((1, *shape), ctx=device))
-        params = self._net.collect_params()
-        self._trainer = mxdp.Trainer(params, "sgd", {"learning_rate": LR})
-        self.replicas = [[param.data(device) for param in params.values() if param.grad_req != "null"]]
-
-    def step(self, X: HostArray, y: HostArray) -> None:
-        """Doesn't wait."""
-        with autograd.record():
-            scores = self._net(upload(X, self._device))
-        scores.backward()
-        self._trainer.step(len(X))
+def _exported(file: str, devices: Devices, shape: Sequence[int]) -> Gluon:
+    """A network that MXNet exported as a symbol, with any parameters. Which of its outputs are scores, nobody knows, so
+    their sum is the loss."""
+    nodes = json.loads(Path(file).read_text(encoding="utf-8"))["nodes"]
+    later = {entry[0] for node in nodes for entry in node["inputs"][1:]}
+    data = next(node["name"] for at, node in enumerate(nodes) if node["op"] == "null" and at not in later)
+    sgd = partial(mxdp.Trainer, optimizer="sgd", optimizer_params={"learning_rate": LR})
+    net = gluon.SymbolBlock.imports(file, [data], ctx=devices[0])
+    return Gluon(net, devices, 0, sgd, mx.init.Uniform(), lambda scores, labels: scores, shape)
 
 
 def measure_network(name: str, batch: int, kind: str, shape: Sequence[int]) -> Tuple[Network, str]:
@@ -71,10 +57,10 @@ def measure_network(name: str, batch: int, kind: str, shape: Sequence[int]) -> T
     """
     devices: Devices = tuple(mxdp.devices(1, kind))
     random, named = onp.random.RandomState(0), name in NETWORKS
-    if named:
-        model, shape = network({"resnet18": "resnet"}.get(name, name), 64, devices, 0), SHAPE
-    else:
-        model = _Exported(name, devices[0], shape)
+    shape = PICTURE if named else tuple(shape)
+    model = (
+        network({"resnet18": "resnet"}.get(name, name), 64, devices, 0) if named else _exported(name, devices, shape)
+    )
 
     def samples(count: int) -> Tuple[HostArray, HostArray]:
         return random.uniform(size=(count, *shape)).astype("float32"), random.randint(0, 10, count).astype("int32")
@@ -91,43 +77,41 @@ def measure_network(name: str, batch: int, kind: str, shape: Sequence[int]) -> T
     python = statistics.median(busy for times in rounds for _, busy in times)
     line = fit_link(points) if len(points) > 1 else Link(0.0, points[0][1] / batch)
     update = _update_seconds(model.replicas[0])
-    known, _ = inputs.known_network(name, shape=tuple(shape))
-    layers = _timed(name, known.layers, model, upload(X, devices[0])) if named else known.layers
-    fixed = max(0.0, line.alpha - update)
+    net, _ = inputs.known_network(name, shape=shape)
+    if named:
+        net = replace(net, layers=tuple(_timed(name, net.layers, model, upload(X, devices[0]))))
     singles = STEPS if points[-1][1] < AT_LEAST else STEPS // 3
-    spread = _spread([seconds_a_step(model, (X, y), 1)[0] for _ in range(singles)])
+    times = [seconds_a_step(model, (X, y), 1)[0] for _ in range(singles)]
+    # From the middle half, so that one disturbance makes no difference: 1.349 deviations of a normal distribution.
+    low, _, high = statistics.quantiles(times, n=4)
+    spread = (high - low) / 1.349 / statistics.mean(times)
     words = f"steps of {', '.join(map(str, sizes))} samples on {devices[0]}, each in {ROUNDS} rounds"
-    net = shared_out(known.name, layers, sample=line.beta)
-    return replace(net, fixed=fixed, update=update, python=python, spread=spread), words
+    fixed = max(0.0, line.alpha - update)
+    return replace(shared_out(net, line.beta), fixed=fixed, update=update, python=python, spread=spread), words
 
 
-def _timed(name: str, layers: Sequence[TimedLayer], model: Any, x: NDArray) -> List[TimedLayer]:
+def _timed(name: str, layers: Sequence[TimedLayer], model: Any, x: NDArray) -> Iterator[TimedLayer]:
     """The layers with the seconds of a forward and a backward pass on ``x``: the medians of their blocks, each by
-    itself."""
+    itself. Waits."""
     if name == "resnet18":
-        chain, groups = list(model.net), RESNET_GROUPS
+        blocks = iter(model.net)
     else:
-        groups, params = LENET_GROUPS, iter(model.replicas[0])
-        chain = [
-            partial(apply, layer, params=[next(params), next(params)] if isinstance(layer, (Conv, Dense)) else [])
-            for layer in LENET
-        ]
-    forward, backward = [], []
-    for block in chain:
-        x.attach_grad()
-        timer = Timer()
-        for _ in range(1 + ROUNDS):
-            with timer, autograd.record():
-                y = block(x)
-            with timer:
-                y.backward()
-        forward.append(statistics.median(timer.times[2::2]))
-        backward.append(statistics.median(timer.times[3::2]))
-        x = y.detach()
-    return [
-        replace(layer, forward=sum(forward[start:stop]), backward=sum(backward[start:stop]))
-        for layer, (start, stop) in zip(layers, groups)
-    ]
+        path, _ = Residual(tuple(LENET)).paths(model.replicas[0])
+        blocks = iter(partial(apply, layer, params=params) for layer, params in path)
+    for layer, count in zip(layers, BLOCKS[name]):
+        forward = backward = 0.0
+        for block in islice(blocks, count):
+            x.attach_grad()
+            timer = Timer()
+            for _ in range(1 + ROUNDS):
+                with timer, autograd.record():
+                    y = block(x)
+                with timer:
+                    y.backward()
+            forward += statistics.median(timer.times[2::2])
+            backward += statistics.median(timer.times[3::2])
+            x = y.detach()
+        yield replace(layer, forward=forward, backward=backward)
 
 
 def _update_seconds(params: Sequence[NDArray]) -> float:
@@ -138,12 +122,6 @@ def _update_seconds(params: Sequence[NDArray]) -> float:
             for param in params:
                 mx.nd.sgd_update(param.as_nd_ndarray(), param.grad.as_nd_ndarray(), lr=LR, out=param.as_nd_ndarray())
     return statistics.median(timer.times[1:])
-
-
-def _spread(times: Sequence[float]) -> float:
-    """The spread of single steps over their mean: from the middle half, so that one disturbance makes no difference."""
-    low, _, high = statistics.quantiles(times, n=4)  # 1.349 standard deviations apart in a normal distribution
-    return (high - low) / 1.349 / statistics.mean(times)
 
 
 if __name__ == "__main__":

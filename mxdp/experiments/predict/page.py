@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import base64
-from typing import Sequence, Tuple
+from typing import Sequence
 
 import jinja2
 
 from mxdp.errors import UsageError, either
-from mxdp.experiments.predict.ways import HEADINGS, Compared, Curves, Predicted
+from mxdp.experiments.predict.ways import HEADINGS, Curves, Predicted
 from mxdp.experiments.show import style
 from mxdp.experiments.show.pictures import FORMATS, saved
 from mxdp.plans.collective.algorithms import plan as schedule
-from mxdp.plans.cost.cluster import Cluster
 from mxdp.plans.cost.step import COMPUTE, LINKS, Busy
 from mxdp.plans.pipeline import gpipe
-from mxdp.plans.show.moving import Page, moving
+from mxdp.plans.show.moving import moving
 
 MOST_SHOWN = 8
 """Devices, or micro-batches, of the plan that moves."""
@@ -25,7 +24,14 @@ WORDS = {"weak": "each device has its batch", "strong": "all share one batch"}
 def page(predicted: Predicted) -> str:
     """The whole page: the answer, the ways as a table, how far each scales, the fastest one's step, and its plan."""
     best = min(predicted.rows, key=lambda row: row.step.seconds / row.step.samples)
-    plan, words = _plan(best, predicted.cluster)
+    way, devices = best.way, min(predicted.cluster.count, MOST_SHOWN)
+    if way.stages > 1:
+        parts = min(way.micro_batches, MOST_SHOWN)
+        plan = moving(gpipe(way.stages, parts))
+        words = f"The pipeline with {parts} of its {way.micro_batches} micro-batches"
+    else:
+        name = "ring" if way.allreduce == "two-level" else way.allreduce
+        plan, words = moving(schedule(name, devices)), f"{name}, on {devices} of {predicted.cluster.count} devices"
     spans = saved(lambda figure: _draw_spans(best.step.spans, figure), "predict-timeline", "svg")
     scaling, timeline = (
         f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
@@ -35,17 +41,6 @@ def page(predicted: Predicted) -> str:
     return environment.get_template("predict.html.j2").render(
         predicted=predicted, headings=HEADINGS, best=best, scaling=scaling, timeline=timeline, plan=plan, words=words
     )
-
-
-def _plan(row: Compared, cluster: Cluster) -> Tuple[Page, str]:
-    """The plan of a row on as many devices as fit on a page."""
-    way = row.way
-    if way.stages > 1:
-        parts = min(way.micro_batches, MOST_SHOWN)
-        return moving(gpipe(way.stages, parts)), f"The pipeline with {parts} of its {way.micro_batches} micro-batches"
-    devices = min(cluster.count, MOST_SHOWN)
-    name = "ring" if way.allreduce == "two-level" else way.allreduce
-    return moving(schedule(name, devices)), f"{name}, on {devices} of {cluster.count} devices"
 
 
 def scaling_picture(predicted: Predicted, form: str) -> bytes:

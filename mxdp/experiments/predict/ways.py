@@ -42,15 +42,9 @@ class Compared(NamedTuple):
 
     def as_json(self) -> Dict[str, Any]:
         """All numbers."""
-        return {
-            "way": self.title,
-            "seconds": self.step.seconds,
-            "samples_per_second": self.step.samples / self.step.seconds,
-            "efficiency": self.step.efficiency,
-            "limit": self.step.limit,
-            "alone_seconds": self.step.alone,
-            "lost_seconds": self.step.lost,
-        }
+        step = self.step
+        rates = dict(seconds=step.seconds, samples_per_second=step.samples / step.seconds, efficiency=step.efficiency)
+        return dict(way=self.title, **rates, limit=step.limit, alone_seconds=step.alone, lost_seconds=step.lost)
 
 
 class Predicted(NamedTuple):
@@ -85,7 +79,6 @@ class Predicted(NamedTuple):
 
     def as_json(self) -> Dict[str, Any]:
         """All of it, for programs."""
-        curves = {kind: [{"devices": n, "speedup": x} for n, x in points] for kind, points in self.curves.items()}
         return {
             "network": self.network.name,
             "parameters": self.network.parameters,
@@ -94,25 +87,12 @@ class Predicted(NamedTuple):
             "batch": self.batch,
             "answer": self.answer,
             "ways": [row.as_json() for row in self.rows],
-            "scaling": curves,
+            "scaling": {kind: [dict(devices=n, speedup=x) for n, x in points] for kind, points in self.curves.items()},
             "known": [number._asdict() for number in self.known],
         }
 
 
-def allreduces(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
-    """Every all-reduce that differs on this cluster, with the best size of its buckets. One device has nothing to
-    sum."""
-    if cluster.count == 1:
-        return _predicted({"one device": Way()}, network, cluster, batch)
-    levels = cluster.nodes > 1 and cluster.devices > 1
-    rows = []
-    for name in NODE_ALLREDUCES if levels else [name for name in NODE_ALLREDUCES if name != "two-level"]:
-        ways = {f"{name}, buckets of {room:g} MiB": Way(name, bucket=room * MIB) for room in BUCKETS}
-        rows.append(quickest(_predicted(ways, network, cluster, batch)))
-    return rows
-
-
-def _predicted(ways: Dict[str, Way], network: Network, cluster: Cluster, batch: float) -> List[Compared]:
+def _compared(ways: Dict[str, Way], network: Network, cluster: Cluster, batch: float) -> List[Compared]:
     return [Compared(title, way, predict_step(network, cluster, batch, way)) for title, way in ways.items()]
 
 
@@ -121,13 +101,23 @@ def quickest(rows: Iterable[Compared]) -> Compared:
     return min(rows, key=lambda row: row.step.seconds)
 
 
+def allreduces(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
+    """Every all-reduce that differs on this cluster, with the best size of its buckets. One device has nothing to
+    sum."""
+    if cluster.count == 1:
+        return _compared({"one device": Way()}, network, cluster, batch)
+    levels = cluster.nodes > 1 and cluster.devices > 1
+    names = [name for name in NODE_ALLREDUCES if levels or name != "two-level"]
+    ways = [{f"{name}, buckets of {room:g} MiB": Way(name, room * MIB) for room in BUCKETS} for name in names]
+    return [quickest(_compared(buckets, network, cluster, batch)) for buckets in ways]
+
+
 def all_ways(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
     """Every all-reduce; then, with the best of them, more passes a sum, the optimiser's state in shards, pipelines."""
     rows = allreduces(network, cluster, batch)
     if cluster.count == 1:
         return rows
-    best = quickest(rows).way
-    half = quickest(row for row in rows if row.way.allreduce in HALVES).way
+    best, half = quickest(rows).way, quickest(row for row in rows if row.way.allreduce in HALVES).way
     more = {
         f"{best.allreduce}, {PASSES} passes a sum": replace(best, accumulate=PASSES),
         f"{half.allreduce}, optimiser in shards": replace(half, shard_optimizer=True),
@@ -138,25 +128,19 @@ def all_ways(network: Network, cluster: Cluster, batch: float) -> List[Compared]
         replicas = cluster.count // stages
         title = f"pipeline of {stages} stages" + (f" x {replicas} replicas" if replicas > 1 else "")
         more[title] = Way(stages=stages, micro_batches=MICRO_BATCHES * stages)
-    return rows + _predicted(more, network, cluster, batch)
-
-
-def counts(cluster: Cluster) -> List[int]:
-    """1, 2, 4 ... devices: parts of a node, then whole nodes, up to all."""
-    inside, nodes = (
-        [1 << power for power in range(most.bit_length()) if 1 << power < most]
-        for most in (cluster.devices, cluster.nodes)
-    )
-    return [*inside, *(cluster.devices * count for count in nodes), cluster.count]
+    return rows + _compared(more, network, cluster, batch)
 
 
 def scaling(network: Network, cluster: Cluster, batch: float) -> Curves:
-    """Devices and speed-up. ``weak``: ``batch`` samples on each device; ``strong``: in all, as many as the devices of a
-    node have."""
+    """1, 2, 4 ... devices (parts of a node, then whole nodes, up to all), and their speed-up. ``weak``: ``batch``
+    samples on each device; ``strong``: in all, as many as the devices of a node have."""
+    powers = [1 << power for power in range(cluster.count.bit_length())]
+    inside = [count for count in powers if count < cluster.devices]
+    nodes = [count * cluster.devices for count in powers if count < cluster.nodes]
     whole = batch * cluster.devices
     alone = network.passes(whole) + network.update
     curves: Curves = {"weak": [], "strong": []}
-    for count in counts(cluster):
+    for count in (*inside, *nodes, cluster.count):
         part = cluster.of(count)
         curves["weak"].append((count, count * quickest(allreduces(network, part, batch)).step.efficiency))
         if count <= whole:

@@ -17,7 +17,7 @@ PyTorch's "fully sharded data parallel".
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple
+from typing import Dict, Mapping
 
 STAGES = (0, 1, 2, 3)
 """0: each device has a copy of all."""
@@ -27,28 +27,17 @@ BYTES: Mapping[str, int] = {"float32": 4, "mixed": 2}
 """Of a parameter, a gradient and an activation."""
 
 
-class Held(NamedTuple):
-    """Bytes on one device."""
+def held(
+    parameters: float, devices: int, stage: int, optimizer: str = "adam", dtype: str = "float32"
+) -> Dict[str, float]:
+    """Bytes of a model with that many ``parameters`` on each of ``devices`` devices.
 
-    parameters: float
-    gradients: float
-    state: float
-
-    @property
-    def together(self) -> float:
-        """All of it."""
-        return self.parameters + self.gradients + self.state
-
-
-def held(parameters: float, devices: int, stage: int, optimizer: str = "adam", dtype: str = "float32") -> Held:
-    """What each of ``devices`` devices holds of a model with that many ``parameters``.
-
-    >>> [held(7e9, 8, stage).together / 1e9 for stage in STAGES]
+    >>> held(7e9, 8, stage=2)
+    {'parameters': 28000000000.0, 'gradients': 3500000000.0, 'state': 7000000000.0}
+    >>> [sum(held(7e9, 8, stage).values()) / 1e9 for stage in STAGES]
     [112.0, 63.0, 38.5, 14.0]
-    >>> [round(held(7.5e9, 64, stage, dtype="mixed").together / 1e9, 1) for stage in STAGES]
-    [120.0, 31.4, 16.6, 1.9]
     """
     width = BYTES[dtype]
     state = STATE[optimizer] + (4 if dtype == "mixed" else 0)
-    shares = [devices if stage >= least else 1 for least in (3, 2, 1)]
-    return Held(*(parameters * size / share for size, share in zip((width, width, state), shares)))
+    sizes = {"parameters": (width, 3), "gradients": (width, 2), "state": (state, 1)}
+    return {kind: parameters * size / (devices if stage >= least else 1) for kind, (size, least) in sizes.items()}
