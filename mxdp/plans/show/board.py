@@ -12,7 +12,7 @@ from mxdp.plans.layers.fully_sharded import ShardedPlan
 from mxdp.plans.layers.halo import Exchange
 from mxdp.plans.partition import offsets
 from mxdp.plans.pipeline import FORWARD, PipelinePlan, StageTask, bubble, cycles, kept, needs
-from mxdp.plans.show.contents import Held, Summed, contents, letter, sends, vectors_sent, written
+from mxdp.plans.show.contents import Held, contents, letter, sends, vectors_sent, written
 
 Plan = Union[Schedule, PipelinePlan, Exchange, ShardedPlan]
 
@@ -64,8 +64,7 @@ def board_of(plan: Plan) -> Board:
 
 def of_collective(schedule: Schedule) -> Board:
     """A row for each device, a column for each chunk; a frame for the start and one for each step."""
-    adding = any(send.action != COPY for step in schedule.steps for send in step)
-    after = contents(schedule)
+    after, adding = contents(schedule), _adds(schedule)
     # What only copies ends with the same on all devices.
     complete = [tuple(range(schedule.devices)) if adding else after[-1][0, chunk] for chunk in range(schedule.chunks)]
     frames: List[Frame] = []
@@ -89,10 +88,10 @@ def of_collective(schedule: Schedule) -> Board:
         before = held
     rows = [f"device {device}" for device in range(schedule.devices)]
     columns = [f"chunk {letter(chunk)}" for chunk in range(schedule.chunks)]
-    return Board(*_words(schedule, adding), rows, columns, frames)
+    return Board(*words(schedule), rows, columns, frames)
 
 
-def _completed(held: Held, complete: Sequence[Summed], adding: bool) -> str:
+def _completed(held: Held, complete: Sequence[Tuple[int, ...]], adding: bool) -> str:
     """What is finished. A plan that only copies (not ``adding``) has no sums."""
     unfinished = [device for (device, chunk), parts in held.items() if parts != complete[chunk]]
     if not unfinished:
@@ -104,8 +103,8 @@ def _completed(held: Held, complete: Sequence[Summed], adding: bool) -> str:
     return f"{count} of {len(held)} chunks are {'complete sums' if adding else 'in place'}."
 
 
-def _words(schedule: Schedule, adding: bool) -> Tuple[str, str, str]:
-    """Title, numbers and legend of a collective."""
+def words(schedule: Schedule) -> Tuple[str, str, str]:
+    """Title, numbers and legend of the board; much sooner than the frames, if there are many devices."""
     chunks = plural(schedule.chunks, "chunk")
     if schedule.sizes:
         chunks += f" (whole arrays, elements: {', '.join(map(str, schedule.sizes))})"
@@ -117,9 +116,16 @@ def _words(schedule: Schedule, adding: bool) -> Tuple[str, str, str]:
     if schedule.reads:
         about += " What is read in place is not sent."
     if schedule.chunks == 1:
-        return title, about, "0+1: the vectors of devices 0 and 1 added up." if adding else "0: device 0's vector."
-    sums = ["a01: devices 0 and 1 added up"] * (schedule.devices > 2) + ["A: all devices added up"]
-    return title, about, "; ".join(["a0: device 0's chunk a", *(sums if adding else [])]) + "."
+        legend = "0+1: the vectors of devices 0 and 1 added up" if _adds(schedule) else "0: device 0's vector"
+    else:
+        sums = "; a01: devices 0 and 1 added up" * (schedule.devices > 2) + "; A: all devices added up"
+        legend = f"a0: device 0's chunk a{sums if _adds(schedule) else ''}"
+    return title, about, f"{legend}."
+
+
+def _adds(schedule: Schedule) -> bool:
+    """The other plans, such as a broadcast, only copy."""
+    return any(send.action != COPY for step in schedule.steps for send in step)
 
 
 def of_pipeline(plan: PipelinePlan) -> Board:

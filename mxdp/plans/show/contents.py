@@ -1,7 +1,4 @@
-"""A collective in words: what is sent, and which devices' parts each device holds in which chunk after each step.
-
-The notation is that of the drawings in :mod:`mxdp.plans.collective`.
-"""
+"""What a collective sends and what each device then holds, as in the drawings of :mod:`mxdp.plans.collective`."""
 
 from __future__ import annotations
 
@@ -9,19 +6,13 @@ from typing import Dict, List, Tuple
 
 from mxdp.plans.collective.schedule import COPY, READ, Schedule, Send, Step
 
-Summed = Tuple[int, ...]
-"""The devices whose parts are in a sum, in order. A part that was added twice is listed twice."""
-
-Held = Dict[Tuple[int, int], Summed]
-"""``held[device, chunk]``"""
+Held = Dict[Tuple[int, int], Tuple[int, ...]]
+"""``held[device, chunk]``: the devices whose parts are in the sum, in order; one that was added twice stands twice."""
 
 
 def contents(schedule: Schedule) -> List[Held]:
-    """What each device holds of each chunk, by device and chunk: its own parts at the start, and after each step.
-
-    A chunk that arrives is added, or overwrites if the action is ``COPY``. All sends of a step carry what their sources
-    held before the step.
-    """
+    """What the devices hold at the start, when each has its own part of every chunk, and after each step. All sends of a
+    step carry what their sources held before it."""
     start: Held = {(device, chunk): (device,) for device in range(schedule.devices) for chunk in range(schedule.chunks)}
     after = [start]
     for step in schedule.steps:
@@ -43,12 +34,9 @@ def letter(chunk: int) -> str:
     return (letter(before - 1) if before else "") + chr(ord("a") + last)
 
 
-def written(schedule: Schedule, chunk: int, parts: Summed) -> str:
-    """What a device holds of a chunk, as in the drawings.
-
-    ``b02`` is the sum of chunk b of devices 0 and 2, ``B`` the complete sum. If the vector has only one chunk, the sum
-    is written out: ``0+2``. So is that of more than ten devices: ``b1+11``.
-    """
+def written(schedule: Schedule, chunk: int, parts: Tuple[int, ...]) -> str:
+    """A sum as in the drawings: ``b02`` is chunk b of devices 0 and 2, ``B`` that of all devices. The only chunk of a
+    vector has no letter: ``0+2``. A number of two digits needs a plus before it: ``b1+11``."""
     if schedule.chunks == 1:
         return "+".join(map(str, parts))
     if parts == tuple(range(schedule.devices)):

@@ -1,5 +1,4 @@
-"""Plans as text of a given width: who sends what in each step and what each device then holds; staircases; tiles; the
-lives of layers."""
+"""Plans as text of a given width."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers.fully_sharded import ShardedPlan
 from mxdp.plans.layers.halo import Exchange
 from mxdp.plans.pipeline import PIPELINES, PipelinePlan, cycles
-from mxdp.plans.show.board import Plan, board_of, tasks_in_words
+from mxdp.plans.show.board import Plan, board_of, tasks_in_words, words
 from mxdp.plans.show.contents import contents, sends, written
 
 MOST_DRAWN, MOST_LINES = 8, 4
@@ -27,16 +26,18 @@ Rows = Sequence[Sequence[str]]
 def as_text(plan: Plan, width: int) -> str:
     """The plan with its headline and how to read it."""
     if isinstance(plan, Exchange):
-        words = "Tile 0 (o: its own; 1, 2: arrives in this step; .: outside the picture):"
-        return f"{plan}\n\n{words}\n{plan.drawn(0)}"
-    board = board_of(plan)
-    if isinstance(plan, ShardedPlan):
-        drawn, words = lives(plan, width), tasks_in_words(plan)
-    elif isinstance(plan, PipelinePlan):
-        drawn, words = staircase(plan, width), board.legend
+        return f"{plan}\n\nTile 0 (o: its own; 1, 2: arrives in this step; .: outside the picture):\n{plan.drawn(0)}"
+    if isinstance(plan, Schedule):
+        title, about, legend = words(plan)
+        *drawn, legend = _collective(plan, legend, width)
     else:
-        *drawn, words = _collective(plan, board.legend, width)
-    return "\n\n".join([_wrapped(f"{board.title}\n{board.about}", width), *drawn, _wrapped(words, width)])
+        board = board_of(plan)
+        title, about = board.title, board.about
+        if isinstance(plan, PipelinePlan):
+            drawn, legend = staircase(plan, width), board.legend
+        else:
+            drawn, legend = lives(plan, width), tasks_in_words(plan)
+    return "\n\n".join([_wrapped(f"{title}\n{about}", width), *drawn, _wrapped(legend, width)])
 
 
 def list_as_text(rows: Sequence[Mapping[str, Any]], devices: int, width: int) -> str:
