@@ -44,11 +44,8 @@ def _at(curve: Curve, footprint: float) -> float:
 
 @dataclass(frozen=True)
 class Machine:
-    """Costs in seconds.
-
-    ``push``: Python's time for one operation; ``copy``: a copy between devices; ``add``: a sum of two arrays;
-    ``add_more``: what each further array adds to ``add``, as a share of it; ``cores``: shared by all operations.
-    """
+    """Costs in seconds. ``push``: Python's time for one operation; ``copy``: between devices; ``add``: a sum of two
+    arrays; ``add_more``: what each further array adds to it, as a share of it; ``cores``: shared by all operations."""
 
     push: float
     copy: Rate

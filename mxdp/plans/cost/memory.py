@@ -41,10 +41,8 @@ class Held(NamedTuple):
 
 
 def held(parameters: float, devices: int, stage: int, optimizer: str = "adam", dtype: str = "float32") -> Held:
-    """What each of ``devices`` devices holds of a model with that many ``parameters``.
+    """What each of ``devices`` devices holds of a model with that many ``parameters``. The paper's first figure:
 
-    >>> [held(7e9, 8, stage).together / 1e9 for stage in STAGES]
-    [112.0, 63.0, 38.5, 14.0]
     >>> [round(held(7.5e9, 64, stage, dtype="mixed").together / 1e9, 1) for stage in STAGES]
     [120.0, 31.4, 16.6, 1.9]
     """

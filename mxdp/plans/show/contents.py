@@ -7,7 +7,7 @@ from typing import Dict, List, Tuple
 from mxdp.plans.collective.schedule import COPY, READ, Schedule, Send, Step
 
 Held = Dict[Tuple[int, int], Tuple[int, ...]]
-"""``held[device, chunk]``: the devices whose parts are in the sum, in order; one that was added twice stands twice."""
+"""``held[device, chunk]``: the devices whose parts are in the sum, sorted; what was added twice stands twice."""
 
 
 def contents(schedule: Schedule) -> List[Held]:
