@@ -70,8 +70,10 @@ def one_f_one_b(stages: int, micro_batches: int) -> PipelinePlan:
 
     ::
 
-    cycle 0 1 2 3 4 5 6 7 8 9 10 11 stage 0 F0 F1 F2 B0 F3 B1 B2 B3 stage 1 F0 F1 B0 F2 B1 F3 B2 B3 stage 2 F0 B0 F1 B1
-    F2 B2 F3 B3
+        cycle     0   1   2   3   4   5   6   7   8   9   10  11
+        stage 0   F0  F1  F2          B0  F3  B1      B2      B3
+        stage 1       F0  F1      B0  F2  B1  F3  B2      B3
+        stage 2           F0  B0  F1  B1  F2  B2  F3  B3
 
     It takes as many cycles as GPipe, but stage s keeps the activations of only min(m, p - s) micro-batches: at most one
     for each stage from s to the last. Source: Fan et al., "DAPPLE: a pipelined data parallel approach for training

@@ -2,9 +2,9 @@
 
 ::
 
-Python push a push b push c Python pushes one job after another worker 0 a ------------------ c ------- a worker runs
-jobs in the order in which they became ready worker 1 b --------- with fewer cores than running jobs, all slow down
-alike
+    Python     push a   push b   push c                     Python pushes one job after another
+    worker 0            a ------------------ c -------      a worker runs jobs in the order in which they became ready
+    worker 1                     b ---------                with fewer cores than running jobs, all slow down alike
 
 Jobs share the cores evenly, as the operating system does it. Python needs a core while it pushes: without that,
 pipelines of 4 stages are off by 12 %, not 8 %, and of two all-reduces the one with more operations seems the faster.

@@ -11,8 +11,8 @@ Held = Dict[Tuple[int, int], Tuple[int, ...]]
 
 
 def contents(schedule: Schedule) -> List[Held]:
-    """What the devices hold at the start, when each has its own part of every chunk, and after each step. All sends of a
-    step carry what their sources held before it."""
+    """What the devices hold at the start, when each has its own part of every chunk, and after each step, in which all
+    sends carry what their sources held before it."""
     start: Held = {(device, chunk): (device,) for device in range(schedule.devices) for chunk in range(schedule.chunks)}
     after = [start]
     for step in schedule.steps:
