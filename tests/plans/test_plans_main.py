@@ -53,6 +53,7 @@ def run(monkeypatch, capsys):
         ("fully-sharded 2 --layers 5 --stage 0", fully_sharded(5, 2, 0)),
         ("tiles 6", exchange(8, 8, (3, 2), Window(3, padding=1))),
         ("tiles 2 --picture 9 --window 5", exchange(9, 9, (2, 1), Window(5, padding=2))),
+        ("tiles --picture 2", exchange(2, 2, (2, 2), Window(3, padding=1))),
     ],
 )
 def test_the_plan_that_is_asked_for(line, shown, run):

@@ -45,9 +45,8 @@ def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
 
 
 def owners(devices: int, sizes: Sequence[int]) -> List[int]:
-    """The device that adds up each array: the largest arrays first, each on the least loaded device. The largest load
-    is at most 4/3 of the best. Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17
-    (1969)."""
+    """The device that adds up each array: the largest first, each on the least loaded device. The largest load is at
+    most 4/3 of the best: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969)."""
     load, owner = [0] * devices, [0] * len(sizes)
     for array in sorted(range(len(sizes)), key=lambda array: -sizes[array]):
         owner[array] = load.index(min(load))

@@ -59,8 +59,7 @@ class Schedule:
         return any(send.action == READ for step in self.steps for send in step)
 
     def borders(self, length: int) -> List[Bounds]:
-        """The (start, stop) of each chunk in a vector of ``length`` elements. Raises a ValueError if the plan was made
-        for arrays of another length."""
+        """The (start, stop) of each chunk in ``length`` elements. Raises a ValueError if ``sizes`` have another sum."""
         if not self.sizes:
             return bounds(length, self.chunks)
         ends = offsets(self.sizes)

@@ -53,8 +53,7 @@ class Load(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """A step that is done ``times`` times, with messages that are a ``share`` of the vector each, and the different
-    loads of its links."""
+    """A step that is done ``times`` times. A message is a ``share`` of the vector. ``loads``: the different ones."""
 
     action: str
     times: int

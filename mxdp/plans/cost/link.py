@@ -42,9 +42,8 @@ def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
 
 
 def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:
-    """Predicted time of a collective over vectors of ``nbytes`` bytes. Steps follow one another. Within a step a device
-    sends its messages one after another, and receives them one after another, at the same time. Sums cost nothing, and
-    neither do chunks that are read in place."""
+    """Predicted time of a collective over vectors of ``nbytes`` bytes. In a step a device sends its messages one after
+    another, while it receives others likewise. Sums cost nothing, nor do chunks that are read in place."""
     sizes = [stop - start for start, stop in schedule.borders(sum(schedule.sizes) or schedule.chunks)]
     unit = nbytes / sum(sizes)
     total = 0.0

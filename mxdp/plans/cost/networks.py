@@ -1,6 +1,5 @@
-"""Networks as lists of layers whose costs are operations, from the sizes of their windows. A multiplication and an
-addition count as two; a backward pass has two products for each of the forward pass: the gradients of the input and of
-the weights."""
+"""Networks as lists of layers whose costs are operations: one for each product and each sum. A backward pass has two
+products for each of the forward pass: for the gradients of the input and of the weights."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def _lenet() -> List[TimedLayer]:
 
 
 def _resnet18() -> List[TimedLayer]:
-    """The book's, for 28 x 28 pixels: its first convolution keeps their number, and its convolutions have biases beside
-    the batch normalisation's shifts."""
+    """The book's, for 28 x 28 pixels, which its first convolution keeps; all convolutions have biases."""
     layers, before = [convolution("conv 1", 1, 64, 3, 28, more=3)], 64
     for stage, (channels, side) in enumerate(((64, 28), (128, 14), (256, 7), (512, 4)), 1):
         for block in (1, 2):

@@ -125,8 +125,7 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4
 
 
 def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4) -> List[Job[int]]:
-    """The jobs that :func:`predict` simulates. Each operation needs the writers of what it reads, and all users of what
-    it writes."""
+    """The jobs of :func:`predict`. Each needs the writers of what it reads, and all users of what it writes."""
     if not nbytes:
         return []
     length, in_place = sum(schedule.sizes) or -(-nbytes // itemsize), adds_in_place(schedule, nbytes)

@@ -80,8 +80,7 @@ class Whole:
 
 
 def fully_sharded(layers: int, devices: int, stage: int = 3) -> ShardedPlan:
-    """The plan of a stage. The drawing above is ``fully_sharded(3, devices)``. Raises a ValueError for less than one
-    layer or device, or no such stage.
+    """The plan of a stage; above is stage 3. Raises a ValueError for less than a layer or device, or no such stage.
 
     >>> print(fully_sharded(2, 4, stage=2))
     fully-sharded: F0 F1 B1 R1 B0 R0 U0 U1 G0 G1

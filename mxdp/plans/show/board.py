@@ -165,8 +165,7 @@ def of_pipeline(plan: PipelinePlan) -> Board:
 
 
 def of_exchange(exchange: Exchange) -> Board:
-    """A cell for each pixel of each tile; the start, the rows that travel, the columns that travel. Tiles stand as in
-    the picture, with room between."""
+    """A cell for each pixel of each tile; frames for the start, for the rows that travel, and for the columns."""
     tops = offsets([1 + piece.needs[1] - piece.needs[0] for piece in exchange.rows])
     lefts = offsets([1 + piece.needs[1] - piece.needs[0] for piece in exchange.columns])
 
@@ -201,8 +200,7 @@ def of_exchange(exchange: Exchange) -> Board:
 
 
 def of_sharded(plan: ShardedPlan) -> Board:
-    """A row for each layer, a column for each kind of what a device holds; a frame for the start and one for each
-    task."""
+    """A row for each layer, a column for each kind of what a device holds; a frame for the start and each task."""
     part = f"1/{plan.devices}" if plan.devices > 1 else "whole"
     kinds = {"whole": "complete", "": "empty", part: "own"}
     frames: List[Frame] = []

@@ -41,8 +41,7 @@ def as_text(plan: Plan, width: int) -> str:
 
 
 def list_as_text(rows: Sequence[Mapping[str, Any]], devices: int, width: int) -> str:
-    """All collectives for ``devices`` devices, and how to see others. A row has ``name``, ``steps``, ``sent`` (vectors
-    that the busiest device sends) and ``what``."""
+    """All collectives for ``devices`` devices, and how to see others. ``rows``: of ``python -m mxdp.plans --json``."""
     lines = [("plan", "steps", "sent", "what it does")]
     lines += [(row["name"], row["steps"], f"{row['sent']:.3g}", row["what"]) for row in rows]
     name, sent = (max(len(line[column]) for line in lines) for column in (0, 2))
@@ -129,8 +128,7 @@ def _collective(schedule: Schedule, legend: str, width: int) -> List[str]:
 
 
 def _held(schedule: Schedule, left: Rows, heading: str, a_line: int) -> Rows:
-    """A column for each device, to the right of ``left``: what it holds at the start and after each step, ``a_line``
-    chunks in a line."""
+    """Right of ``left``: what each device holds at the start and after each step, ``a_line`` chunks in a line."""
     after, columns = contents(schedule), []
     for device in range(schedule.devices):
         cells = [[written(schedule, chunk, held[device, chunk]) for chunk in range(schedule.chunks)] for held in after]
