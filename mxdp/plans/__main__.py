@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mxdp.errors import MxdpError, SentenceParser, UsageError
 from mxdp.plans.collective import rings, trees
@@ -18,18 +18,14 @@ from mxdp.plans.layers.fully_sharded import fully_sharded
 from mxdp.plans.layers.halo import exchange, squarest
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import PIPELINES, pipeline
+from mxdp.plans.show.board import Plan
 from mxdp.plans.show.contents import vectors_sent
 from mxdp.plans.show.files import write_beside
 from mxdp.plans.show.moving import moving
-from mxdp.plans.show.text import Plan, as_text, list_as_text
+from mxdp.plans.show.text import as_text, list_as_text
 
-OK, USAGE = 0, 2
+TILES, SHARDED = "tiles", "fully-sharded"
 DEVICES, MOST_DEVICES = 4, 64
-MICRO_BATCHES, MOST_MICRO_BATCHES = 4, 256
-TILES, PICTURE, WINDOW, MOST_PIXELS = "tiles", 8, 3, 28
-SHARDED, LAYERS, MOST_LAYERS, STAGE = "fully-sharded", 3, 64, 3
-MOST_SIZE = 10**9
-"""Elements of an array."""
 
 PARTS: Dict[str, Callable[[int], Schedule]] = {
     "all-gather": rings.all_gather,
@@ -37,21 +33,19 @@ PARTS: Dict[str, Callable[[int], Schedule]] = {
     "reduce-scatter": rings.reduce_scatter,
 }
 """Plans that are a part of an all-reduce."""
+COLLECTIVES = {**ALGORITHMS, **PARTS}
+NAMES = sorted(COLLECTIVES)
 
-NAMES = sorted([*ALGORITHMS, *PARTS])
-"""All plans of collectives."""
-_PIPELINES = ", ".join(sorted(PIPELINES))
-
-OPTIONS = (
-    ("sizes", "N,N", ["sharded"], "elements of each array (default: 1 for each device)"),
-    ("source", "DEVICE", ["broadcast"], "the device that has the vector (default: 0)"),
-    ("micro-batches", "M", sorted(PIPELINES), f"1 to {MOST_MICRO_BATCHES} (default: {MICRO_BATCHES})"),
-    ("layers", "L", [SHARDED], f"1 to {MOST_LAYERS} (default: {LAYERS})"),
-    ("stage", "STAGE", [SHARDED], f"ZeRO's, 0 (plain) to 3 (default: {STAGE})"),
-    ("picture", "SIDE", [TILES], f"1 to {MOST_PIXELS} pixels (default: {PICTURE})"),
-    ("window", "SIDE", [TILES], f"of the convolution, odd (default: {WINDOW})"),
-)
-"""Options of some plans alone: name, value, plans, help."""
+OPTIONS: Dict[str, Tuple[str, List[str], Any, range, str]] = {
+    "sizes": ("N,N", ["sharded"], "1 for each device", range(1, 10**9 + 1), "elements of each array"),
+    "source": ("DEVICE", ["broadcast"], 0, range(MOST_DEVICES), "the device that has the vector"),
+    "micro-batches": ("M", sorted(PIPELINES), 4, range(1, 257), "1 to 256"),
+    "layers": ("L", [SHARDED], 3, range(1, 65), "1 to 64"),
+    "stage": ("STAGE", [SHARDED], 3, range(4), "ZeRO's, 0 (plain) to 3"),
+    "picture": ("SIDE", [TILES], 8, range(1, 29), "1 to 28 pixels"),
+    "window": ("SIDE", [TILES], 3, range(1, 28, 2), "of the convolution, odd"),
+}
+"""Options of some plans alone: value, plans, default, allowed numbers, help."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,16 +56,15 @@ def parser() -> argparse.ArgumentParser:
         "which halos travel, for layers in shards when a device holds which. Without a name: a table of all "
         "collectives.",
     )
-    top.add_argument(
-        "name", nargs="?", metavar="NAME", help=f"{', '.join(NAMES)}; pipelines: {_PIPELINES}; {TILES}; {SHARDED}"
-    )
+    names = f"{', '.join(NAMES)}; pipelines: {', '.join(sorted(PIPELINES))}; {TILES}; {SHARDED}"
     devices = f"1 to {MOST_DEVICES} (default: {DEVICES}); a pipeline's stages; tiles"
+    page = "write a page that steps through it (default: NAME-DEVICES.html)"
+    top.add_argument("name", nargs="?", metavar="NAME", help=names)
     top.add_argument("devices", nargs="?", metavar="DEVICES", help=devices)
     top.add_argument("--list", nargs="?", const=str(DEVICES), metavar="DEVICES", help="all collectives")
-    for option, value, names, text in OPTIONS:
-        top.add_argument(f"--{option}", metavar=value, help=f"{', '.join(names)}: {text}")
+    for option, (value, plans, default, _, text) in OPTIONS.items():
+        top.add_argument(f"--{option}", metavar=value, help=f"{', '.join(plans)}: {text} (default: {default})")
     top.add_argument("--json", action="store_true", help="print JSON")
-    page = "write a page that steps through it (default: NAME-DEVICES.html)"
     top.add_argument("--html", nargs="?", const="", metavar="FILE", help=page)
     return top
 
@@ -79,47 +72,48 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Print the plan or the table. Return the exit status: 0 for success, 2 for wrong arguments."""
     try:
-        options = parser().parse_args(arguments)
-        if options.name is not None:
-            check_algorithm(options.name, also=[*PARTS, *PIPELINES, TILES, SHARDED])
-        if options.html is not None and (options.name is None or options.json):
-            raise UsageError("--html makes a page of one plan: give its name, and no --json")
-        for option, _, names, _ in OPTIONS:
-            if getattr(options, option.replace("-", "_")) is not None and options.name not in names:
-                others = options.name or "the list of plans"
-                raise UsageError(f"--{option} is for {' and '.join(names)} alone, not for {others}")
-        if options.name is None:
-            _list(_devices(options.list), options.json)
-        elif options.list is not None:
-            raise UsageError(f"--list shows all plans and {options.name!r} names one: give one of the two")
-        else:
-            _show(_plan(options), options)
+        print(_answer(parser().parse_args(arguments)))
     except (MxdpError, ValueError) as error:
         print(f"mxdp: {error}", file=sys.stderr)
-        return USAGE
-    return OK
+        return 2
+    return 0
 
 
-def _plan(options: argparse.Namespace) -> Plan:
-    """The plan that is asked for. Raises a ValueError or UsageError if there is none."""
-    devices = _devices(options.devices)
-    if options.name in PIPELINES:
-        parts = _whole(options.micro_batches, MICRO_BATCHES, "--micro-batches is a whole number", 1, MOST_MICRO_BATCHES)
-        return pipeline(options.name, devices, parts)
-    if options.name == SHARDED:
-        layers = _whole(options.layers, LAYERS, "--layers is a whole number", 1, MOST_LAYERS)
-        return fully_sharded(layers, devices, _whole(options.stage, STAGE, "--stage is a whole number", 0, 3))
-    if options.name == TILES:
-        side = _whole(options.picture, PICTURE, "--picture is a whole number", 1, MOST_PIXELS)
-        window = _whole(options.window, WINDOW, "--window is an odd number", 1, side, step=2)
-        return exchange(side, side, squarest(devices), Window(window, padding=window // 2))
-    if options.source is not None:
-        what = f"--source is one of the {devices} devices, a whole number"
-        return trees.broadcast(devices, _whole(options.source, 0, what, 0, devices - 1))
-    if options.sizes is not None:
-        what = "--sizes are numbers with commas between, as in 5,4,3,3,1: each is a whole number"
-        return plan(options.name, devices, [_whole(size, 1, what, 1, MOST_SIZE) for size in options.sizes.split(",")])
-    return collective(options.name, devices)
+def _answer(options: argparse.Namespace) -> str:
+    """What is printed. A page is written."""
+    name, width = options.name, shutil.get_terminal_size().columns
+    if name is not None:
+        check_algorithm(name, also=[*PARTS, *PIPELINES, TILES, SHARDED])
+    if options.html is not None and (name is None or options.json):
+        raise UsageError("--html makes a page of one plan: give its name, and no --json")
+    for option, (_, plans, *_) in OPTIONS.items():
+        if getattr(options, option.replace("-", "_")) is not None and name not in plans:
+            others = name or "the list of plans"
+            raise UsageError(f"--{option} is for {' and '.join(plans)} alone, not for {others}")
+    if name is not None and options.list is not None:
+        raise UsageError(f"--list shows all plans and {name!r} names one: give one of the two")
+    text = options.list if name is None else options.devices
+    devices = _whole(text, DEVICES, "DEVICES", range(1, MOST_DEVICES + 1))
+    if name is None:
+        rows = [_row(collective, devices) for collective in NAMES]
+        listed = json.dumps({"devices": devices, "plans": rows}, indent=2)
+        return listed if options.json else list_as_text(rows, devices, width)
+    shown = _plan(options, devices)
+    if options.json:
+        return json.dumps(dataclasses.asdict(shown), indent=2)
+    if options.html is None:
+        return as_text(shown, width)
+    file = Path(options.html or f"{name}-{devices}.html")
+    write_beside(file, moving(shown).html)
+    return f"{file}: open it in a browser; arrow keys step, space plays."
+
+
+def _row(name: str, devices: int) -> Dict[str, object]:
+    """A collective in the list. ``what``: the first sentence of the docstring of the function that makes it."""
+    schedule, text = collective(name, devices), str(COLLECTIVES[name].__doc__).replace(":func:", "").replace("`", "")
+    what = " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".") + "."
+    sent = max(vectors_sent(schedule))
+    return {"name": name, "steps": len(schedule.steps), "sent": sent, "what": what[0].upper() + what[1:]}
 
 
 def collective(name: str, devices: int) -> Schedule:
@@ -127,50 +121,36 @@ def collective(name: str, devices: int) -> Schedule:
     return PARTS[name](devices) if name in PARTS else plan(name, devices, [1] * devices)
 
 
-def _devices(text: Optional[str]) -> int:
-    return _whole(text, DEVICES, "DEVICES is a whole number", 1, MOST_DEVICES)
+def _plan(options: argparse.Namespace, devices: int) -> Plan:
+    """The plan that is asked for. Raises a ValueError or UsageError if there is none."""
+
+    def number(option: str) -> int:
+        _, _, default, numbers, _ = OPTIONS[option]
+        return _whole(getattr(options, option.replace("-", "_")), default, f"--{option}", numbers)
+
+    name = options.name
+    if name in PIPELINES:
+        return pipeline(name, devices, number("micro-batches"))
+    if name == SHARDED:
+        return fully_sharded(number("layers"), devices, number("stage"))
+    if name == TILES:
+        side, window = number("picture"), number("window")
+        return exchange(side, side, squarest(devices), Window(window, padding=window // 2))
+    if name == "broadcast":
+        return trees.broadcast(devices, number("source"))
+    if options.sizes is None:
+        return collective(name, devices)
+    what = "--sizes are numbers with commas between, as in 5,4,3,3,1: each"
+    return plan(name, devices, [_whole(size, 1, what, OPTIONS["sizes"][3]) for size in options.sizes.split(",")])
 
 
-def _whole(text: Optional[str], default: int, what: str, lowest: int, highest: int, step: int = 1) -> int:
-    try:
-        number = default if text is None else int(text)
-    except ValueError:
-        number = lowest - 1
-    if number not in range(lowest, highest + 1, step):
-        raise UsageError(f"{what} from {lowest} to {highest}, not {str(number) if text is None else text!r}")
-    return number
-
-
-def _about(name: str) -> str:
-    """The first sentence of the docstring of the function that makes the plan."""
-    text = str({**ALGORITHMS, **PARTS}[name].__doc__).split("\n\n")[0].replace(":func:", "").replace("`", "")
-    sentence = " ".join(text.split()).split(". ")[0].rstrip(".") + "."
-    return sentence[0].upper() + sentence[1:]
-
-
-def _list(devices: int, as_json: bool) -> None:
-    rows = []
-    for name in NAMES:
-        schedule = collective(name, devices)
-        sent = max(vectors_sent(schedule))
-        rows.append({"name": name, "steps": len(schedule.steps), "sent": sent, "what": _about(name)})
-    if as_json:
-        print(json.dumps({"devices": devices, "plans": rows}, indent=2))
-    else:
-        print(list_as_text(rows, devices, shutil.get_terminal_size().columns))
-        print(f"Pipelines ({_PIPELINES}): python -m mxdp.plans gpipe {devices} --micro-batches {MICRO_BATCHES}")
-        print(f"Layers in shards (ZeRO): python -m mxdp.plans {SHARDED} {devices} --stage {STAGE}")
-
-
-def _show(shown: Plan, options: argparse.Namespace) -> None:
-    if options.json:
-        print(json.dumps(dataclasses.asdict(shown), indent=2))
-    elif options.html is not None:
-        file = Path(options.html or f"{options.name}-{_devices(options.devices)}.html")
-        write_beside(file, moving(shown).html)
-        print(f"{file}: open it in a browser; arrow keys step, space plays.")
-    else:
-        print(as_text(shown, shutil.get_terminal_size().columns))
+def _whole(text: Optional[str], default: int, what: str, numbers: range) -> int:
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) not in numbers:
+        kind = "a whole" if numbers.step == 1 else "an odd"
+        raise UsageError(f"{what} is {kind} number from {numbers[0]} to {numbers[-1]}, not {text!r}")
+    return int(text)
 
 
 if __name__ == "__main__":

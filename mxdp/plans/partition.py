@@ -68,15 +68,11 @@ def offsets(sizes: Sequence[int]) -> List[int]:
 
 
 def fill_buckets(nbytes: Sequence[int], kinds: Sequence[Hashable], room: float) -> List[List[int]]:
-    """The parameter numbers in each bucket. Buckets and numbers are in the order in which backward produces gradients.
+    """The parameter numbers in each bucket, both in the order in which backward produces gradients. ``nbytes``: of each
+    gradient; one larger than ``room`` has a bucket of its own. ``kinds``: such as dtypes, which don't share a bucket.
 
-    ``nbytes``: the size of each gradient; one larger than ``room`` has a bucket of its own. ``kinds``: such as dtypes;
-    gradients of different kinds don't share a bucket.
-
-    >>> fill_buckets([6, 2, 3, 3, 1], ["float32"] * 5, room=6)
-    [[4, 3], [2, 1], [0]]
-    >>> fill_buckets([1, 1, 1], ["float32", "float64", "float32"], room=6)
-    [[2, 0], [1]]
+    >>> fill_buckets([6, 2, 3, 3, 1], ["float32"] * 5, room=6), fill_buckets([1, 1, 1], [32, 64, 32], room=6)
+    ([[4, 3], [2, 1], [0]], [[2, 0], [1]])
     """
     buckets: List[List[int]] = []
     filling: Dict[Hashable, List[int]] = {}
@@ -90,10 +86,8 @@ def fill_buckets(nbytes: Sequence[int], kinds: Sequence[Hashable], room: float) 
 
 
 def balance(times: Sequence[float], stages: int) -> Tuple[int, ...]:
-    """The inner borders of the best cut into stages: the slowest stage takes the least time, and no stage is empty.
-
-    Of equally good cuts it takes one, always the same. Raises a ValueError for fewer layers than stages, or less than
-    one stage.
+    """The inner borders of the best cut into stages: the slowest stage takes the least time, and no stage is empty. Of
+    equally good cuts it is always the same. Raises a ValueError for fewer layers than stages, or less than one stage.
 
     >>> balance([1, 2, 3, 4, 2], 2)
     (3,)
@@ -116,8 +110,7 @@ def balance(times: Sequence[float], stages: int) -> Tuple[int, ...]:
 
 
 def pieces(layers: int, borders: Sequence[int]) -> List[Tuple[int, int]]:
-    """(start, stop) of each stage, from the inner borders. Raises a ValueError if these don't rise, or a stage has no
-    layer."""
+    """(start, stop) of each stage, from the inner borders. Raises a ValueError if a stage has no layer."""
     ends = [0, *borders, layers]
     if any(start >= stop for start, stop in zip(ends, ends[1:])):
         raise ValueError(

@@ -9,9 +9,9 @@ micro-batches, and a forward pass that takes as long as a backward pass (see :fu
     stage 1       F0  F1  F2  F3          B3  B2  B1  B0
     stage 2           F0  F1  F2  F3  B3  B2  B1  B0
 
-The empty places are the *bubble*: in each direction a stage idles for p - 1 of m + p - 1 cycles, with either schedule
-(:func:`bubble`). The schedules differ in memory: a stage keeps the activations of a micro-batch from F to B
-(:func:`kept`). The makers of plans raise a ValueError for less than one stage or micro-batch.
+The empty places are the *bubble* (:func:`bubble`), equal for both schedules. These differ in memory: a stage keeps the
+activations of a micro-batch from F to B (:func:`kept`). The makers of plans raise a ValueError for less than one stage
+or micro-batch.
 """
 
 from __future__ import annotations
@@ -56,11 +56,9 @@ StageTask = Tuple[int, Task]
 
 
 def gpipe(stages: int, micro_batches: int) -> PipelinePlan:
-    """All forward passes, then all backward passes, the last micro-batch first. The drawing above is ``gpipe(3, 4)``.
-
-    A stage keeps the activations of all m micro-batches. Source: Huang et al., "GPipe: efficient training of giant
-    neural networks using pipeline parallelism", NeurIPS 2019.
-    """
+    """All forward passes, then all backward passes, the last micro-batch first. The drawing above is ``gpipe(3, 4)``. A
+    stage keeps the activations of all m micro-batches. Source: Huang et al., "GPipe: efficient training of giant neural
+    networks using pipeline parallelism", NeurIPS 2019."""
     _check(stages, micro_batches)
     tasks = [Task(FORWARD, number) for number in range(micro_batches)]
     tasks += [Task(BACKWARD, number) for number in reversed(range(micro_batches))]
@@ -80,11 +78,6 @@ def one_f_one_b(stages: int, micro_batches: int) -> PipelinePlan:
     It takes as many cycles as GPipe, but stage s keeps the activations of only min(m, p - s) micro-batches: at most one
     for each stage from s to the last. Source: Fan et al., "DAPPLE: a pipelined data parallel approach for training
     large models", PPoPP 2021; Narayanan et al., "Memory-efficient pipeline-parallel DNN training", ICML 2021.
-
-    >>> print(one_f_one_b(2, 3))
-    1f1b: 2 stages, 3 micro-batches
-    stage 0: F0 F1 B0 F2 B1 B2
-    stage 1: F0 B0 F1 B1 F2 B2
     """
     _check(stages, micro_batches)
     plan = []
@@ -162,8 +155,6 @@ def bubble(stages: int, micro_batches: int) -> float:
 
 def kept(plan: PipelinePlan) -> List[int]:
     """For each stage, the largest number of micro-batches between F and B, whose activations it keeps.
-
-    GPipe: m. 1F1B: min(m, p - s). A plan without backward passes: 0.
 
     >>> kept(gpipe(3, 4)), kept(one_f_one_b(3, 4)), kept(inference(3, 4))
     ([4, 4, 4], [3, 2, 1], [0, 0, 0])

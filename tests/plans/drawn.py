@@ -33,9 +33,8 @@ def check_drawing(docstring, schedule):
     """Check that every row of the drawing is what the plan does, and that no row is missing."""
     rows = drawing(docstring)
     if rows[0].label == "start":
-        after = contents(schedule)
         assert [row.held for row in rows] == [
-            [text for chunks in held for text in written(chunks, schedule.devices)] for held in after
+            [written(schedule, chunk, parts) for (_, chunk), parts in held.items()] for held in contents(schedule)
         ]
         assert rows.pop(0).sends == []
     assert [row.label for row in rows] == [f"step {number}" for number in range(1, len(schedule.steps) + 1)]
@@ -52,7 +51,7 @@ def check_drawing(docstring, schedule):
 def is_allreduce(schedule):
     """Does every device end with each device's part of each chunk, exactly once?"""
     complete = tuple(range(schedule.devices))
-    return all(parts == complete for chunks in contents(schedule)[-1] for parts in chunks)
+    return all(parts == complete for parts in contents(schedule)[-1].values())
 
 
 def with_step(schedule, number, step):

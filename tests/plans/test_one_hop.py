@@ -35,8 +35,8 @@ def test_the_drawn_owners():
 @pytest.mark.parametrize("devices", range(2, 9))
 def test_each_chunk_is_added_up_on_the_device_of_its_number(planner, devices):
     complete = tuple(range(devices))
-    for device, chunks in enumerate(contents(planner(devices))[1]):
-        assert [chunk for chunk, parts in enumerate(chunks) if parts == complete] == [device]
+    held = contents(planner(devices))[1]
+    assert [place for place, parts in held.items() if parts == complete] == [(chunk, chunk) for chunk in range(devices)]
 
 
 @pytest.mark.parametrize("devices", range(2, 9))
@@ -62,7 +62,7 @@ def test_owners_are_as_good_as_graham_says(sizes, devices):
 @pytest.mark.parametrize("devices", range(2, 9))
 def test_a_server_adds_up_the_others_parts_and_none_of_its_own(devices):
     others = tuple(range(devices - 1))
-    assert contents(server(devices))[-1] == ((others,),) * devices
+    assert contents(server(devices))[-1] == {(device, 0): others for device in range(devices)}
     assert server(devices).sent(10) == [10] * (devices - 1) + [10 * (devices - 1)]
 
 

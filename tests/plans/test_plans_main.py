@@ -53,6 +53,7 @@ def run(monkeypatch, capsys):
         ("fully-sharded 2 --layers 5 --stage 0", fully_sharded(5, 2, 0)),
         ("tiles 6", exchange(8, 8, (3, 2), Window(3, padding=1))),
         ("tiles 2 --picture 9 --window 5", exchange(9, 9, (2, 1), Window(5, padding=2))),
+        ("tiles --picture 2", exchange(2, 2, (2, 2), Window(3, padding=1))),
     ],
 )
 def test_the_plan_that_is_asked_for(line, shown, run):
@@ -92,8 +93,8 @@ def test_the_list_has_every_plan(line, devices, run):
         ("tree --source 1", "--source is for broadcast alone, not for tree"),
         ("sharded --sizes 5,x", "as in 5,4,3,3,1: each is a whole number from 1 to 1000000000, not 'x'"),
         ("sharded --sizes 5,0", "each is a whole number from 1 to 1000000000, not '0'"),
-        ("broadcast 4 --source 4", "--source is one of the 4 devices, a whole number from 0 to 3, not '4'"),
-        ("broadcast 4 --source=-1", "a whole number from 0 to 3, not '-1'"),
+        ("broadcast 4 --source 4", "there is no device 4 among 4: source is 0 to 3"),
+        ("broadcast 4 --source=-1", "--source is a whole number from 0 to 63, not '-1'"),
         ("ring ", "DEVICES is a whole number from 1 to 64, not ''"),
         ("1f1b 2 --micro-batches 0", "--micro-batches is a whole number from 1 to 256, not '0'"),
         ("1f1b 2 --micro-batches", "expected one argument"),
@@ -102,7 +103,7 @@ def test_the_list_has_every_plan(line, devices, run):
         ("fully-sharded --stage 4", "--stage is a whole number from 0 to 3, not '4'"),
         ("fully-sharded 2 --layers 0", "--layers is a whole number from 1 to 64, not '0'"),
         ("ring --stage 1", "--stage is for fully-sharded alone, not for ring"),
-        ("tiles --window 4", "--window is an odd number from 1 to 8"),
+        ("tiles --window 4", "--window is an odd number from 1 to 27, not '4'"),
         ("tiles --picture 99", "--picture is a whole number from 1 to 28"),
         ("tiles 64 --picture 3", "use fewer"),
         ("--html", "--html makes a page of one plan: give its name"),

@@ -85,8 +85,10 @@ def test_all_is_shown_or_it_says_how_to_see_what_does_not_fit(name, devices):
         assert "COLUMNS=" in text_of(schedule, columns - 1)
         text = text_of(schedule, columns)
         assert "COLUMNS=" not in text
-    held = [sorted(text for chunks in now for text in written(chunks, devices)) for now in contents(schedule)]
-    assert cells(text) == held
+    after = contents(schedule)
+    assert cells(text) == [
+        sorted(written(schedule, chunk, parts) for (_, chunk), parts in now.items()) for now in after
+    ]
 
 
 def test_more_devices_than_are_drawn_and_one():

@@ -18,7 +18,7 @@ def test_the_drawing_of_four(planner):
 @pytest.mark.parametrize(("devices", "source"), [(n, source) for n in range(1, 9) for source in range(n)])
 def test_broadcast_reaches_all_from_each_source(devices, source):
     schedule = broadcast(devices, source)
-    assert contents(schedule)[-1] == (((source,),),) * devices
+    assert contents(schedule)[-1] == {(device, 0): (source,) for device in range(devices)}
     assert len(schedule.steps) == ceil(log2(devices))
     assert sum(schedule.sent(1)) == devices - 1
     assert {send.action for step in schedule.steps for send in step} <= {COPY}

@@ -38,11 +38,6 @@ def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
 
     Two steps. If the load is even, each device sends 2 (n - 1) / n of all elements, like the ring. With a single array
     it is the naive plan. It answers an exercise of the book's "Parameter Servers"; MXNet's ``device`` store does it.
-
-    >>> print(sharded(2, [3, 5]))
-    sharded: 2 devices, 2 chunks, 2 steps
-    step 1: 0 +> 1 chunk 0, 1 +> 0 chunk 1
-    step 2: 1 -> 0 chunk 0, 0 -> 1 chunk 1
     """
     check_devices(devices)
     steps = _gather_and_scatter(devices, owners(devices, sizes), ADD)
@@ -50,11 +45,8 @@ def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
 
 
 def owners(devices: int, sizes: Sequence[int]) -> List[int]:
-    """The device that adds up each array. Arrays are assigned largest first, each to the least loaded device.
-
-    Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969): the largest load
-    is at most 4/3 of the best.
-    """
+    """The device that adds up each array: the largest first, each on the least loaded device. The largest load is at
+    most 4/3 of the best: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969)."""
     load, owner = [0] * devices, [0] * len(sizes)
     for array in sorted(range(len(sizes)), key=lambda array: -sizes[array]):
         owner[array] = load.index(min(load))

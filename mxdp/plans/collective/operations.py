@@ -2,8 +2,7 @@
 
 A plan says who sends which chunk to whom; MXNet works on arrays. A chunk that is to be added is received into a
 *staging buffer* beside the device's own vector, where it overwrites nothing. All that arrives for one chunk in one step
-is added at once. MXNet orders work by whole arrays, and to MXNet all chunks of a vector are one array. This has two
-consequences:
+is added at once. MXNet orders work by whole arrays, and all chunks of a vector are one array. Hence:
 
 - In the second half of a ring every device receives a chunk while it forwards another. If both lay in the vector, each
   send would wait for the next device's send. So the chunk is received into a staging buffer, forwarded from there, and

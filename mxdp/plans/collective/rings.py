@@ -26,14 +26,8 @@ from mxdp.plans.collective.schedule import ADD, COPY, Schedule, Send, Step, chec
 
 
 def reduce_scatter(devices: int) -> Schedule:
-    """The first half of the ring: afterwards device i holds the sum of chunk i; its other chunks hold partial sums.
-
-    >>> print(reduce_scatter(2))
-    reduce-scatter: 2 devices, 2 chunks, 1 step
-    step 1: 0 +> 1 chunk 1, 1 +> 0 chunk 0
-
-    n - 1 steps, (n - 1) / n of the vector from each device.
-    """
+    """The first half of the ring: afterwards device i holds the sum of chunk i; its other chunks hold partial sums. It
+    has n - 1 steps, and each device sends (n - 1) / n of the vector."""
     check_devices(devices)
     return Schedule("reduce-scatter", devices, devices, _round_trip(devices, ADD))
 

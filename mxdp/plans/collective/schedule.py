@@ -1,9 +1,7 @@
 """The schedule of a collective: who sends which chunk to whom, step by step.
 
 Each device holds a vector, cut into chunks. A plan is a list of steps, and a step is a list of sends. All sends of a
-step happen at once: each sends what its source held before the step. The plans are made in
-:mod:`mxdp.plans.collective.rings`, :mod:`mxdp.plans.collective.trees` and :mod:`mxdp.plans.collective.one_hop`;
-``python -m mxdp.plans`` prints them.
+step happen at once: each sends what its source held before the step. The modules beside this one make the plans.
 """
 
 from __future__ import annotations
@@ -40,11 +38,8 @@ Step = Tuple[Send, ...]
 
 @dataclass(frozen=True)
 class Schedule:
-    """A collective over ``devices`` vectors, each cut into ``chunks``.
-
-    ``sizes``: the chunks are whole arrays with these numbers of elements, which need not lie side by side
-    (:func:`mxdp.plans.collective.one_hop.sharded`). Without ``sizes`` the vector is cut evenly.
-    """
+    """A collective over ``devices`` vectors, each cut evenly into ``chunks``. With ``sizes``, the chunks are whole
+    arrays of so many elements, which need not lie side by side (:func:`mxdp.plans.collective.one_hop.sharded`)."""
 
     name: str
     devices: int
@@ -64,8 +59,7 @@ class Schedule:
         return any(send.action == READ for step in self.steps for send in step)
 
     def borders(self, length: int) -> List[Bounds]:
-        """The (start, stop) of each chunk in a vector of ``length`` elements. Raises a ValueError if the plan was made
-        for arrays of another length."""
+        """The (start, stop) of each chunk in ``length`` elements. Raises a ValueError if ``sizes`` have another sum."""
         if not self.sizes:
             return bounds(length, self.chunks)
         ends = offsets(self.sizes)

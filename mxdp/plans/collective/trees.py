@@ -31,14 +31,13 @@ def tree(devices: int) -> Schedule:
 
 
 def broadcast(devices: int, source: int = 0) -> Schedule:
-    """Copy the vector of ``source`` to all: every device that has it forwards it, so their number doubles each step.
+    """Copy the vector of ``source`` to all: every device that has it forwards it, so their number doubles each step. It
+    has ceil(log2(n)) steps; n - 1 vectors are sent in all.
 
     >>> print(broadcast(4, source=3))
     broadcast: 4 devices, 1 chunk, 2 steps
     step 1: 3 -> 1 chunk 0
     step 2: 3 -> 0 chunk 0, 1 -> 2 chunk 0
-
-    ceil(log2(n)) steps; n - 1 vectors are sent in all.
     """
     check_devices(devices)
     if not 0 <= source < devices:

@@ -9,9 +9,7 @@ the other nodes::
                inside                    inside
 
 Every message takes ``alpha + m beta`` seconds (:mod:`mxdp.plans.cost.link`), the steps of a plan follow one another,
-and a step lasts as long as its busiest link. Few of a step's links differ in what they carry; :func:`patterns` finds
-these once for each plan. So the work grows with the number of different sends: n log2(n) for ``doubling``, and n for
-the others, where the steps of a ring count once.
+and a step lasts as long as its busiest link. :func:`patterns` finds the few loads that differ, once for each plan.
 """
 
 from __future__ import annotations
@@ -55,8 +53,7 @@ class Load(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """A step that is done ``times`` times, with messages that are a ``share`` of the vector each, and the different
-    loads of its links."""
+    """A step that is done ``times`` times. A message is a ``share`` of the vector. ``loads``: the different ones."""
 
     action: str
     times: int
@@ -66,11 +63,8 @@ class Pattern(NamedTuple):
 
 @dataclass(frozen=True)
 class Cluster:
-    """``devices`` in each of ``nodes``.
-
-    ``add``: seconds a byte of a sum; ``overlap``: an all-reduce runs beside the backward pass; ``cores``: shared by a
-    node's devices and Python (None: devices that need none, such as GPUs).
-    """
+    """``devices`` in each of ``nodes``. ``add``: seconds a byte of a sum; ``overlap``: an all-reduce runs beside the
+    backward pass; ``cores``: shared by a node's devices and Python (None: devices that need none, such as GPUs)."""
 
     devices: int
     nodes: int

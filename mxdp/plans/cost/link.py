@@ -2,10 +2,7 @@
 
 ``alpha`` is the start-up time, ``beta`` the seconds a byte: one over the bandwidth. Source: Hockney, "The communication
 challenge for MPP", Parallel Computing 20 (1994); applied to collectives by Thakur, Rabenseifner and Gropp, Int. J. High
-Perform. Comput. Appl. 19 (2005).
-
-:func:`allreduce_seconds` applies it to a plan: every device can send one message and receive one at the same time.
-:mod:`mxdp.plans.cost.simulate` is a finer model, of one machine.
+Perform. Comput. Appl. 19 (2005). :mod:`mxdp.plans.cost.simulate` is a finer model, of one machine.
 """
 
 from __future__ import annotations
@@ -29,12 +26,9 @@ class Link:
 
 
 def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
-    """Fit a link to ``samples``, each (bytes, seconds).
-
-    Least squares of the *relative* errors: each sample weighs 1 / seconds², so a message of 4 bytes counts as much as
-    one of 64 MiB. A negative ``alpha`` or ``beta`` is replaced by zero, and the other is fitted again. Raises a
-    ValueError for fewer than two different sizes, or a time that is not positive.
-    """
+    """Fit a link to ``samples``, each (bytes, seconds), by least squares of the *relative* errors: a sample weighs one
+    over seconds², so 4 bytes count as much as 64 MiB. A negative ``alpha`` or ``beta`` becomes zero, and the other is
+    fitted again. Raises a ValueError for fewer than two different sizes, or a time that is not positive."""
     if len({nbytes for nbytes, _ in samples}) < 2 or not all(seconds > 0 for _, seconds in samples):
         raise ValueError("a link is fitted to times of more than zero, of messages of at least two different sizes")
     # Choose alpha and beta so that alpha * x + beta * y is close to 1 for all samples.
@@ -48,11 +42,8 @@ def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
 
 
 def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:
-    """Predicted time of a collective over vectors of ``nbytes`` bytes.
-
-    Steps follow one another. Within a step a device sends its messages one after another, and receives them one after
-    another. Sums cost nothing, and neither do chunks that are read in place.
-    """
+    """Predicted time of a collective over vectors of ``nbytes`` bytes. In a step a device sends its messages one after
+    another, while it receives others likewise. Sums cost nothing, nor do chunks that are read in place."""
     sizes = [stop - start for start, stop in schedule.borders(sum(schedule.sizes) or schedule.chunks)]
     unit = nbytes / sum(sizes)
     total = 0.0
@@ -68,11 +59,8 @@ def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:
 
 
 def bus_bandwidth(nbytes: float, seconds: float, devices: int) -> float:
-    """``busbw``: the bandwidth of each device's link, if every device sent as little as possible.
-
-    An all-reduce moves at least 2 (n - 1) / n of the vector over each device's link, so this number can be compared
-    with the link's bandwidth for any n. Source: NVIDIA's nccl-tests, "Performance reported by NCCL tests".
-    """
+    """``busbw``: the bandwidth of each device's link, if it carried the least, 2 (n - 1) / n of the vector. So it can
+    be compared with the link's for any n. Source: NVIDIA's nccl-tests, "Performance reported by NCCL tests"."""
     return nbytes / seconds * 2 * (devices - 1) / devices
 
 

@@ -27,8 +27,7 @@ class Rate:
     together: Curve
 
     def seconds(self, nbytes: float, footprint: float, others: bool) -> float:
-        """Time for a result of ``nbytes``. ``footprint``: bytes in use on all devices; ``others``: other operations run
-        at the same time."""
+        """For a result of ``nbytes``, with ``footprint`` bytes in use on all devices, beside ``others`` or alone."""
         return self.start + nbytes * _at(self.together if others else self.alone, footprint)
 
 
@@ -44,11 +43,8 @@ def _at(curve: Curve, footprint: float) -> float:
 
 @dataclass(frozen=True)
 class Machine:
-    """Costs in seconds.
-
-    ``push``: Python's time for one operation; ``copy``: a copy between devices; ``add``: a sum of two arrays;
-    ``add_more``: what each further array adds to ``add``, as a share of it; ``cores``: shared by all operations.
-    """
+    """Costs in seconds. ``push``: Python's time for one operation; ``copy``: between devices; ``add``: a sum of two
+    arrays; ``add_more``: what each further array adds to it, as a share of it; ``cores``: shared by all operations."""
 
     push: float
     copy: Rate
@@ -99,8 +95,7 @@ INTEL = Machine(
     add_more=0.08,
     cores=2,
 )
-"""CPU devices of another processor: two cores of an Intel Xeon (family 6, model 207). The medians of nine
-calibrations."""
+"""CPU devices: two cores of an Intel Xeon (family 6, model 207). The medians of nine calibrations."""
 
 _PCIE, _MEMORY = ((1.0, 1 / 16e9),), ((1.0, 3 / 900e9),)
 

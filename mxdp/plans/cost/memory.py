@@ -11,8 +11,8 @@
 In float32 p = g = 4 bytes, and s is 0 (SGD), 4 (momentum) or 8 (Adam). In mixed precision p = g = 2, and the state has
 the parameters once more, in float32: the optimiser updates these.
 
-Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020; stage 3 is
-PyTorch's "fully sharded data parallel".
+Stage 3 is PyTorch's "fully sharded data parallel". Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward
+Training Trillion Parameter Models", SC 2020.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Networks as lists of layers whose costs are operations, from the sizes of their windows.
-
-A multiplication and an addition count as two operations. A backward pass has two products for each of the forward pass,
-one for the gradient of the input and one for that of the weights.
-"""
+"""Networks as lists of layers whose costs are operations: one for each product and each sum. A backward pass has two
+products for each of the forward pass: for the gradients of the input and of the weights."""
 
 from __future__ import annotations
 

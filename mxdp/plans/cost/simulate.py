@@ -28,11 +28,8 @@ StartEnd = Tuple[float, float]
 
 @dataclass(frozen=True)
 class Job(Generic[Name]):
-    """Work for one worker of the device ``lane``.
-
-    ``needs``: names of the jobs that must end before; ``cost``: its time alone, in any unit; ``together``: its time
-    while others run on other cores (default: the same).
-    """
+    """Work for one worker of the device ``lane``. ``needs``: names of the jobs that must end before; ``cost``: its time
+    alone, in any unit; ``together``: its time while others run on other cores (default: the same)."""
 
     name: Name
     lane: int
@@ -118,21 +115,17 @@ def last_end(spans: Mapping[Any, StartEnd]) -> float:
 
 def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4) -> float:
     """Seconds of a collective over vectors of ``nbytes`` bytes, from the first push to the end of the last operation.
-
     ``itemsize``: bytes of a number. Fewer numbers than chunks leave chunks empty.
 
     Unlike the textbook's formula (:func:`mxdp.plans.cost.link.allreduce_seconds`) it counts what a plan meets in MXNet:
-    a device does one operation after another; an operation that writes an array waits for its readers, and all chunks
-    of a vector are one array; Python pushes one operation after another; sums take time; and devices share the cores
-    and the memory.
-
+    a device does one operation after another; one that writes an array waits for its readers, and all chunks of a
+    vector are one array; Python pushes one after another; sums take time; and devices share the cores and the memory.
     """
     return last_end(simulate([collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push))
 
 
 def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4) -> List[Job[int]]:
-    """The jobs that :func:`predict` simulates. Each operation needs the writers of what it reads, and all users of what
-    it writes."""
+    """The jobs of :func:`predict`. Each needs the writers of what it reads, and all users of what it writes."""
     if not nbytes:
         return []
     length, in_place = sum(schedule.sizes) or -(-nbytes // itemsize), adds_in_place(schedule, nbytes)
@@ -169,17 +162,14 @@ def pipeline_spans(
     cores: Optional[int] = None,
     push: float = 0.0,
 ) -> Dict[StageTask, StartEnd]:
-    """When each task of a pipeline runs, in the order in which they end. Raises a ValueError if the number of times is
-    not that of the stages, or of the borders between them.
-
-    A device runs the tasks of its stage in the plan's order. A task ends when its message to the next stage is sent (a
-    copy between CPU devices is the work of its source).
+    """When each task of a pipeline runs, in the order in which they end. A task ends when its message to the next stage
+    is sent (a copy between CPU devices is the work of its source). Raises a ValueError if the number of times is not
+    that of the stages, or of the borders between them.
 
     Args:
         forward: seconds of one micro-batch's forward pass, by stage; ``backward``: likewise.
         transfer: seconds of a message between stages s and s + 1, in either direction (default: 0).
-        cores: shared by the devices and Python (default: one for each of them).
-        push: Python's seconds for one task.
+        cores: shared by the devices and Python (default: one for each); ``push``: Python's seconds for one task.
 
     >>> from mxdp.plans.pipeline import gpipe
     >>> for (stage, task), (start, stop) in pipeline_spans(gpipe(2, 1), [1, 2], [3, 1], transfer=[0.5]).items():

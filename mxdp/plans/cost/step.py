@@ -48,11 +48,9 @@ class TimedLayer:
 
 @dataclass(frozen=True)
 class Network:
-    """A network and its step on one device.
-
-    ``fixed``: seconds of a pass whatever its batch is; ``update``: of the optimiser; ``python``: Python's part of a
-    device's step, in which one process drives all devices of a node; ``spread``: of the time of a step, over its mean.
-    """
+    """A network and its step on one device. ``fixed``: seconds of a pass whatever its batch is; ``update``: of the
+    optimiser; ``python``: Python's part of a device's step, in which one process drives all devices of a node;
+    ``spread``: of the time of a step, over its mean."""
 
     name: str
     layers: Tuple[TimedLayer, ...]
@@ -96,10 +94,8 @@ class Busy:
 
 @dataclass(frozen=True)
 class Prediction:
-    """``seconds`` of a step of ``samples`` samples in all; ``alone``: of as many for each device, on one device.
-
-    ``lost``: seconds by their reason; with ``alone`` they make up ``seconds``.
-    """
+    """``seconds`` of a step of ``samples`` samples in all; ``alone``: of as many for each device, on one device;
+    ``lost``: seconds by their reason, which with ``alone`` make up ``seconds``."""
 
     seconds: float
     samples: float
@@ -137,16 +133,11 @@ def node_seconds(slowest: float, mean: float, python: float, devices: int, cores
 
 
 def step_seconds(shard: float, python: float, devices: int, cores: Optional[int], allreduce: float) -> float:
-    """Predicted seconds of a step on ``devices`` devices, in steps that follow one another without a wait.
+    """Predicted seconds of a step on ``devices`` devices, in steps that follow one another without a wait. ``shard``:
+    seconds of one device for 1 / devices of the batch, with the update; ``python``: processor time of Python for this,
+    which works ahead of the device and needs a core as well; ``cores``: shared by CPU devices and Python (None: devices
+    that need none, such as GPUs); ``allreduce``: seconds of the all-reduce of all gradients.
 
-    Args:
-        shard: seconds of one device for 1 / devices of the batch, with the update.
-        python: processor time of Python for this, which works ahead of the device and needs a core as well.
-        cores: shared by CPU devices and Python; None: devices that need none, such as GPUs.
-        allreduce: seconds of the all-reduce of all gradients.
-
-    >>> step_seconds(shard=2.0, python=0.1, devices=2, cores=4, allreduce=0.5)
-    2.5
     >>> step_seconds(shard=2.0, python=0.1, devices=4, cores=2, allreduce=0.5)
     4.7
     """
@@ -155,10 +146,8 @@ def step_seconds(shard: float, python: float, devices: int, cores: Optional[int]
 
 def break_even(device: Link, python: float, devices: int, cores: Optional[int], allreduce: float) -> float:
     """Samples a device from which on a step on ``devices`` devices is predicted to be faster than on one; ``math.inf``
-    if it never is, and at least 0.
-
-    ``device``: a step on one device, fitted as a link is: ``alpha`` seconds, and ``beta`` for each sample (both more
-    than 0). The other arguments are those of :func:`step_seconds`.
+    if it never is, and at least 0. ``device``: a step on one device, fitted as a link is: ``alpha`` seconds, and
+    ``beta`` for each sample (both more than 0). The other arguments are those of :func:`step_seconds`.
 
     >>> [round(break_even(Link(1e-3, 1e-4), 0.0, 2, cores, allreduce=2e-3), 1) for cores in (1, 2)]
     [inf, 20.0]

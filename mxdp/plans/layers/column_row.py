@@ -31,7 +31,6 @@ ALL_REDUCE, ALL_GATHER = "all-reduce", "all-gather"
 
 def cut_layers(weights: Sequence[bool]) -> List[str]:
     """The cut of each layer: by ``columns``, by ``rows``, to the device's ``own`` channels, or not (``whole``).
-
     ``weights``: True for each layer with weights (convolution, dense). One without works on each channel alone.
 
     >>> cut_layers([True, False, True, False, True])
@@ -49,11 +48,9 @@ def cut_layers(weights: Sequence[bool]) -> List[str]:
 
 @dataclass(frozen=True)
 class Segment:
-    """Neighbouring layers that each device computes without the others.
-
-    ``then``: what its outputs need: an ``all-reduce`` (after a pair), an ``all-gather`` (after a layer without a
-    partner), or nothing (``""``), if each device has the whole. ``back``: its inputs have a gradient.
-    """
+    """Neighbouring layers that each device computes without the others. ``then``: what their outputs need: an
+    ``all-reduce`` (after a pair), an ``all-gather`` (after a layer without a partner), or nothing (``""``), if each
+    device has the whole. ``back``: its inputs have a gradient."""
 
     layers: Tuple[int, ...]
     then: str
@@ -69,9 +66,8 @@ class Segment:
 
 
 def segments(cuts: Sequence[str], back: Sequence[bool]) -> List[Segment]:
-    """The layers in segments. The last segment, which may be empty, computes the loss.
-
-    ``back``: True for each layer, and for the loss, whose input has a gradient.
+    """The layers in segments. The last segment, which may be empty, computes the loss. ``back``: True for each layer,
+    and for the loss, whose input has a gradient.
 
     >>> for segment in segments(["columns", "own", "rows", "whole", "columns"], [False] + 5 * [True]):
     ...     print(segment)

@@ -63,7 +63,7 @@ class ShardedPlan:
 
     @property
     def tasks(self) -> Tuple[LayerTask, ...]:
-        """Both."""
+        """``step`` and ``update``."""
         return self.step + self.update
 
     def __str__(self) -> str:
@@ -80,15 +80,10 @@ class Whole:
 
 
 def fully_sharded(layers: int, devices: int, stage: int = 3) -> ShardedPlan:
-    """The plan of a stage. The drawing above is ``fully_sharded(3, devices)``.
+    """The plan of a stage; above is stage 3. Raises a ValueError for less than a layer or device, or no such stage.
 
-    >>> print(fully_sharded(2, 4, stage=1))
-    fully-sharded: F0 F1 B1 B0 R1 R0 U0 U1 G0 G1
     >>> print(fully_sharded(2, 4, stage=2))
     fully-sharded: F0 F1 B1 R1 B0 R0 U0 U1 G0 G1
-
-    Raises:
-        ValueError: less than one layer or device, or no such stage.
     """
     if layers < 1 or devices < 1:
         raise ValueError(f"a plan has at least one layer and one device, not {layers} layers and {devices} devices")
@@ -106,11 +101,7 @@ def fully_sharded(layers: int, devices: int, stage: int = 3) -> ShardedPlan:
 
 def holds(plan: ShardedPlan) -> List[Tuple[Whole, ...]]:
     """What a device holds of each layer: at the start, and after each task. What a task frees is there until its end,
-    so between two tasks it is gone: during ``R`` the gradients are still whole, as before it.
-
-    >>> [each.parameters for each in holds(fully_sharded(1, 2))[1]], len(holds(fully_sharded(1, 2)))
-    ([True], 9)
-    """
+    so between two tasks it is gone: during ``R`` the gradients are still whole, as before it."""
     layers = [Whole(plan.stage < 3, plan.stage < 2, False)] * plan.layers
     moments = [tuple(layers)]
     for task in plan.tasks:
@@ -128,10 +119,7 @@ def holds(plan: ShardedPlan) -> List[Tuple[Whole, ...]]:
 
 def peak(plan: ShardedPlan, sizes: Sequence[int], state: int = ADAM, device: int = 0) -> int:
     """The most numbers that a device holds at a time: parameters, gradients, optimiser's state, and what is gathered.
-
-    Args:
-        sizes: of each layer's parameters.
-        state: numbers of the optimiser's state for each parameter.
+    ``sizes``: of each layer's parameters; ``state``: numbers of the optimiser for each parameter.
 
     >>> [peak(fully_sharded(8, 4, stage), [100] * 8) for stage in (0, 1, 2, 3)]
     [3200, 2000, 1500, 1000]

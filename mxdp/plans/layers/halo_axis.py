@@ -47,11 +47,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Piece:
-    """A tile along one axis, before one layer. All numbers are rows (or columns) of the whole picture.
-
-    ``own``: the rows that it holds. ``needs``: the rows that its layer takes, without ``padding`` (before, after).
-    ``parts``: which pieces hold these rows, in order, as (piece, (start, stop)). ``makes``: its rows of the output.
-    """
+    """A tile along one axis, before one layer. All numbers are rows (or columns) of the whole picture. ``own``: the
+    rows that it holds. ``needs``: the rows that its layer takes, without ``padding`` (before, after). ``parts``: which
+    pieces hold these, in order, as (piece, (start, stop)). ``makes``: its rows of the output."""
 
     own: Bounds
     needs: Bounds
@@ -68,13 +66,7 @@ class Piece:
 
 def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
     """The pieces of one axis, for one layer. Raises a ValueError for more parts than rows of input or output, or if a
-    piece needs rows from beyond its neighbours.
-
-    >>> for piece in cut_axis(9, 2, Window(3, padding=1)):
-    ...     print(piece.own, "needs", piece.needs, "padding", piece.padding, "held by", piece.parts)
-    (0, 5) needs (0, 6) padding (1, 0) held by ((0, (0, 5)), (1, (5, 6)))
-    (5, 9) needs (4, 9) padding (0, 1) held by ((0, (4, 5)), (1, (5, 9)))
-    """
+    piece needs rows from beyond its neighbours."""
     places = window.places(length)
     if min(length, places) < parts:
         raise ValueError(f"{length} -> {places} can't be cut into {parts}: each tile needs at least one; use fewer")

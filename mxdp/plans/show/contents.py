@@ -1,38 +1,26 @@
-"""A collective in words: what is sent, and which devices' parts each device holds in which chunk after each step.
-
-The notation is that of the drawings in :mod:`mxdp.plans.collective`.
-"""
+"""What a collective sends and what each device then holds, as in the drawings of :mod:`mxdp.plans.collective`."""
 
 from __future__ import annotations
 
-from typing import List, Sequence, Tuple
+from typing import Dict, List, Tuple
 
-from mxdp.errors import plural
 from mxdp.plans.collective.schedule import COPY, READ, Schedule, Send, Step
 
-Summed = Tuple[int, ...]
-"""The devices whose parts are in a sum, in order. A part that was added twice is listed twice."""
-
-Held = Tuple[Tuple[Summed, ...], ...]
-"""``held[device][chunk]``"""
+Held = Dict[Tuple[int, int], Tuple[int, ...]]
+"""``held[device, chunk]``: the devices whose parts are in the sum, sorted; what was added twice stands twice."""
 
 
 def contents(schedule: Schedule) -> List[Held]:
-    """The contents of each device at the start, when it has its own part of every chunk, and after each step.
-
-    A chunk that arrives is added, or overwrites if the action is ``COPY``. All sends of a step carry what their sources
-    held before the step.
-    """
-    held: Held = tuple(((device,),) * schedule.chunks for device in range(schedule.devices))
-    after = [held]
+    """What the devices hold at the start, when each has its own part of every chunk, and after each step, in which all
+    sends carry what their sources held before it."""
+    start: Held = {(device, chunk): (device,) for device in range(schedule.devices) for chunk in range(schedule.chunks)}
+    after = [start]
     for step in schedule.steps:
-        now = [list(chunks) for chunks in held]
+        before, now = after[-1], dict(after[-1])
         for send in step:
-            arrives = held[send.source][send.chunk]
-            kept = () if send.action == COPY else now[send.target][send.chunk]
-            now[send.target][send.chunk] = tuple(sorted(kept + arrives))
-        held = tuple(map(tuple, now))
-        after.append(held)
+            kept = () if send.action == COPY else now[send.target, send.chunk]
+            now[send.target, send.chunk] = tuple(sorted(kept + before[send.source, send.chunk]))
+        after.append(now)
     return after
 
 
@@ -46,23 +34,14 @@ def letter(chunk: int) -> str:
     return (letter(before - 1) if before else "") + chr(ord("a") + last)
 
 
-def written(chunks: Sequence[Summed], devices: int) -> List[str]:
-    """The contents of a device, chunk by chunk, as in the drawings.
-
-    ``b02`` is the sum of chunk b of devices 0 and 2, ``B`` the complete sum. If the vector has only one chunk, the sum
-    is written out: ``0+2``.
-
-    >>> written([(0,), (0, 2), (0, 1, 2)], devices=3), written([(0, 1, 2)], 3), written([(0,), (1, 11)], devices=12)
-    (['a0', 'b02', 'C'], ['0+1+2'], ['a0', 'b1+11'])
-    """
-    if len(chunks) == 1:
-        return ["+".join(map(str, chunks[0]))]
-    comma = "" if devices <= 10 else "+"
-    complete = tuple(range(devices))
-    return [
-        letter(chunk).upper() if parts == complete else letter(chunk) + comma.join(map(str, parts))
-        for chunk, parts in enumerate(chunks)
-    ]
+def written(schedule: Schedule, chunk: int, parts: Tuple[int, ...]) -> str:
+    """A sum as in the drawings: ``b02`` is chunk b of devices 0 and 2, ``B`` that of all devices. The only chunk of a
+    vector has no letter: ``0+2``. A number of two digits needs a plus before it: ``b1+11``."""
+    if schedule.chunks == 1:
+        return "+".join(map(str, parts))
+    if parts == tuple(range(schedule.devices)):
+        return letter(chunk).upper()
+    return letter(chunk) + ("" if schedule.devices <= 10 else "+").join(map(str, parts))
 
 
 def sends(step: Step, chunks: int) -> List[str]:
@@ -89,34 +68,3 @@ def vectors_sent(schedule: Schedule) -> List[float]:
     """How many vectors each device sends, in all steps together."""
     length = sum(schedule.sizes) or schedule.chunks
     return [sent / length for sent in schedule.sent(length)]
-
-
-def adds(schedule: Schedule) -> bool:
-    """True if the plan adds anything; the others, such as a broadcast, only copy."""
-    return any(send.action != COPY for step in schedule.steps for send in step)
-
-
-def traffic(schedule: Schedule) -> str:
-    """The name and the numbers of a plan, in two lines."""
-    numbers = [f"{share:.3g}" for share in vectors_sent(schedule)]
-    if len(set(numbers)) == 1:
-        sent = f"Each device sends {numbers[0]} vector{'' if numbers[0] == '1' else 's'}."
-    else:
-        sent = f"Devices 0 to {schedule.devices - 1} send {', '.join(numbers)} vectors."
-    chunks = plural(schedule.chunks, "chunk")
-    if schedule.sizes:
-        chunks += f" (whole arrays, elements: {', '.join(map(str, schedule.sizes))})"
-    if schedule.reads:
-        sent += " What is read in place is not sent."
-    devices, steps = plural(schedule.devices, "device"), plural(len(schedule.steps), "step")
-    return f"{schedule.name}: {devices}, {chunks}, {steps}\n{sent}"
-
-
-def legend(schedule: Schedule) -> str:
-    """A line that explains the notation of the contents."""
-    if schedule.chunks == 1:
-        return "0+1: the vectors of devices 0 and 1 added up." if adds(schedule) else "0: device 0's vector."
-    parts = ["a0: device 0's chunk a"]
-    if adds(schedule):
-        parts += ["a01: devices 0 and 1 added up"] * (schedule.devices > 2) + ["A: all devices added up"]
-    return "; ".join(parts) + "."

@@ -23,13 +23,11 @@ def write_beside(path: Path, content: Union[str, bytes]) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
-            os.replace(beside, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
+        beside.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+        os.replace(beside, path)
     except OSError as error:
         why = error.strerror or error
         raise MxdpError(f"{path} can't be written ({why}); make room or name another folder.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()

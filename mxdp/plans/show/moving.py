@@ -6,24 +6,18 @@ In a notebook, ``moving(plan("ring", 4))`` as the last line of a cell shows it i
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from mxdp.plans.collective.schedule import Schedule
-from mxdp.plans.layers.fully_sharded import ShardedPlan
-from mxdp.plans.layers.halo import Exchange
-from mxdp.plans.pipeline import PipelinePlan
-from mxdp.plans.show.board import Board, of_collective, of_exchange, of_pipeline, of_sharded
-from mxdp.plans.show.text import Plan
+from mxdp.plans.show.board import Plan, board_of
 
 MOST_CELLS = 200_000
 """Cells that change in all frames together: more than a page should hold."""
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     """``html``: the whole page; ``rows``: of its board."""
 
     html: str
@@ -36,13 +30,7 @@ class Page:
 
 def moving(plan: Plan) -> Page:
     """The page of a plan. Raises a ValueError if the plan has too many cells for one."""
-    makers: Any = {
-        Schedule: of_collective,
-        PipelinePlan: of_pipeline,
-        Exchange: of_exchange,
-        ShardedPlan: of_sharded,
-    }
-    board: Board = makers[type(plan)](plan)
+    board = board_of(plan)
     cells = sum(len(frame.cells) for frame in board.frames)
     if cells > MOST_CELLS:
         raise ValueError(f"{board.title}: {cells:,} cells are too many for a page, which has room for {MOST_CELLS:,}")

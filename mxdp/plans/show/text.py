@@ -1,28 +1,24 @@
-"""Plans as text of a given width: who sends what in each step and what each device then holds; staircases; tiles; the
-lives of layers."""
+"""Plans as text of a given width."""
 
 from __future__ import annotations
 
 import textwrap
 from itertools import zip_longest
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, List, Mapping, Sequence, Tuple
 
 from mxdp.errors import plural
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers.fully_sharded import ShardedPlan
 from mxdp.plans.layers.halo import Exchange
-from mxdp.plans.pipeline import PipelinePlan, cycles
-from mxdp.plans.show.board import PASSES, bubbles, shares_held, tasks_in_words
-from mxdp.plans.show.contents import Held, contents, legend, sends, traffic, written
+from mxdp.plans.pipeline import PIPELINES, PipelinePlan, cycles
+from mxdp.plans.show.board import Plan, board_of, tasks_in_words, words
+from mxdp.plans.show.contents import contents, sends, written
 
 MOST_DRAWN, MOST_LINES = 8, 4
 """Devices whose contents are shown (with more no terminal is wide enough), and lines of text in a row of that table."""
-LEAST = 20
-"""Columns of the list's sentences, also where the terminal has less room."""
 GAP = 3
 """Spaces between two sends, and between columns if they fit."""
 
-Plan = Union[Schedule, PipelinePlan, Exchange, ShardedPlan]
 Rows = Sequence[Sequence[str]]
 """A table; its first row has the headings. A cell may have several lines."""
 
@@ -30,58 +26,50 @@ Rows = Sequence[Sequence[str]]
 def as_text(plan: Plan, width: int) -> str:
     """The plan with its headline and how to read it."""
     if isinstance(plan, Exchange):
-        words = "Tile 0 (o: its own; 1, 2: arrives in this step; .: outside the picture):"
-        return f"{plan}\n\n{words}\n{plan.drawn(0)}"
-    if isinstance(plan, ShardedPlan):
-        blocks = [_wrapped(shares_held(plan), width), *lives(plan, width), _wrapped(tasks_in_words(plan), width)]
-    elif isinstance(plan, PipelinePlan):
-        blocks = [_wrapped(bubbles(plan), width), *staircase(plan, width), _wrapped(PASSES, width)]
+        return f"{plan}\n\nTile 0 (o: its own; 1, 2: arrives in this step; .: outside the picture):\n{plan.drawn(0)}"
+    if isinstance(plan, Schedule):
+        title, about, legend = words(plan)
+        *drawn, legend = _collective(plan, legend, width)
     else:
-        blocks = [_wrapped(traffic(plan), width), *_collective(plan, width)]
-    return "\n\n".join(blocks)
+        board = board_of(plan)
+        title, about = board.title, board.about
+        if isinstance(plan, PipelinePlan):
+            drawn, legend = staircase(plan, width), board.legend
+        else:
+            drawn, legend = lives(plan, width), tasks_in_words(plan)
+    return "\n\n".join([_wrapped(f"{title}\n{about}", width), *drawn, _wrapped(legend, width)])
 
 
 def list_as_text(rows: Sequence[Mapping[str, Any]], devices: int, width: int) -> str:
-    """All collectives for ``devices`` devices. A row has ``name``, ``steps``, ``sent`` (vectors that the busiest device
-    sends) and ``what``."""
-    sent = [f"{row['sent']:.3g}" for row in rows]
-    wide = max(map(len, ["sent", *sent]))
-    left = [("plan", "steps", "sent".rjust(wide))]
-    left += [(row["name"], f"{row['steps']:5}", text.rjust(wide)) for row, text in zip(rows, sent)]
-    room = max(LEAST, width - _wide(_aligned(left, 2)) - 2)
-    what = ["what it does", *(_wrapped(row["what"], room) for row in rows)]
+    """All collectives for ``devices`` devices, and how to see others. ``rows``: of ``python -m mxdp.plans --json``."""
+    lines = [("plan", "steps", "sent", "what it does")]
+    lines += [(row["name"], row["steps"], f"{row['sent']:.3g}", row["what"]) for row in rows]
+    name, sent = (max(len(line[column]) for line in lines) for column in (0, 2))
+    table = []  # Its sentences have 20 columns also where the terminal has less room.
+    for plan, steps, share, what in lines:
+        left = f"{plan:{name}}  {steps:>5}  {share:>{sent}}  "
+        table.append(_wrapped(what, max(width, len(left) + 20), left))
     heading = f"{plural(devices, 'device')}; sent: vectors that the busiest device sends, in all steps together"
     note = f"sharded is given {plural(devices, 'equal array')}. One plan: python -m mxdp.plans NAME {devices}"
-    table = _aligned([(*row, text) for row, text in zip(left, what)], 2)
-    return "\n\n".join([_wrapped(heading, width), table, _wrapped(note, width)])
+    others = (
+        f"Pipelines ({', '.join(sorted(PIPELINES))}): python -m mxdp.plans gpipe {devices} --micro-batches 4\n"
+        f"Layers in shards (ZeRO): python -m mxdp.plans fully-sharded {devices} --stage 3"
+    )
+    return "\n\n".join([_wrapped(heading, width), "\n".join(table), f"{_wrapped(note, width)}\n{others}"])
 
 
 def staircase(plan: PipelinePlan, width: int = 80) -> List[str]:
     """The drawing, cut into pieces of at most ``width`` columns of text.
 
     >>> from mxdp.plans.pipeline import gpipe
-    >>> print("\\n\\n".join(staircase(gpipe(2, 2), width=30)))
-    cycle     0   1   2   3   4
-    stage 0   F0  F1          B1
+    >>> print(*staircase(gpipe(2, 2)))
+    cycle     0   1   2   3   4   5
+    stage 0   F0  F1          B1  B0
     stage 1       F0  F1  B1  B0
-    <BLANKLINE>
-    cycle     5
-    stage 0   B0
-    stage 1
     """
     rows = cycles(plan)
-    lines = [["cycle", *map(str, range(len(rows)))]]
-    lines += [[f"stage {stage}", *(str(row[stage] or "") for row in rows)] for stage in range(plan.stages)]
-    left = max(len(label) for label, *_ in lines) + 3
-    cell = max(len(text) for _, *texts in lines for text in texts) + 2
-    at_once = max(1, (width - left + 2) // cell)
-    return [
-        "\n".join(
-            (label.ljust(left) + "".join(text.ljust(cell) for text in texts[first : first + at_once])).rstrip()
-            for label, *texts in lines
-        )
-        for first in range(0, len(rows), at_once)
-    ]
+    stages = [[f"stage {stage}", *(str(row[stage] or "") for row in rows)] for stage in range(plan.stages)]
+    return _pieces([["cycle", *map(str, range(len(rows)))], *stages], 2, width)
 
 
 def lives(plan: ShardedPlan, width: int = 80) -> List[str]:
@@ -92,68 +80,61 @@ def lives(plan: ShardedPlan, width: int = 80) -> List[str]:
     layer 0   F       B R U   G
     layer 1     F B R       U   G
     """
-    left = len(f"layer {plan.layers - 1}") + GAP
-    at_once = max(1, (width - left + 1) // 2)
-    pieces = (plan.tasks[first : first + at_once] for first in range(0, len(plan.tasks), at_once))
-    return [
-        "\n".join(
-            (
-                f"layer {layer}".ljust(left) + " ".join(task.kind if task.layer == layer else " " for task in piece)
-            ).rstrip()
-            for layer in range(plan.layers)
-        )
-        for piece in pieces
+    layers = range(plan.layers)
+    rows = [[f"layer {n}", *(task.kind if task.layer == n else "" for task in plan.tasks)] for n in layers]
+    return _pieces(rows, 1, width)
+
+
+def _pieces(rows: Rows, gap: int, width: int) -> List[str]:
+    """Rows of a label and texts, in columns of equal width, cut into pieces that all have the labels."""
+    left = max(len(label) for label, *_ in rows) + GAP
+    cell = max(len(text) for _, *texts in rows for text in texts)
+    widths = [cell] * max(1, (width - left + gap) // (cell + gap))
+    cut = [
+        [label.ljust(left) + line for line in _lines(texts, widths, " " * gap).split("\n")] for label, *texts in rows
     ]
+    return ["\n".join(line.rstrip() for line in piece) for piece in zip(*cut)]
 
 
-def _collective(schedule: Schedule, width: int) -> Iterator[str]:
-    """One table if there is room, else two: sends and contents."""
+def _collective(schedule: Schedule, legend: str, width: int) -> List[str]:
+    """One table if there is room, else two: sends and contents. Last the legend, or why something is not shown."""
     if not schedule.steps:
-        yield "There is nothing to send."
-        return
-    devices, chunks = range(schedule.devices), schedule.chunks
-    steps = [
-        (str(n), ", ".join(dict.fromkeys(send.action for send in step))) for n, step in enumerate(schedule.steps, 1)
-    ]
+        return ["There is nothing to send."]
+    chunks, heading = schedule.chunks, ("step", "what", "sends")
+    numbers = [str(number + 1) for number in range(len(schedule.steps))]
+    actions = [", ".join(dict.fromkeys(send.action for send in step)) for step in schedule.steps]
     sent = [sends(step, chunks) for step in schedule.steps]
-    after = contents(schedule) if schedule.devices <= MOST_DRAWN else []
-    if after:
-        left = [("step", "what", "sends"), ("start", "", "")]
-        left += [(*step, (" " * GAP).join(texts)) for step, texts in zip(steps, sent)]
-        right = [tuple(f"device {device}" for device in devices), *_cells(schedule, after, chunks)]
-        table = _first_that_fits([[a + b for a, b in zip(left, right)]], width)
-        if table:
-            yield from (table, _wrapped(legend(schedule), width))
-            return
-    room = width - _wide(_aligned([("step", "what"), *steps], 2)) - 2
-    rows = [(*step, _fold(texts, room, chunks)) for step, texts in zip(steps, sent)]
-    yield _aligned([("step", "what", "sends"), *rows], 2)
-    if not after:
-        yield _wrapped(f"What each device holds is shown for up to {MOST_DRAWN} devices.", width)
-        return
-    # Tables of decreasing width: the chunks of a device in one line, then in two, and so on.
-    labels = ["device", "start", *(f"step {number}" for number, _ in steps)]
-    tables = []
+    room = width - _wide(_aligned([heading[:2], *zip(numbers, actions)], 2)) - 2
+    sending = _aligned([heading, *zip(numbers, actions, [_fold(texts, room, chunks) for texts in sent])], 2)
+    if schedule.devices > MOST_DRAWN:
+        return [sending, f"What each device holds is shown for up to {MOST_DRAWN} devices."]
+    one = [heading, ("start", "", ""), *zip(numbers, actions, map((" " * GAP).join, sent))]
+    layouts: List[Tuple[List[str], Rows]] = [([], _held(schedule, one, "device ", chunks))]
+    # Of decreasing width: the chunks of a device in one line, then in two, and so on.
+    labels = [("device",), ("start",), *((f"step {number}",) for number in numbers)]
     for lines in range(1, min(MOST_LINES, chunks) + 1):
-        held = [tuple(map(str, devices)), *_cells(schedule, after, -(-chunks // lines))]
-        tables.append([(label, *row) for label, row in zip(labels, held)])
-    table = _first_that_fits(tables, width)
-    needed = min(_wide(_aligned(rows, 2)) for rows in tables)
-    too_wide = (
+        layouts.append(([sending], _held(schedule, labels, "", -(-chunks // lines))))
+    for above, rows in layouts:
+        for gap in (GAP, 2):
+            table = _aligned(rows, gap)
+            if _wide(table) <= width:
+                return [*above, table, legend]
+    needed = min(_wide(_aligned(rows, 2)) for _, rows in layouts)
+    return [
+        sending,
         f"The table of what each device holds needs {needed} columns, and the terminal has {width}: make it wider, or "
-        f"set COLUMNS={needed}."
-    )
-    yield from (table, _wrapped(legend(schedule), width)) if table else (_wrapped(too_wide, width),)
+        f"set COLUMNS={needed}.",
+    ]
 
 
-def _cells(schedule: Schedule, after: Sequence[Held], a_line: int) -> List[Tuple[str, ...]]:
-    """The contents of each device, ``a_line`` chunks in a line, aligned in columns."""
-    columns = []
+def _held(schedule: Schedule, left: Rows, heading: str, a_line: int) -> Rows:
+    """Right of ``left``: what each device holds at the start and after each step, ``a_line`` chunks in a line."""
+    after, columns = contents(schedule), []
     for device in range(schedule.devices):
-        cells = [written(held[device], schedule.devices) for held in after]
+        cells = [[written(schedule, chunk, held[device, chunk]) for chunk in range(schedule.chunks)] for held in after]
         widths = [max(len(text) for cell in cells for text in cell[place::a_line]) for place in range(a_line)]
-        columns.append([_lines(cell, widths, " ") for cell in cells])
-    return list(zip(*columns))
+        columns.append([f"{heading}{device}", *(_lines(cell, widths, " ") for cell in cells)])
+    return [(*row, *held) for row, held in zip(left, zip(*columns))]
 
 
 def _fold(texts: Sequence[str], room: int, chunks: int) -> str:
@@ -172,11 +153,6 @@ def _lines(texts: Sequence[str], widths: Sequence[int], gap: str) -> str:
     return "\n".join(gap.join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
 
 
-def _first_that_fits(tables: Sequence[Rows], width: int) -> Optional[str]:
-    texts = (_aligned(rows, gap) for rows in tables for gap in (GAP, 2))
-    return next((text for text in texts if _wide(text) <= width), None)
-
-
 def _aligned(rows: Rows, gap: int) -> str:
     """A table as text, with ``gap`` spaces between its columns."""
     lines = [line for row in rows for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue="")]
@@ -188,5 +164,8 @@ def _wide(text: str) -> int:
     return max(map(len, text.split("\n")))
 
 
-def _wrapped(text: str, width: int) -> str:
-    return "\n".join(textwrap.fill(line, max(width, 1), break_on_hyphens=False) for line in text.split("\n"))
+def _wrapped(text: str, width: int, left: str = "") -> str:
+    """Each line of the text in as many as it needs, to the right of ``left``."""
+    indent = " " * len(left)
+    wrapper = textwrap.TextWrapper(max(width, 1), left, indent, break_on_hyphens=False)
+    return "\n".join(map(wrapper.fill, text.split("\n")))
