@@ -444,11 +444,28 @@ def test_bars_show_medians_whiskers_values_and_labels():
     assert [text.get_text() for text in axes.texts] == ["one", "2.00 s", "two", "1.00 s"]
 
 
-@pytest.mark.parametrize(("runs", "of"), [(1, "processes"), (6, "runs")])
-def test_a_picture_of_bars_says_what_bar_and_dots_are(runs, of):
+def test_a_picture_of_bars_says_what_bar_and_dots_are():
     axes = Figure().subplots()
-    style.row_bars(axes, words.shown([record()] * runs).told.rows, "ms")
-    assert axes.get_xlabel() == f"ms (bar: median, dots: {of})"
+    style.row_bars(axes, words.shown([record()]).told.rows, "ms")
+    assert axes.get_xlabel() == "ms (bar: median, dots: processes)"
+
+
+SEEDS, EQUAL = [0.3, 0.1, 0.4] * 6, [0.5] * 18
+
+
+@pytest.mark.parametrize(
+    ("rows", "of", "dots"),
+    [
+        ([SEEDS, EQUAL], "seeds", [[0.3, 0.1, 0.4], [0.5] * 3]),
+        ([SEEDS, [*SEEDS[:-1], 0.9]], "runs", [[0.3] * 6] * 2),
+        ([EQUAL], "runs", [[0.5] * 6]),
+    ],
+)
+def test_if_all_runs_repeat_what_differs_by_seeds_dots_are_seeds(rows, of, dots):
+    axes, runs = Figure().subplots(), [run for run in range(6) for _ in range(3)]
+    style.row_bars(axes, [Row("", False, {"accuracy": Number(row, runs)}) for row in rows], "", name="accuracy")
+    assert axes.get_xlabel() == f"(bar: median, dots: {of})"
+    assert [list(line.get_xdata()) for line in axes.lines[1::2]] == dots
 
 
 # Every committed result

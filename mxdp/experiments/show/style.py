@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, List, Mapping, Sequence
 
-from mxdp.experiments.lab.rows import RUNS, Row
+from mxdp.experiments.lab.rows import RUNS, Number, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -93,11 +93,13 @@ def row_bars(
     name: str = "seconds",
 ) -> None:
     """A lying bar for each row, the first at the top: the median of that number times ``scale``, with ``unit`` at its
-    end, a dot for each value of an interval, and whiskers from the least to the largest. Labels stand above the bars,
-    or on the left where there is less than :data:`BAR_HEIGHT` for one, as on a slide. The axis says what bar and
-    dots are."""
+    end, a dot for each value of an interval (or, if all rows have them, for each seed), and whiskers from the least to
+    the largest. Labels stand above the bars, or on the left where there is less than :data:`BAR_HEIGHT` for one, as on
+    a slide. The axis says what bar and dots are."""
     colours = colours or [GREY if row.reference else COLOURS[0] for row in rows]
-    values = [[value * scale for value in row.get(name).units] for row in rows]
+    seeds, units = [_repeated(row.get(name)) for row in rows], [row.get(name).units for row in rows]
+    seeded = all(seeds) and any(len(set(values)) > 1 for values in seeds)
+    values = [[value * scale for value in dots] for dots in (seeds if seeded else units)]
     above = len(rows) * BAR_HEIGHT + 0.9 <= _inches(axes) + 0.01
     for y, (row, dots) in enumerate(zip(rows, values)):
         middle, end = statistics.median(dots), max(dots)
@@ -113,8 +115,16 @@ def row_bars(
     axes.set_yticks([] if above else range(len(rows)), [] if above else [row.label for row in rows])
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_color(INK)
-    of = "runs" if any(len(set(row.get(name).runs)) >= RUNS for row in rows) else "processes"
+    of = "seeds" if seeded else "runs" if any(len(set(row.get(name).runs)) >= RUNS for row in rows) else "processes"
     axes.set_xlabel(f"{unit} (bar: median, dots: {of})".lstrip())
+
+
+def _repeated(number: Number) -> List[float]:
+    """The values of one run, if six runs or more repeat them, as of accuracies: then a value is one of a seed. Else
+    nothing."""
+    known = [(run, value) for run, value in zip(number.runs, number.values) if value is not None]
+    runs, first = {run for run, _ in known}, [value for run, value in known if run == known[0][0]]
+    return first if len(runs) >= RUNS and [value for _, value in known] == first * len(runs) else []
 
 
 def coloured(rows: Sequence[Row], name: str) -> List[str]:
