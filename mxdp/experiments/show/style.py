@@ -87,23 +87,27 @@ def number(value: float, digits: int = 3) -> str:
 def row_bars(
     axes: Axes,
     rows: Sequence[Row],
-    unit: str = "s",
-    colours: Sequence[str] = (),
-    scale: float = 1.0,
     name: str = "seconds",
+    unit: str = "s",
+    scale: float = 1.0,
+    title: str = "",
+    colour: str = "",
 ) -> None:
-    """A lying bar for each row, the first at the top: the median of that number times ``scale``, with ``unit`` at its
-    end, a dot for each value of an interval (or, if all rows have them, for each seed), and whiskers from the least to
-    the largest. Labels stand above the bars, or on the left where there is less than :data:`BAR_HEIGHT` for one, as on
-    a slide. The axis says what bar and dots are."""
-    colours = colours or [GREY if row.reference else COLOURS[0] for row in rows]
-    seeds, units = [_repeated(row.get(name)) for row in rows], [row.get(name).units for row in rows]
+    """A lying bar for each row, the first at the top: the median of its number ``name`` times ``scale``, with ``unit``
+    at its end, a dot for each value of an interval (or, if all rows have them, for each seed), and whiskers from the
+    least to the largest. Labels stand above the bars, or on the left where there is less than :data:`BAR_HEIGHT` for
+    one, as on a slide. The axis says what bar and dots are. Rows with one value of ``colour`` have one colour,
+    references are grey."""
+    measured: List[Number] = [row.get(name) for row in rows]
+    seeds = [_repeated(one) for one in measured]
     seeded = all(seeds) and any(len(set(values)) > 1 for values in seeds)
-    values = [[value * scale for value in dots] for dots in (seeds if seeded else units)]
-    above = len(rows) * BAR_HEIGHT + 0.9 <= _inches(axes) + 0.01
+    values = [[value * scale for value in dots] for dots in (seeds if seeded else [one.units for one in measured])]
+    kinds = list(dict.fromkeys(row.get(colour) for row in rows if not row.reference))
+    above = len(rows) * BAR_HEIGHT + 0.9 <= axes.get_figure().get_figheight() + 0.01
     for y, (row, dots) in enumerate(zip(rows, values)):
         middle, end = statistics.median(dots), max(dots)
-        axes.barh(y, middle, height=THICK if above else 0.7, color=colours[y])
+        filled = GREY if row.reference else COLOURS[kinds.index(row.get(colour)) % len(COLOURS)]
+        axes.barh(y, middle, height=THICK if above else 0.7, color=filled)
         axes.plot([min(dots), end], [y, y], color=INK, linewidth=1.2, marker="|", markersize=9)
         axes.plot(dots, [y] * len(dots), "o", color="white", markeredgecolor=INK, markersize=4.0, markeredgewidth=0.9)
         if above:
@@ -115,8 +119,10 @@ def row_bars(
     axes.set_yticks([] if above else range(len(rows)), [] if above else [row.label for row in rows])
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_color(INK)
-    of = "seeds" if seeded else "runs" if any(len(set(row.get(name).runs)) >= RUNS for row in rows) else "processes"
+    of_runs = any(len(set(one.runs)) >= RUNS for one in measured)
+    of = "seeds" if seeded else "runs" if of_runs else "processes"
     axes.set_xlabel(f"{unit} (bar: median, dots: {of})".lstrip())
+    axes.set_title(title)
 
 
 def _repeated(number: Number) -> List[float]:
@@ -125,12 +131,6 @@ def _repeated(number: Number) -> List[float]:
     known = [(run, value) for run, value in zip(number.runs, number.values) if value is not None]
     runs, first = {run for run, _ in known}, [value for run, value in known if run == known[0][0]]
     return first if len(runs) >= RUNS and [value for _, value in known] == first * len(runs) else []
-
-
-def coloured(rows: Sequence[Row], name: str) -> List[str]:
-    """A colour for each value that rows have of that attribute (one more for those without it); grey for references."""
-    values = list(dict.fromkeys(row.get(name) for row in rows if not row.reference))
-    return [GREY if row.reference else COLOURS[values.index(row.get(name)) % len(COLOURS)] for row in rows]
 
 
 def plain_logarithmic(*axes: Axis) -> None:
@@ -149,9 +149,3 @@ def legend_below(axes: Axes) -> None:
 
     below_label = axes.transAxes + ScaledTranslation(0, -0.5, axes.get_figure().dpi_scale_trans)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below_label, ncols=2)
-
-
-def _inches(axes: Axes) -> float:
-    """The height that is left for these axes, which stand in a column with others."""
-    ratios = axes.get_subplotspec().get_gridspec().get_height_ratios()
-    return float(axes.get_figure().get_figheight() * ratios[axes.get_subplotspec().rowspan.start] / sum(ratios))
