@@ -13,6 +13,7 @@ from mxdp.experiments.lab.told import Claim, Told, told
 from mxdp.experiments.show import style
 
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
+ENDINGS = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
 SHOWN = 3
 """How many rows' numbers stand beside a claim; all are in the JSON."""
 DISTURBED = 0.25
@@ -47,10 +48,9 @@ def shown(runs: Sequence[Mapping[str, Any]]) -> Shown:
 
 def mark(s: Shown) -> Optional[Tuple[str, str]]:
     """If there is no answer to trust, why: a kind (``bad``, ``unknown``) and words."""
-    words = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
     if any(run["oracle"]["wrong"] for run in s.runs):
         return "bad", "wrong numbers"
-    return words.get(s.latest["status"])
+    return ENDINGS.get(s.latest["status"])
 
 
 def claim_lines(s: Shown) -> List[Tuple[str, str, str]]:
@@ -61,9 +61,9 @@ def claim_lines(s: Shown) -> List[Tuple[str, str, str]]:
         shown = [f"{number.label} {_number(claim, number)}" for number in claim.numbers[:SHOWN]]
         more = len(claim.numbers) - SHOWN
         shown += [f"and {plural(more, 'more row')}"] if more > 0 else []
-        here = [f"Here: {', '.join(shown)}."] if shown else []
-        changed = [] if claim.was is None else [f"Its bound was {claim.was:g} when this was measured."]
-        lines.append((kind, words, " ".join([f"{claim.sentence} ({claim.source})", *here, *changed])))
+        here = f" Here: {', '.join(shown)}." if shown else ""
+        changed = "" if claim.was is None else f" Its bound was {claim.was:g} when this was measured."
+        lines.append((kind, words, f"{claim.sentence} ({claim.source}){here}{changed}"))
     return lines
 
 
@@ -77,9 +77,10 @@ def _number(claim: Claim, number: Number) -> str:
     if number.made:
         of, sign, plain = number.made
         made = f"{style.number(of.median, 4)} {sign} {style.number(plain)} = "
-    if claim.exact and known and min(known) < max(known):
-        return f"{made}{number.median:.3g} ({min(known):.3g} to {max(known):.3g})"
-    return f"{made}{number.median:.3g}" if claim.exact else f"{made}{number:.3g}"
+    if not claim.exact:
+        return f"{made}{number:.3g}"
+    ends = f" ({min(known):.3g} to {max(known):.3g})" if len(set(known)) > 1 else ""
+    return f"{made}{number.median:.3g}{ends}"
 
 
 def summary(s: Shown) -> str:
@@ -102,6 +103,12 @@ def sureness(s: Shown) -> str:
     return f"{plural(processes, 'process')} {where}{few}."
 
 
+def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:
+    """What other programs took of the processors' time, process by process; and where that was too much."""
+    shares = [share for run in s.runs for share in run["elsewhere"] if share is not None]
+    return shares, [share for share in shares if share > BUSY]
+
+
 def on_busy_machine(s: Shown) -> str:
     """A mark that stands wherever the answer does; empty if the machine was quiet."""
     shares, busy = _elsewhere(s)
@@ -114,30 +121,17 @@ def answer(s: Shown, sentence: str = "") -> str:
     return f"{text} ({busy})" if text and busy else text
 
 
-def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:
-    """What other programs took of the processors' time, process by process; and where that was too much."""
-    shares = [share for run in s.runs for share in run["elsewhere"] if share is not None]
-    return shares, [share for share in shares if share > BUSY]
-
-
-def disturbed(s: Shown) -> str:
-    """A sentence on other programs, if there were any."""
-    shares, busy = _elsewhere(s)
-    if not busy:
-        return ""
-    return (
-        f"In {len(busy)} of {plural(len(shares), 'process')} other programs took {min(busy):.0%} to "
-        f"{max(busy):.0%} of the processors' time."
-    )
-
-
 def explanation(s: Shown) -> str:
     """What explains the answer, what disturbed the measurement, and what was skipped."""
-    reasons: Dict[str, List[str]] = {}
+    parts, (shares, busy) = [s.told.explanation] if s.told.explanation else [], _elsewhere(s)
+    if busy:
+        where, share = f"{len(busy)} of {plural(len(shares), 'process')}", f"{min(busy):.0%} to {max(busy):.0%}"
+        parts.append(f"In {where} other programs took {share} of the processors' time.")
+    skipped: Dict[str, List[str]] = {}
     for label, why in s.latest["skipped"].items():
-        reasons.setdefault(why, []).append(label)
-    skipped = [f"Skipped: {'; '.join(labels)} ({why})." for why, labels in reasons.items()]
-    return " ".join(filter(None, [s.told.explanation, disturbed(s), *skipped]))
+        skipped.setdefault(why, []).append(label)
+    parts += [f"Skipped: {'; '.join(labels)} ({why})." for why, labels in skipped.items()]
+    return " ".join(parts)
 
 
 def how_to_read(s: Shown) -> List[str]:
