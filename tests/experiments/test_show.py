@@ -317,7 +317,10 @@ def test_a_picture_that_fails_is_a_sentence_and_the_rest_is_there(tmp_path):
     html = made(tmp_path, record("broken"), record(), record("nosuch"), failed("failed", "it fell", "twin"))
     assert "The picture of broken can't be drawn (TypeError: 'Axes' object is not subscriptable)." in html.words()
     assert not (tmp_path / "broken.svg").exists()
-    assert "There is no picture of nosuch: this installation has no experiment of that name; MXDP_EXPERIMENTS names" in html.words()
+    assert (
+        "There is no picture of nosuch: this installation has no experiment of that name; MXDP_EXPERIMENTS names"
+        in html.words()
+    )
     assert "There is no picture of twin: nothing was measured; measure it again." in html.words()
     assert len(html.attributes("src")) == 1
 
@@ -382,8 +385,8 @@ def test_a_timeline_gets_a_picture_and_a_trace_and_a_damaged_one_is_named(tmp_pa
     whole, damaged = pictures.timelines(words.shown([found]), tmp_path)
     assert whole["trace"] == "timelines/fake.1-device.trace.json"
     assert json.loads((tmp_path / whole["trace"]).read_text()) == json.loads(json.dumps(chrome_trace(RECORDED)))
-    assert (damaged["picture"], damaged["trace"]) == (None, "")
-    assert "could not be drawn (TraceError: this timeline is damaged" in damaged["problem"]
+    assert (damaged["picture"].source, damaged["trace"]) == ("", "")
+    assert "could not be drawn (TraceError: this timeline is damaged" in damaged["picture"].problem
 
 
 @pytest.mark.parametrize("panel", [1, 2])

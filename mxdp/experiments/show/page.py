@@ -67,34 +67,28 @@ def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
 def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, Any]:
     """What the template shows of one question; ``alike`` is what stands at the top of the page. For slides, ``folder``
     is None."""
-    oracle_kind, oracle = words.oracle_line(s)
-    picture, no_picture = pictures.picture(s, folder)
-    environment, about = s.latest["environment"], s.told
+    environment = s.latest["environment"]
     variables = [(key, str(value)) for key, value in environment["variables"].items()]
     return {
-        "experiment": s.latest["experiment"],
+        **s.latest,
         "question": s.title,
         "source": s.question.SOURCE if s.question else "",
-        "prediction": s.latest["prediction"],
         "error": reason(s),
         "claims": words.claim_lines(s),
         "answer": words.answer(s),
-        "sentence": words.answer(s, words.spoken(about.sentence)),
+        "sentence": words.answer(s, words.spoken(s.told.sentence)),
         "explanation": words.explanation(s),
         "how_to_read": " ".join(words.how_to_read(s)),
         "sureness": words.sureness(s),
         "ended": words.mark(s),
-        "oracle_kind": oracle_kind,
-        "oracle": oracle,
-        "tables": tables(about),
-        "all_rows": table(about) if len(about.answering) < len(about.rows) else None,
-        "picture": picture,
-        "no_picture": no_picture,
+        "oracle": words.oracle_line(s),
+        "tables": tables(s.told),
+        "all_rows": table(s.told) if len(s.told.answering) < len(s.told.rows) else None,
+        "picture": pictures.picture(s, folder),
         "timelines": pictures.timelines(s, folder),
-        "preset": s.latest["preset"],
         "settings": [(key, _in_words(value)) for key, value in s.latest["settings"].items()],
         "own_environment": [term for term in _machine(environment) if term not in alike] + variables,
-        "samples": [(row.label, ", ".join(style.number(x, 4) for x in row.seconds.units)) for row in about],
+        "samples": [(row.label, ", ".join(style.number(x, 4) for x in row.seconds.units)) for row in s.told],
         "started": ", ".join(_when(run["started"]) for run in s.runs),
         "elapsed": words.duration(sum(run["elapsed_seconds"] for run in s.runs)),
     }

@@ -8,7 +8,7 @@ import json
 import re
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 from urllib.parse import quote
 
 from mxdp.errors import MxdpError, UsageError, did_you_mean
@@ -26,67 +26,36 @@ from mxdp.tracing.gantt import boxes
 FORMATS = ("png", "pdf", "svg")
 DATES = {"svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}
 """What a file of that format does not say, so that the same drawing gives the same bytes."""
-SAFE = " /;,=()'+{}"
-"""Characters of an SVG that an address may hold as they are."""
-Draw = Callable[["style.Figure"], Any]
 
 
 class Picture(NamedTuple):
-    """An ``img`` of a page that stands alone: the SVG is in its address."""
+    """An ``img`` of a page that stands alone: the SVG is in its address. Without ``source``, ``problem`` says why."""
 
-    source: str
-    alt: str
-
-
-def picture(s: Shown, folder: Optional[Path]) -> Tuple[Optional[Picture], str]:
-    """The picture for the page, which is also written to ``folder/<name>.svg``; or None and a sentence on why there is
-    none. ``folder`` None, for a slide: the first panel, and nothing is written."""
-    path = folder and folder / f"{s.latest['experiment']}.svg"
-    try:
-        svg = drawn(s, "svg", panel=None if folder else 1)
-    except MxdpError as error:
-        if path and s.question:
-            path.unlink(missing_ok=True)  # one from an earlier report would show other numbers than the table
-        return None, f"{str(error)[0].upper()}{str(error)[1:]}."
-    numbers = "; ".join(f"{row.label}: {style.number(row.seconds.median)} s" for row in s.told.answering)
-    alt = f"Picture for the question: {s.title} Median times: {numbers}. All numbers are in the table."
-    return _inlined(svg, alt, path), ""
+    source: str = ""
+    alt: str = ""
+    problem: str = ""
 
 
-def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> Path:
-    """Write the picture of the question ``name`` to ``folder``, or one panel of it (from 1); its path.
+def saved(draw: Callable[[style.Figure], Any], salt: str, form: str, slide: bool = False) -> bytes:
+    """What ``draw`` draws on an empty figure in our style, as a file of the format ``form``. The same drawing gives the
+    same bytes: identifiers come from ``salt``. Whatever ``draw`` raises goes through.
 
-    Raises:
-        UsageError: there is no such folder, result, question or panel, or nothing was measured.
-        MxdpError: the result is damaged, or the picture can't be drawn or written.
+    ``slide``: in the size of a slide's picture, and no text is smaller than may stand on a slide.
     """
-    known = result.read_folder(folder)
-    if name not in known:
-        raise UsageError(f"there is no result of {name!r} in {folder}; {did_you_mean(name, known)}")
-    path = folder / (f"{name}.{form}" if panel is None else f"{name}-panel-{panel}.{form}")
-    write_beside(path, drawn(shown(known[name]), form, panel))
-    return path
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
-
-def drawn(s: Shown, form: str, panel: Optional[int] = None) -> bytes:
-    """A result's picture as a file of that format, or one panel of it (from 1), in the size of a slide's picture.
-
-    Raises:
-        UsageError: there is no such question or panel, or nothing was measured.
-        MxdpError: it can't be drawn.
-    """
-    name = s.latest["experiment"]
-    if s.question is None or not s.told.rows:
-        why = "nothing was measured; measure it again"
-        if s.question is None:
-            why = f"this installation has no experiment of that name; {EXTRA_MODULES} names modules with more"
-        raise UsageError(f"there is no picture of {name}: {why}")
-    try:
-        return saved(lambda figure: draw_told(s.told, figure, panel), name, form, slide=panel is not None)
-    except UsageError:
-        raise
-    except Exception as error:
-        raise MxdpError(f"the picture of {name} can't be drawn ({type(error).__name__}: {error})") from error
+    with matplotlib.rc_context({**style.RC, "svg.hashsalt": salt}):
+        figure = Figure(figsize=style.SLIDE if slide else None)
+        draw(figure)
+        if slide:
+            figure.set_size_inches(style.SLIDE)
+            for text in figure.findobj(Text):
+                text.set_fontsize(max(text.get_fontsize(), style.SMALLEST))
+        target = io.BytesIO()
+        figure.savefig(target, format=form, dpi=200, metadata=dict.fromkeys(DATES[form]))
+    return target.getvalue()
 
 
 def draw_told(about: Told, figure: style.Figure, panel: Optional[int] = None) -> None:
@@ -97,11 +66,11 @@ def draw_told(about: Told, figure: style.Figure, panel: Optional[int] = None) ->
         UsageError: there is no such panel.
     """
     panels = [_drawing(about, given) for given in about.panels or [("seconds", "s", 1.0, "", "", None)]]
-    heights = [height for _, height in panels]
     if panel is None:
+        heights = [height for _, height in panels]
         figure.set_figheight(sum(heights))
-        for axes, (draw_on, _) in zip(figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0], panels):
-            draw_on(axes)
+        for axes, (on, _) in zip(figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0], panels):
+            on(axes)
     elif 0 < panel <= len(panels):
         panels[panel - 1][0](figure.subplots())
     else:
@@ -118,61 +87,90 @@ def _drawing(about: Told, given: Any) -> Panel:
     return lambda axes: style.row_bars(axes, rows, *how), len(rows) * style.BAR_HEIGHT + 0.9
 
 
-def saved(draw: Draw, salt: str, form: str, slide: bool = False) -> bytes:
-    """What ``draw`` draws on an empty figure in our style, as a file of the format ``form``. The same drawing gives the
-    same bytes: identifiers come from ``salt``. Whatever ``draw`` raises goes through.
+def drawn(s: Shown, form: str, panel: Optional[int] = None) -> bytes:
+    """A result's picture as a file of that format, or one panel of it (from 1), in the size of a slide's picture.
 
-    ``slide``: in the size of a slide's picture, and no text is smaller than may stand on a slide.
+    Raises:
+        UsageError: there is no such question or panel, or nothing was measured.
+        MxdpError: it can't be drawn.
     """
-    import matplotlib
-    from cycler import cycler
-    from matplotlib.figure import Figure
-    from matplotlib.text import Text
+    name, why = s.latest["experiment"], ""
+    if s.question is None:
+        why = f"this installation has no experiment of that name; {EXTRA_MODULES} names modules with more"
+    elif not s.told.rows:
+        why = "nothing was measured; measure it again"
+    if why:
+        raise UsageError(f"there is no picture of {name}: {why}")
+    try:
+        return saved(lambda figure: draw_told(s.told, figure, panel), name, form, slide=panel is not None)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise MxdpError(f"the picture of {name} can't be drawn ({type(error).__name__}: {error})") from error
 
-    with matplotlib.rc_context({**style.RC, "axes.prop_cycle": cycler(color=style.COLOURS), "svg.hashsalt": salt}):
-        figure = Figure(figsize=style.SLIDE if slide else None)
-        draw(figure)
-        if slide:
-            figure.set_size_inches(style.SLIDE)
-            for text in figure.findobj(Text):
-                text.set_fontsize(max(text.get_fontsize(), style.SMALLEST))
-        target = io.BytesIO()
-        figure.savefig(target, format=form, dpi=200, metadata=dict.fromkeys(DATES[form]))
-    return target.getvalue()
+
+def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> Path:
+    """Write the picture of the question ``name`` to ``folder``, or one panel of it; its path.
+
+    Raises:
+        UsageError: there is no such folder or result, or as :func:`drawn`.
+        MxdpError: the result is damaged, or the picture can't be drawn or written.
+    """
+    known = result.read_folder(folder)
+    if name not in known:
+        raise UsageError(f"there is no result of {name!r} in {folder}; {did_you_mean(name, known)}")
+    path = folder / (f"{name}.{form}" if panel is None else f"{name}-panel-{panel}.{form}")
+    write_beside(path, drawn(shown(known[name]), form, panel))
+    return path
+
+
+def picture(s: Shown, folder: Optional[Path]) -> Picture:
+    """The picture for the page, which is also written to ``folder/<name>.svg``. ``folder`` None, for a slide: the first
+    panel, and nothing is written."""
+    path = folder and folder / f"{s.latest['experiment']}.svg"
+    try:
+        svg = drawn(s, "svg", panel=None if folder else 1)
+    except MxdpError as error:
+        if path and s.question:
+            path.unlink(missing_ok=True)  # one from an earlier report would show other numbers than the table
+        return Picture(problem=f"{str(error)[0].upper()}{str(error)[1:]}.")
+    numbers = "; ".join(f"{row.label}: {style.number(row.seconds.median)} s" for row in s.told.answering)
+    alt = f"Picture for the question: {s.title} Median times: {numbers}. All numbers are in the table."
+    return _inlined(svg, alt, path)
 
 
 def _inlined(svg: bytes, alt: str, path: Optional[Path]) -> Picture:
     """Also writes it to ``path``, unless it is there already."""
     if path and not (path.exists() and path.read_bytes() == svg):
         write_beside(path, svg)
-    return Picture(f"data:image/svg+xml,{quote(svg, safe=SAFE)}", alt)
+    address = quote(svg, safe=" /;,=()'+{}")  # an address may hold these as they are
+    return Picture(f"data:image/svg+xml,{address}", alt)
 
 
 def timelines(s: Shown, folder: Optional[Path]) -> List[Dict[str, object]]:
     """For each row with a timeline its label, its picture for the page, the same as data (JSON), and the file for
-    Perfetto.
+    Perfetto. A timeline that can't be read or drawn is named in its place.
 
     Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``, unless ``folder`` is None, for
-    slides. A timeline that can't be read or drawn is named in its place.
+    slides.
     """
     names = slugs(row.label for row in s.told)
     return [_timeline(s.latest["experiment"], names[row.label], row, folder) for row in s.told if row.get("timeline")]
 
 
 def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[str, object]:
-    parts: Dict[str, object] = {"label": row.label, "picture": None, "data": "", "trace": "", "problem": ""}
-    beside = folder and folder / "timelines" / f"{name}.{slug}.svg"
+    beside, data, trace = folder and folder / "timelines" / f"{name}.{slug}.svg", "", ""
     alt = f"Timeline of {row.label}: one lane for each device, copies and sums apart from compute."
     try:
         recorded = Timeline.from_json(row.get("timeline"))
         svg = saved(lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", slide=not folder)
-        parts["data"] = json.dumps(boxes(recorded), separators=(",", ":")).replace("</", "<\\/")
+        data = json.dumps(boxes(recorded), separators=(",", ":")).replace("</", "<\\/")
         if beside:
-            parts["trace"] = f"timelines/{write_chrome_trace(recorded, beside.with_suffix('.trace.json')).name}"
-        parts["picture"] = _inlined(svg, alt, beside)
+            trace = f"timelines/{write_chrome_trace(recorded, beside.with_suffix('.trace.json')).name}"
+        shown = _inlined(svg, alt, beside)
     except Exception as error:
-        parts["problem"] = f"The timeline could not be drawn ({type(error).__name__}: {error})."
-    return parts
+        shown = Picture(problem=f"The timeline could not be drawn ({type(error).__name__}: {error}).")
+    return {"label": row.label, "picture": shown, "data": data, "trace": trace}
 
 
 def slugs(labels: Iterable[str]) -> Dict[str, str]:

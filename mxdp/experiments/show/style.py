@@ -43,6 +43,7 @@ RC: Mapping[str, Any] = {
     "figure.constrained_layout.use": True,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
+    "axes.prop_cycle": f"cycler(color={COLOURS})",
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture is the same everywhere
     "font.size": 12.5,
     "axes.titlesize": 13.0,
