@@ -46,7 +46,9 @@ def saved(draw: Callable[[style.Figure], Any], salt: str, form: str, slide: bool
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
-    with matplotlib.rc_context({**style.RC, "svg.hashsalt": salt}):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({**style.RC, "svg.hashsalt": salt})
         figure = Figure(figsize=style.SLIDE if slide else None)
         draw(figure)
         if slide:

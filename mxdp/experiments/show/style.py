@@ -38,13 +38,11 @@ BAR_HEIGHT = 0.62
 THICK = 0.4
 """The part of them that the bar itself takes."""
 
+# Above matplotlib's own defaults, so that a picture is the same everywhere.
 RC: Mapping[str, Any] = {
     "figure.figsize": (WIDTH, HEIGHT),
     "figure.constrained_layout.use": True,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
     "axes.prop_cycle": f"cycler(color={COLOURS})",
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture is the same everywhere
     "font.size": 12.5,
     "axes.titlesize": 13.0,
     "axes.titleweight": "bold",
@@ -66,7 +64,6 @@ RC: Mapping[str, Any] = {
     "grid.color": "#E5E7EB",
     "lines.linewidth": 2.0,
     "lines.markersize": 6.0,
-    "svg.fonttype": "path",
 }
 
 
