@@ -23,15 +23,9 @@ PLAIN = Column("", "", form=",.15g")
 
 
 def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
-    """Read the results in ``folder``; write ``<question>.svg`` for each and ``report.html``, beside and renamed.
-    A picture that is there already, and the same, is not written again.
-
-    Args:
-        folder: what a run wrote.
-        slides: write ``slides.html`` instead, and nothing else: one panel of a picture and one sentence a page.
-
-    Returns:
-        The path of the page.
+    """Read the results that a run wrote to ``folder``; write ``<question>.svg`` for each, unless the same is there
+    already, and ``report.html``, whose path is returned. With ``slides`` write ``slides.html`` instead, and nothing else:
+    one panel of a picture and one sentence a page.
 
     Raises:
         UsageError: there is no such folder, or no result in it.

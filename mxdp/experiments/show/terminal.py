@@ -67,15 +67,11 @@ def tables(about: Told) -> List[Cells]:
 def cell(column: Column, row: Row) -> str:
     """What a table shows of ``row`` in that column."""
     names = [column.name] if isinstance(column.name, str) else column.name
-    value = next((row.get(name) for name in names if row.get(name) is not None), None)
-    try:
-        return written(value, column)
-    except (TypeError, ValueError):
-        return "?"
+    return written(next((row.get(name) for name in names if row.get(name) is not None), None), column)
 
 
 def written(value: Any, column: Column) -> str:
-    """A value for people, as the column says."""
+    """A value for people, as the column says; ``?`` if its format does not fit."""
     if isinstance(value, Number) and value.truth:
         value = all(value.values)
     if isinstance(value, Number):
@@ -93,7 +89,10 @@ def written(value: Any, column: Column) -> str:
     if not isinstance(value, (int, float)):
         return str(value)
     scaled = value * column.scale if column.scale != 1 else value
-    text = f"{scaled:{column.form}}" if column.form else style.number(scaled)
+    try:
+        text = f"{scaled:{column.form}}" if column.form else style.number(scaled)
+    except ValueError:
+        return "?"
     return (text if re.search("[1-9]", text) else text.lstrip("-")) + column.unit
 
 

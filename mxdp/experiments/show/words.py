@@ -23,27 +23,21 @@ SPOKEN = 20
 
 
 class Shown(NamedTuple):
-    """A question's runs, and what it tells of them today. ``question``: None if it is not installed here."""
+    """A question's runs, of which ``latest`` is the last, and what it tells of them today. ``question``: None if it is
+    not installed here; ``title`` is the question itself."""
 
     question: Optional[Question]
+    title: str
     runs: Sequence[Mapping[str, Any]]
+    latest: Mapping[str, Any]
     told: Told
-
-    @property
-    def latest(self) -> Mapping[str, Any]:
-        """The last run."""
-        return self.runs[-1]
-
-    @property
-    def title(self) -> str:
-        """The question itself."""
-        return str(self.question.question if self.question else self.latest["question"])
 
 
 def shown(runs: Sequence[Mapping[str, Any]]) -> Shown:
     """These runs of one question, as it tells of them today."""
     question = discover().get(runs[-1]["experiment"])
-    return Shown(question, runs, told(question, runs))
+    title = question.question if question else runs[-1]["question"]
+    return Shown(question, title, runs, runs[-1], told(question, runs))
 
 
 def mark(s: Shown) -> Optional[Tuple[str, str]]:
@@ -98,9 +92,8 @@ def sureness(s: Shown) -> str:
         return ""
     if runs >= RUNS:
         return f"{runs} runs, with {processes} processes in all; an interval is one of runs."
-    where = "in one run" if runs == 1 else f"in {runs} runs"
     few = ", too few for an interval" if processes < RUNS else "; another hour may differ by more than the interval"
-    return f"{plural(processes, 'process')} {where}{few}."
+    return f"{plural(processes, 'process')} in {'one run' if runs == 1 else f'{runs} runs'}{few}."
 
 
 def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:
