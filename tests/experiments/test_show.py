@@ -86,6 +86,11 @@ def printed(runs, width=80, styles=False, why=True):
     return console.export_text(styles=styles)
 
 
+def cells(runs):
+    about = words.shown(runs).told
+    return terminal.tables(about, about.rows)[0]
+
+
 class Page(HTMLParser):
     """The parts of a page that tests ask for; a tag that is not closed in order is an error."""
 
@@ -208,7 +213,7 @@ def test_the_colours_of_a_child_do_not_reach_the_reader(tmp_path):
 
 
 def test_a_cell_that_raises_spoils_no_table():
-    assert terminal.table(words.shown([record("broken")]).told).rows[0] == ["1 device", "–", "?"]
+    assert cells([record("broken")]).rows[0] == ["1 device", "–", "?"]
 
 
 def test_truths_are_yes_or_no(known):
@@ -216,7 +221,7 @@ def test_truths_are_yes_or_no(known):
     for row, values in zip(found["rows"], ([True] * 3, [True, False, True])):
         row["processes"] = [{**own, "in_sync": value} for own, value in zip(row["processes"], values)]
     known["fake"] = question(tell=lambda t, s: t.column("in_sync"))
-    assert [row[1] for row in terminal.table(words.shown([found]).told).rows] == ["yes", "no"]
+    assert [row[1] for row in cells([found]).rows] == ["yes", "no"]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +234,7 @@ def test_columns_of_numbers_are_set_to_the_right(texts, right, known):
     for row, text in zip(found["rows"], texts):
         row["facts"]["x"] = text
     known["fake"] = question(tell=lambda t, s: t.column("x"))
-    assert terminal.table(words.shown([found]).told).right == [False, right]
+    assert cells([found]).right == [False, right]
 
 
 def test_the_page_says_everything_of_a_result(tmp_path):

@@ -14,7 +14,7 @@ import jinja2
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab.told import Column
 from mxdp.experiments.show import pictures, style, words
-from mxdp.experiments.show.terminal import reason, table, tables, written
+from mxdp.experiments.show.terminal import reason, tables, written
 from mxdp.plans.show.files import write_beside
 
 Term = Tuple[str, str]
@@ -24,8 +24,8 @@ PLAIN = Column("", "", form=",.15g")
 
 def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
     """Read the results that a run wrote to ``folder``; write ``<question>.svg`` for each, unless the same is there
-    already, and ``report.html``, whose path is returned. With ``slides`` write ``slides.html`` instead, and nothing else:
-    one panel of a picture and one sentence a page.
+    already, and ``report.html``, beside and renamed; its path. ``slides``: write ``slides.html`` instead, and nothing
+    else: one panel of a picture and one sentence a page.
 
     Raises:
         UsageError: there is no such folder, or no result in it.
@@ -76,8 +76,8 @@ def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[
         "sureness": words.sureness(s),
         "ended": words.mark(s),
         "oracle": words.oracle_line(s),
-        "tables": tables(s.told),
-        "all_rows": table(s.told) if len(s.told.answering) < len(s.told.rows) else None,
+        "tables": tables(s.told, s.told.answering),
+        "all_rows": tables(s.told, s.told.rows)[:1] if len(s.told.answering) < len(s.told.rows) else [],
         "picture": pictures.picture(s, folder),
         "timelines": pictures.timelines(s, folder),
         "settings": [(key, _in_words(value)) for key, value in s.latest["settings"].items()],

@@ -1,6 +1,6 @@
 """One look for all pictures, and the two or three things that most of them draw.
 
-The sizes are chosen for a phone: a picture is :data:`WIDTH` inches (about 375 points) wide, so on a screen of 360
+The sizes are chosen for a phone: a picture is 5.2 inches (about 375 points) wide, so on a screen of 360
 pixels its text is still some 10 pixels high. The background is white; a dark page shows it as a white card.
 
 Nothing here imports matplotlib before it draws, so a question may import this module at its top, also for the types
@@ -28,7 +28,6 @@ MARKERS = "os^DvP*Xp"
 """One for each of :data:`COLOURS`."""
 INK = "#1F2933"
 
-WIDTH, HEIGHT = 5.2, 3.2
 SLIDE = (11.0, 4.25)
 """The size of a slide's picture, in inches."""
 SMALLEST = 9.5
@@ -40,14 +39,13 @@ THICK = 0.4
 
 # Above matplotlib's own defaults, so that a picture is the same everywhere.
 RC: Mapping[str, Any] = {
-    "figure.figsize": (WIDTH, HEIGHT),
+    "figure.figsize": (5.2, 3.2),
     "figure.constrained_layout.use": True,
     "axes.prop_cycle": f"cycler(color={COLOURS})",
     "font.size": 12.5,
     "axes.titlesize": 13.0,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.labelsize": 12.5,
     "xtick.labelsize": 11.5,
     "ytick.labelsize": 11.5,
     "legend.fontsize": 11.5,
@@ -63,7 +61,6 @@ RC: Mapping[str, Any] = {
     "axes.axisbelow": True,
     "grid.color": "#E5E7EB",
     "lines.linewidth": 2.0,
-    "lines.markersize": 6.0,
 }
 
 

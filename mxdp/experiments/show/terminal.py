@@ -37,31 +37,29 @@ class Cells(NamedTuple):
     right: List[bool]
 
 
-def table(about: Told, rows: Optional[Sequence[Row]] = None, more: bool = False) -> Cells:
-    """What the terminal and the report show of these rows (default: all) and of the references; with ``more`` the
-    second table, of the rows that have its numbers.
+def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
+    """What the terminal and the report show of these rows and of the references; and of those that have them the
+    numbers of the second table, if there is one.
 
     A row may lack a number: the cell is a dash. A format that does not fit its number is a defect, shown as ``?``: it
     must not cost a reader the other rows.
     """
-    columns = [column for column in about.columns if column.more == more]
-    lines, references = (
-        [[row.label, *(cell(column, row) for column in columns)] for row in part]
-        for part in (about.rows if rows is None else rows, [] if more else about.references)
-    )
-    if more:
-        lines = [line for line in lines if {*line[1:]} != {NOTHING}]
-    right = [False]
-    for index in range(1, len(columns) + 1):
-        filled = {line[index] for line in lines + references} - {NOTHING, "?", ""}
-        right.append(bool(filled) and all(NUMERIC.fullmatch(text) for text in filled))
-    return Cells(["", *(column.heading for column in columns)], lines, references, right)
-
-
-def tables(about: Told) -> List[Cells]:
-    """Both tables of the rows that answer, if there are both."""
-    both = [table(about, about.answering), table(about, about.answering, more=True)]
-    return [cells for cells in both if len(cells.headings) > 1 and (cells.rows or cells.references)]
+    made = []
+    for more in (False, True):
+        columns = [column for column in about.columns if column.more == more]
+        lines, references = (
+            [[row.label, *(cell(column, row) for column in columns)] for row in part]
+            for part in (rows, [] if more else about.references)
+        )
+        if more:
+            lines = [line for line in lines if {*line[1:]} != {NOTHING}]
+        right = [False]
+        for index in range(1, len(columns) + 1):
+            filled = {line[index] for line in lines + references} - {NOTHING, "?", ""}
+            right.append(bool(filled) and all(NUMERIC.fullmatch(text) for text in filled))
+        if columns and lines + references:
+            made.append(Cells(["", *(column.heading for column in columns)], lines, references, right))
+    return made
 
 
 def cell(column: Column, row: Row) -> str:
@@ -140,10 +138,10 @@ def for_terminal(cells: Cells, width: int) -> RichTable:
 def live(result: Mapping[str, Any], width: int) -> RenderableType:
     """Question, prediction, the table so far and the answer so far, while processes are measured."""
     s = words.shown([result])
-    parts: List[RenderableType] = [Text.assemble("\n", (result["experiment"], "bold"), f": {s.title}")]
+    parts: List[RenderableType] = [Text.assemble("\n", (result["experiment"], "bold"), ": ", s.title)]
     parts.append(_facts([("prediction", Text(result["prediction"], style="dim"))]))
-    if list(s.told):
-        parts.append(Padding(for_terminal(table(s.told, s.told.answering), width - 2), (1, 0, 1, 2)))
+    for cells in tables(s.told, s.told.answering)[:1]:
+        parts.append(Padding(for_terminal(cells, width - 2), (1, 0, 1, 2)))
     if s.told.sentence not in ("", NO_ANSWER):
         parts.append(_facts([("so far", Text(words.answer(s), style="bold"))]))
     return Group(*parts)
@@ -187,11 +185,11 @@ def print_result(runs: Sequence[Mapping[str, Any]], console: Console, why: bool 
     lines += [("how to read", line) for line in words.how_to_read(s)] if why else []
     console.print(_facts([(term, Text(text, style="dim")) for term, text in lines]))
     if list(s.told):
-        for cells in tables(s.told)[: None if why else 1]:
+        for cells in tables(s.told, s.told.answering)[: None if why else 1]:
             console.print(Padding(for_terminal(cells, console.width - 2), (1, 0, 0, 2)))
         left = len(s.told.rows) - len(s.told.answering)
-        said_left = f"{plural(left, 'more row')}: in report.html" if left else ""
-        console.print(Padding(Text(said_left, style="dim"), (0, 0, 1 if left else 0, 2)))
+        rest = f"{plural(left, 'more row')}: in report.html\n" if left else ""
+        console.print(Padding(Text(rest, style="dim"), (0, 0, 0, 2)))
     console.print(_facts(_after(s, why)))
 
 
