@@ -17,8 +17,7 @@ from mxdp.experiments.show import pictures, style, words
 from mxdp.experiments.show.terminal import reason, tables, written
 from mxdp.plans.show.files import write_beside
 
-Term = Tuple[str, str]
-"""A term and what to say of it."""
+Term = Tuple[str, str]  # and what to say of it
 PLAIN = Column("", "", form=",.15g")
 
 
@@ -59,8 +58,7 @@ def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
 
 
 def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, Any]:
-    """What the template shows of one question; ``alike`` is what stands at the top of the page. For slides, ``folder``
-    is None."""
+    """What the template shows of one question; ``alike`` stands at the top of the page. ``folder`` None: for slides."""
     environment = s.latest["environment"]
     variables = [(key, str(value)) for key, value in environment["variables"].items()]
     return {

@@ -24,8 +24,8 @@ from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.gantt import boxes
 
 FORMATS = ("png", "pdf", "svg")
+# What a file of that format does not say, so that the same drawing gives the same bytes.
 DATES = {"svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}
-"""What a file of that format does not say, so that the same drawing gives the same bytes."""
 
 
 class Picture(NamedTuple):

@@ -24,18 +24,14 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#882255", "#999933", "#332288")
 GREY = "#6B7280"
 LIGHT_GREY = "#A3A9B4"
-MARKERS = "os^DvP*Xp"
-"""One for each of :data:`COLOURS`."""
+MARKERS = "os^DvP*Xp"  # one for each colour
 INK = "#1F2933"
 
-SLIDE = (11.0, 4.25)
-"""The size of a slide's picture, in inches."""
+SLIDE = (11.0, 4.25)  # inches of a slide's picture
 SMALLEST = 9.5
 """Points. A slide of 1280 x 720 pixels shows a picture 1190 pixels wide, and 9.5 points 14 pixels high."""
-BAR_HEIGHT = 0.62
-"""Inches that a bar takes with the label above it."""
-THICK = 0.4
-"""The part of them that the bar itself takes."""
+BAR_HEIGHT = 0.62  # inches that a bar takes with the label above it
+THICK = 0.4  # the part of them that the bar itself takes
 
 # Above matplotlib's own defaults, so that a picture is the same everywhere.
 RC: Mapping[str, Any] = {
@@ -91,7 +87,7 @@ def row_bars(
     """A lying bar for each row, the first at the top: the median of its number ``name`` times ``scale``, with ``unit``
     at its end, a dot for each value of an interval (or, if all rows have them, for each seed), and whiskers from the
     least to the largest. Labels stand above the bars, or on the left where there is less than :data:`BAR_HEIGHT` for
-    one, as on a slide. The axis says what bar and dots are. Rows with one value of ``colour`` have one colour,
+    one, as on a slide. The axis says what bar and dots are. Rows with one value of ``colour`` have one colour;
     references are grey."""
     measured: List[Number] = [row.get(name) for row in rows]
     seeds = [_repeated(one) for one in measured]

@@ -1,10 +1,9 @@
-"""A result in a terminal: its tables, and what stands around them, also while it is measured. The report shows the same
-tables."""
+"""A result in a terminal, also while it is measured; and its tables, which the report shows, too."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from rich import box
 from rich.cells import cell_len
@@ -24,8 +23,8 @@ COLOURS = {"yes": "bold green", "no": "bold yellow", "unknown": "bold cyan", "ba
 NOTHING = "–"
 # A number and at most a short unit: "12.3 ms", "1.98x" and "83 %" line up to the right, "2 devices" does not.
 NUMERIC = re.compile(r"[<>~≈]?[-+−]?\d[\d.,]*(e[-+]?\d+)?\s?\S{0,4}")
+# In a narrow table, labels are broken into lines of at least this length before numbers with intervals are broken.
 LABEL = 18
-"""In a narrow table, labels are broken into lines of at least this length before numbers with intervals are broken."""
 
 
 class Cells(NamedTuple):
@@ -126,8 +125,7 @@ def for_terminal(cells: Cells, width: int) -> RichTable:
         return for_terminal(Cells(turned[0], turned[1:], [], [False] + [all(cells.right[1:])] * len(lines)), width)
     made = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for heading, right, wide in zip(cells.headings, cells.right, widths):
-        side: Literal["right", "left"] = "right" if right else "left"
-        made.add_column(Text(heading), justify=side, width=wide, overflow="fold")
+        made.add_column(Text(heading), justify="right" if right else "left", width=wide, overflow="fold")
     for number, line in enumerate(lines):
         if number == len(cells.rows):
             made.add_section()

@@ -14,12 +14,9 @@ from mxdp.experiments.show import style
 
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
 ENDINGS = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
-SHOWN = 3
-"""How many rows' numbers stand beside a claim; all are in the JSON."""
-DISTURBED = 0.25
-"""From this part of the processes on, disturbed by other programs, the answer is marked."""
-SPOKEN = 20
-"""The most words of a slide's sentence, beside its numbers."""
+SHOWN = 3  # numbers that stand beside a claim; all are in the JSON
+DISTURBED = 0.25  # from this part of the processes on, disturbed by other programs, the answer is marked
+SPOKEN = 20  # the most words of a slide's sentence, beside its numbers
 
 
 class Shown(NamedTuple):
@@ -53,8 +50,8 @@ def claim_lines(s: Shown) -> List[Tuple[str, str, str]]:
     for claim in s.told.claims.values():
         kind, words = HELD[claim.holds] if claim.numbers else ("unknown", "not judged here")
         shown = [f"{number.label} {_number(claim, number)}" for number in claim.numbers[:SHOWN]]
-        more = len(claim.numbers) - SHOWN
-        shown += [f"and {plural(more, 'more row')}"] if more > 0 else []
+        if claim.numbers[SHOWN:]:
+            shown.append(f"and {plural(len(claim.numbers) - SHOWN, 'more row')}")
         here = f" Here: {', '.join(shown)}." if shown else ""
         changed = "" if claim.was is None else f" Its bound was {claim.was:g} when this was measured."
         lines.append((kind, words, f"{claim.sentence} ({claim.source}){here}{changed}"))
@@ -133,8 +130,8 @@ def how_to_read(s: Shown) -> List[str]:
 
 
 def spoken(text: str) -> str:
-    """The sentence of a slide: the answer, or, if it is long, its leading clauses that fit into :data:`SPOKEN` words,
-    at least one.
+    """The sentence of a slide: the answer, or of a long one the leading clauses that fit into ``SPOKEN`` words, at
+    least one.
 
     >>> spoken("It is 1.77 (1.67 to 1.89) times as fast; the best that this machine gives is 1.91.")
     'It is 1.77 (1.67 to 1.89) times as fast; the best that this machine gives is 1.91.'
