@@ -75,7 +75,7 @@ def checkout(which: str) -> Iterator[Path]:
 
 
 def side_by_side(a: Path, b: Path) -> List[Compared]:
-    """Every question that is in both folders of results, for the JSON.
+    """Every question that is in both folders of results; nothing is judged.
 
     Raises:
         UsageError: they have none in common.

@@ -37,8 +37,8 @@ class Cells(NamedTuple):
 
 
 def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
-    """What the terminal and the report show of these rows and of the references; and of those that have them the
-    numbers of the second table, if there is one.
+    """What the terminal and the report show of these rows and of the references; and the second table, if there is
+    one, of the rows that have its numbers.
 
     A row may lack a number: the cell is a dash. A format that does not fit its number is a defect, shown as ``?``: it
     must not cost a reader the other rows.
