@@ -53,8 +53,8 @@ def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
         if more:
             lines = [line for line in lines if {*line[1:]} != {NOTHING}]
         right = [False]
-        for index in range(1, len(columns) + 1):
-            filled = {line[index] for line in lines + references} - {NOTHING, "?", ""}
+        for texts in [*zip(*lines, *references)][1:]:
+            filled = {*texts} - {NOTHING, "?", ""}
             right.append(bool(filled) and all(NUMERIC.fullmatch(text) for text in filled))
         if columns and lines + references:
             made.append(Cells(["", *(column.heading for column in columns)], lines, references, right))
@@ -100,10 +100,7 @@ def _longest(texts: Iterable[str]) -> int:
 def _widths(cells: Cells, width: int) -> List[Optional[int]]:
     """How wide each column is, for a table of ``width``. Where there is not enough room, headings are broken between
     words first, then labels, then other cells that are no numbers. None: characters have to be broken, too."""
-    columns = [
-        [heading, *(line[index] for line in cells.rows + cells.references)]
-        for index, heading in enumerate(cells.headings)
-    ]
+    columns = list(zip(cells.headings, *cells.rows, *cells.references))
     natural = [_longest(texts) for texts in columns]
     whole = [_longest([*heading.split(), *texts]) for heading, *texts in columns]
     least = [
