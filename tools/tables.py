@@ -110,7 +110,7 @@ def table(known: All, chosen: str, path: Path) -> List[str]:
     one = known.get(name)
     if not one or not list(one.shown.told):
         return [f"`{name}` was not measured yet."]
-    cells = terminal.table(one.shown)
+    cells = terminal.tables(one.shown.told, one.shown.told.rows)[0]
     lines = [line for line in cells.rows + cells.references if re.fullmatch(pattern or ".*", line[0])]
     if not lines:
         raise MxdpError(f"{path}: no row of {name} matches {pattern!r}; the first one is {cells.rows[0][0]!r}.")

@@ -86,6 +86,11 @@ def printed(runs, width=80, styles=False, why=True):
     return console.export_text(styles=styles)
 
 
+def cells(runs):
+    about = words.shown(runs).told
+    return terminal.tables(about, about.rows)[0]
+
+
 class Page(HTMLParser):
     """The parts of a page that tests ask for; a tag that is not closed in order is an error."""
 
@@ -208,7 +213,7 @@ def test_the_colours_of_a_child_do_not_reach_the_reader(tmp_path):
 
 
 def test_a_cell_that_raises_spoils_no_table():
-    assert terminal.table(words.shown([record("broken")])).rows[0] == ["1 device", "–", "?"]
+    assert cells([record("broken")]).rows[0] == ["1 device", "–", "?"]
 
 
 def test_truths_are_yes_or_no(known):
@@ -216,7 +221,7 @@ def test_truths_are_yes_or_no(known):
     for row, values in zip(found["rows"], ([True] * 3, [True, False, True])):
         row["processes"] = [{**own, "in_sync": value} for own, value in zip(row["processes"], values)]
     known["fake"] = question(tell=lambda t, s: t.column("in_sync"))
-    assert [row[1] for row in terminal.table(words.shown([found])).rows] == ["yes", "no"]
+    assert [row[1] for row in cells([found]).rows] == ["yes", "no"]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +234,7 @@ def test_columns_of_numbers_are_set_to_the_right(texts, right, known):
     for row, text in zip(found["rows"], texts):
         row["facts"]["x"] = text
     known["fake"] = question(tell=lambda t, s: t.column("x"))
-    assert terminal.table(words.shown([found])).right == [False, right]
+    assert cells([found]).right == [False, right]
 
 
 def test_the_page_says_everything_of_a_result(tmp_path):
@@ -315,10 +320,13 @@ def test_the_same_results_give_the_same_files_and_no_picture_is_written_twice(tm
 def test_a_picture_that_fails_is_a_sentence_and_the_rest_is_there(tmp_path):
     (tmp_path / "broken.svg").write_text("from a run before")
     html = made(tmp_path, record("broken"), record(), record("nosuch"), failed("failed", "it fell", "twin"))
-    assert "The picture could not be drawn (TypeError: 'Axes' object is not subscriptable)." in html.words()
+    assert "The picture of broken can't be drawn (TypeError: 'Axes' object is not subscriptable)." in html.words()
     assert not (tmp_path / "broken.svg").exists()
-    assert "There is no picture: this installation has no experiment of that name." in html.words()
-    assert "The picture could not be drawn (nothing was measured)." in html.words()
+    assert (
+        "There is no picture of nosuch: this installation has no experiment of that name; MXDP_EXPERIMENTS names"
+        in html.words()
+    )
+    assert "There is no picture of twin: nothing was measured; measure it again." in html.words()
     assert len(html.attributes("src")) == 1
 
 
@@ -382,11 +390,11 @@ def test_a_timeline_gets_a_picture_and_a_trace_and_a_damaged_one_is_named(tmp_pa
     whole, damaged = pictures.timelines(words.shown([found]), tmp_path)
     assert whole["trace"] == "timelines/fake.1-device.trace.json"
     assert json.loads((tmp_path / whole["trace"]).read_text()) == json.loads(json.dumps(chrome_trace(RECORDED)))
-    assert (damaged["picture"], damaged["trace"]) == (None, "")
-    assert "could not be drawn (TraceError: this timeline is damaged" in damaged["problem"]
+    assert (damaged["picture"].source, damaged["trace"]) == ("", "")
+    assert "could not be drawn (TraceError: this timeline is damaged" in damaged["picture"].problem
 
 
-@pytest.mark.parametrize("panel", [0, 1])
+@pytest.mark.parametrize("panel", [1, 2])
 def test_a_panel_has_the_whole_of_a_slides_picture(panel):
     about, found = words.shown([record()]).told, []
     about.draw(lambda axes: axes.annotate("small", (0, 0), size=4))
@@ -444,11 +452,28 @@ def test_bars_show_medians_whiskers_values_and_labels():
     assert [text.get_text() for text in axes.texts] == ["one", "2.00 s", "two", "1.00 s"]
 
 
-@pytest.mark.parametrize(("runs", "of"), [(1, "processes"), (6, "runs")])
-def test_a_picture_of_bars_says_what_bar_and_dots_are(runs, of):
+def test_a_picture_of_bars_says_what_bar_and_dots_are():
     axes = Figure().subplots()
-    style.row_bars(axes, words.shown([record()] * runs).told.rows, "ms")
-    assert axes.get_xlabel() == f"ms (bar: median, dots: {of})"
+    style.row_bars(axes, words.shown([record()]).told.rows, unit="ms")
+    assert axes.get_xlabel() == "ms (bar: median, dots: processes)"
+
+
+SEEDS, EQUAL = [0.3, 0.1, 0.4] * 6, [0.5] * 18
+
+
+@pytest.mark.parametrize(
+    ("rows", "of", "dots"),
+    [
+        ([SEEDS, EQUAL], "seeds", [[0.3, 0.1, 0.4], [0.5] * 3]),
+        ([SEEDS, [*SEEDS[:-1], 0.9]], "runs", [[0.3] * 6] * 2),
+        ([EQUAL], "runs", [[0.5] * 6]),
+    ],
+)
+def test_if_all_runs_repeat_what_differs_by_seeds_dots_are_seeds(rows, of, dots):
+    axes, runs = Figure().subplots(), [run for run in range(6) for _ in range(3)]
+    style.row_bars(axes, [Row("", False, {"accuracy": Number(row, runs)}) for row in rows], "accuracy", "")
+    assert axes.get_xlabel() == f"(bar: median, dots: {of})"
+    assert [list(line.get_xdata()) for line in axes.lines[1::2]] == dots
 
 
 # Every committed result

@@ -17,35 +17,26 @@ from mxdp.experiments.show.words import duration
 
 def show(as_json: bool) -> None:
     """Print it, as a table or as JSON."""
-    known, questions = _reference(), discover().values()
-    seconds = {
-        question.name: {
-            preset: _seconds(question.name, preset, question.preset(preset)["processes"]) for preset in COMMON
-        }
-        for question in questions
-    }
-    answers = {question.name: known["answers"].get(question.name) for question in questions}
+    known, listed = _reference(), []
+    for question in discover().values():
+        name = question.name
+        seconds = {preset: _seconds(name, preset, question.preset(preset)["processes"]) for preset in COMMON}
+        about = dict(name=name, question=question.question, source=question.SOURCE, tour=question.TOUR)
+        listed.append({**about, "seconds": seconds, "answer": known["answers"].get(name)})
     if as_json:
-        listed = [
-            dict(
-                name=question.name, question=question.question, source=question.SOURCE, tour=question.TOUR,
-                seconds=seconds[question.name], answer=answers[question.name],
-            )
-            for question in questions
-        ]  # fmt: skip
         print(json.dumps(listed, indent=2))
         return
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 1, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for question in questions:
-        times = " / ".join(map(duration, seconds[question.name].values()))
-        left = Text.assemble((question.name, "bold"), f"\n{times}", "\nin the tour" if question.TOUR else "")
-        table.add_row(left, Text.assemble((question.question, "bold"), f"\n{answers[question.name] or ''}"))
+    for one in listed:
+        times = " / ".join(map(duration, one["seconds"].values()))
+        left = Text.assemble((one["name"], "bold"), f"\n{times}", "\nin the tour" if one["tour"] else "")
+        table.add_row(left, Text.assemble((one["question"], "bold"), f"\n{one['answer'] or ''}"))
     console = Console()
     console.print(table)
     where = f"Times (--preset quick / full) and answers are those of {known['machine']}."
-    if any(str(answer).endswith("older)") for answer in answers.values()):
+    if any(str(one["answer"]).endswith("older)") for one in listed):
         where += " Older: measured before a change of the code."
     console.print(where, highlight=False, markup=False)
 
@@ -59,14 +50,15 @@ def about(name: str, preset: str, processes: int) -> str:
 def due(name: str, preset: str, folder: Path) -> str:
     """Why ``folder`` has no result of that question with this preset by today's code, in words; empty if it has one.
     Raises what :func:`mxdp.experiments.lab.result.read` raises."""
-    runs = sorted((result.read(path) for path in (folder / name).glob("*.json")), key=lambda run: str(run["started"]))
+    runs = [result.read(path) for path in (folder / name).glob("*.json")]
     if not runs:
         return "not measured yet"
-    if runs[-1]["preset"] != preset:
-        return f"measured with the preset {runs[-1]['preset']}"
-    if runs[-1]["status"] != "ok":
-        return f"its result is {runs[-1]['status']}"
-    changed = provenance.changes(runs[-1])
+    latest = max(runs, key=lambda run: str(run["started"]))
+    if latest["preset"] != preset:
+        return f"measured with the preset {latest['preset']}"
+    if latest["status"] != "ok":
+        return f"its result is {latest['status']}"
+    changed = provenance.changes(latest)
     more = f" and {len(changed) - 1} more" if changed[1:] else ""
     return f"measured before a change of {changed[0]}{more}" if changed else ""
 

@@ -12,24 +12,19 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import jinja2
 
 from mxdp.experiments.lab import result
+from mxdp.experiments.lab.told import Column
 from mxdp.experiments.show import pictures, style, words
-from mxdp.experiments.show.terminal import NOTHING, reason, table, tables
+from mxdp.experiments.show.terminal import reason, tables, written
 from mxdp.plans.show.files import write_beside
 
-Term = Tuple[str, str]
-"""A term and what to say of it."""
+Term = Tuple[str, str]  # and what to say of it
+PLAIN = Column("", "", form=",.15g")
 
 
 def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
-    """Read the results in ``folder``; write ``<question>.svg`` for each and ``report.html``, beside and renamed.
-    A picture that is there already, and the same, is not written again.
-
-    Args:
-        folder: what a run wrote.
-        slides: write ``slides.html`` instead, and nothing else: one panel of a picture and one sentence a page.
-
-    Returns:
-        The path of the page.
+    """Read the results that a run wrote to ``folder``; write ``<question>.svg`` for each, unless the same is there
+    already, and ``report.html``, beside and renamed; its path. ``slides``: write ``slides.html`` instead, and nothing
+    else: one panel of a picture and one sentence a page.
 
     Raises:
         UsageError: there is no such folder, or no result in it.
@@ -37,17 +32,21 @@ def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
     """
     folder = Path(folder)
     results = [words.shown(runs) for runs in result.read_folder(folder).values()]
+    templates = Path(__file__).with_name("templates")
     # Not select_autoescape: it goes by the ending, and ".j2" is plain text to it.
-    loader = jinja2.FileSystemLoader(str(Path(__file__).parent / "templates"))
     environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FileSystemLoader(templates),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     machines = [_machine(s.latest["environment"]) for s in results]
     alike = [term for term in machines[0] if all(term in machine for machine in machines)]
     sections = [_section(s, None if slides else folder, alike) for s in results]
     path = folder / ("slides.html" if slides else "report.html")
     # Only this script may run, and only where there is a timeline for it.
-    script = (Path(__file__).parent / "templates" / "timeline.js").read_text(encoding="utf-8")
+    script = (templates / "timeline.js").read_text(encoding="utf-8")
     page = environment.get_template(f"{path.name}.j2").render(
         sections=sections,
         about=_about(results, alike),
@@ -59,18 +58,13 @@ def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
 
 
 def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, Any]:
-    """What the template shows of one question; ``alike`` is what stands at the top of the page. For slides, ``folder``
-    is None."""
-    oracle_kind, oracle = words.oracle_line(s)
-    picture, no_picture = pictures.picture(s, folder)
+    """What the template shows of one question; ``alike`` stands at the top of the page. ``folder`` None: for slides."""
     environment = s.latest["environment"]
     variables = [(key, str(value)) for key, value in environment["variables"].items()]
-    short = s.told.answering
     return {
-        "experiment": s.latest["experiment"],
+        **s.latest,
         "question": s.title,
         "source": s.question.SOURCE if s.question else "",
-        "prediction": s.latest["prediction"],
         "error": reason(s),
         "claims": words.claim_lines(s),
         "answer": words.answer(s),
@@ -79,16 +73,12 @@ def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[
         "how_to_read": " ".join(words.how_to_read(s)),
         "sureness": words.sureness(s),
         "ended": words.mark(s),
-        "oracle_kind": oracle_kind,
-        "oracle": oracle,
-        "tables": tables(s, short),
-        "all_rows": table(s) if len(short) < len(s.told.rows) else None,
-        "rows": s.told.rows,
-        "picture": picture,
-        "no_picture": no_picture,
+        "oracle": words.oracle_line(s),
+        "tables": tables(s.told, s.told.answering),
+        "all_rows": tables(s.told, s.told.rows)[:1] if len(s.told.answering) < len(s.told.rows) else [],
+        "picture": pictures.picture(s, folder),
         "timelines": pictures.timelines(s, folder),
-        "preset": s.latest["preset"],
-        "settings": [(key, in_words(value)) for key, value in s.latest["settings"].items()],
+        "settings": [(key, _in_words(value)) for key, value in s.latest["settings"].items()],
         "own_environment": [term for term in _machine(environment) if term not in alike] + variables,
         "samples": [(row.label, ", ".join(style.number(x, 4) for x in row.seconds.units)) for row in s.told],
         "started": ", ".join(_when(run["started"]) for run in s.runs),
@@ -104,10 +94,10 @@ def _machine(environment: Dict[str, Any]) -> List[Term]:
     versions = {"Python": environment["python"], **environment["versions"]}
     return [
         ("Machine", ", ".join(parts)),
-        ("GPUs", in_words(environment["gpus"])),
+        ("GPUs", _in_words(environment["gpus"])),
         ("System", environment["platform"]),
         ("Versions", ", ".join(f"{name} {version or 'unknown'}" for name, version in versions.items())),
-        ("Threads", in_words(environment["threads"])),
+        ("Threads", _in_words(environment["threads"])),
         ("Commit", environment["commit"] or "unknown"),
     ]
 
@@ -128,14 +118,6 @@ def _when(iso: str) -> str:
         return iso
 
 
-def in_words(value: Any) -> str:
-    """A value of a metric or a setting, for people."""
-    if value is None:
-        return NOTHING
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (int, float)):
-        return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
-    if isinstance(value, list):
-        return ", ".join(map(in_words, value)) or "none"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+def _in_words(value: Any) -> str:
+    """A setting, or a part of the environment."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else written(value, PLAIN)

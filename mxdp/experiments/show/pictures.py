@@ -1,4 +1,4 @@
-"""The pictures of a result: the experiment's own, for the report, a slide or a file, and a timeline for each row that
+"""The pictures of a result: the question's panels, for the report, a slide or a file, and a timeline for each row that
 has recorded one."""
 
 from __future__ import annotations
@@ -6,14 +6,14 @@ from __future__ import annotations
 import io
 import json
 import re
-from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 from urllib.parse import quote
 
 from mxdp.errors import MxdpError, UsageError, did_you_mean
 from mxdp.experiments.lab import result
+from mxdp.experiments.lab.module import EXTRA_MODULES
 from mxdp.experiments.lab.rows import Row
 from mxdp.experiments.lab.told import Panel, Told
 from mxdp.experiments.show import style
@@ -24,145 +24,155 @@ from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.gantt import boxes
 
 FORMATS = ("png", "pdf", "svg")
+# What a file of that format does not say, so that the same drawing gives the same bytes.
 DATES = {"svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}
-"""What a file of that format does not say, so that the same drawing gives the same bytes."""
-SAFE = " /;,=()'+{}"
-"""Characters of an SVG that an address may hold as they are."""
-Draw = Callable[["style.Figure"], Any]
 
 
-def saved(draw: Draw, salt: str, form: str, slide: bool = False) -> bytes:
+class Picture(NamedTuple):
+    """An ``img`` of a page that stands alone: the SVG is in its address. Without ``source``, ``problem`` says why."""
+
+    source: str = ""
+    alt: str = ""
+    problem: str = ""
+
+
+def saved(draw: Callable[[style.Figure], Any], salt: str, form: str, slide: bool = False) -> bytes:
     """What ``draw`` draws on an empty figure in our style, as a file of the format ``form``. The same drawing gives the
     same bytes: identifiers come from ``salt``. Whatever ``draw`` raises goes through.
 
     ``slide``: in the size of a slide's picture, and no text is smaller than may stand on a slide.
     """
     import matplotlib
-    from cycler import cycler
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
-    with matplotlib.rc_context({**style.RC, "axes.prop_cycle": cycler(color=style.COLOURS), "svg.hashsalt": salt}):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({**style.RC, "svg.hashsalt": salt})
         figure = Figure(figsize=style.SLIDE if slide else None)
-        if slide:
-            figure.set_size_inches = lambda *size, **how: None  # whatever is drawn, a slide keeps its size
         draw(figure)
-        for text in figure.findobj(Text) if slide else ():
-            text.set_fontsize(max(text.get_fontsize(), style.SMALLEST))
+        if slide:
+            figure.set_size_inches(style.SLIDE)
+            for text in figure.findobj(Text):
+                text.set_fontsize(max(text.get_fontsize(), style.SMALLEST))
         target = io.BytesIO()
         figure.savefig(target, format=form, dpi=200, metadata=dict.fromkeys(DATES[form]))
     return target.getvalue()
 
 
-class Picture(NamedTuple):
-    """An ``img`` of a page that stands alone: the SVG is in its address."""
-
-    source: str
-    alt: str
-
-
-def _picture(svg: bytes, alt: str) -> Picture:
-    return Picture(f"data:image/svg+xml,{quote(svg, safe=SAFE)}", alt)
-
-
-def picture(s: Shown, folder: Optional[Path]) -> Tuple[Optional[Picture], str]:
-    """The picture for the page, which is also written to ``folder/<name>.svg``; or None and a sentence on why there is
-    none. ``folder`` None, for a slide: the first panel, and nothing is written."""
-    name = s.latest["experiment"]
-    if s.question is None:
-        return None, "There is no picture: this installation has no experiment of that name."
-    path = folder and folder / f"{name}.svg"
-    numbers = "; ".join(f"{row.label}: {style.number(row.seconds.median)} s" for row in s.told.answering)
-    alt = f"Picture for the question: {s.title} Median times: {numbers}. All numbers are in the table."
-    why = "nothing was measured"
-    if s.told.rows:
-        try:
-            drawn = saved(partial(draw_told, s.told, panel=None if folder else 0), name, "svg", slide=not folder)
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-        else:
-            _keep(path, drawn)
-            return _picture(drawn, alt), ""
-    if path and path.exists():
-        path.unlink()  # one from an earlier report would show other numbers than the table
-    return None, f"The picture could not be drawn ({why})."
-
-
 def draw_told(about: Told, figure: style.Figure, panel: Optional[int] = None) -> None:
-    """The panels of a result, one below the other, or one of them (from 0). Without any: a bar for each row.
+    """The panels of a result, one below the other; or one of them (from 1), as high as the figure. Without any: a bar
+    for each row.
 
     Raises:
         UsageError: there is no such panel.
     """
     panels = [_drawing(about, given) for given in about.panels or [("seconds", "s", 1.0, "", "", None)]]
-    if panel is not None:
-        if not 0 <= panel < len(panels):
-            had = "only panel 1" if len(panels) == 1 else f"panels 1 to {len(panels)}"
-            raise UsageError(f"this picture has {had}, and no panel {panel + 1}; give one that it has")
-        panels = [panels[panel]]
-    heights = [height for _, height in panels]
-    figure.set_figheight(sum(heights))
-    for axes, (on, _) in zip(figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0], panels):
-        on(axes)
+    if panel is None:
+        heights = [height for _, height in panels]
+        figure.set_figheight(sum(heights))
+        for axes, (on, _) in zip(figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0], panels):
+            on(axes)
+    elif 0 < panel <= len(panels):
+        panels[panel - 1][0](figure.subplots())
+    else:
+        had = "only panel 1" if len(panels) == 1 else f"panels 1 to {len(panels)}"
+        raise UsageError(f"this picture has {had}, and no panel {panel}; give one that it has")
 
 
 def _drawing(about: Told, given: Any) -> Panel:
     """How a panel is drawn, and its height."""
     if len(given) == 2:
         return given[0], given[1]
-    name, unit, scale, title, colour, chosen = given
-    rows = chosen or [row for row in about if row.get(name) is not None]
+    *how, chosen = given
+    rows = chosen or [row for row in about if row.get(given[0]) is not None]
+    return lambda axes: style.row_bars(axes, rows, *how), len(rows) * style.BAR_HEIGHT + 0.9
 
-    def bars(axes: style.Axes) -> None:
-        colours = style.coloured(rows, colour) if colour else ()
-        style.row_bars(axes, rows, unit, colours, scale, name=name)
-        axes.set_title(title)
 
-    return bars, len(rows) * style.BAR_HEIGHT + 0.9
+def drawn(s: Shown, form: str, panel: Optional[int] = None) -> bytes:
+    """A result's picture as a file of that format, or one panel of it (from 1), in the size of a slide's picture.
+
+    Raises:
+        UsageError: there is no such question or panel, or nothing was measured.
+        MxdpError: it can't be drawn.
+    """
+    name, why = s.latest["experiment"], ""
+    if s.question is None:
+        why = f"this installation has no experiment of that name; {EXTRA_MODULES} names modules with more"
+    elif not s.told.rows:
+        why = "nothing was measured; measure it again"
+    if why:
+        raise UsageError(f"there is no picture of {name}: {why}")
+    try:
+        return saved(lambda figure: draw_told(s.told, figure, panel), name, form, slide=panel is not None)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise MxdpError(f"the picture of {name} can't be drawn ({type(error).__name__}: {error})") from error
 
 
 def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> Path:
-    """Write the picture of the question ``name`` to ``folder``, beside and renamed, or one panel of it (from 1, in the
-    size of a slide's picture); its path.
+    """Write the picture of the question ``name`` to ``folder``, or one panel of it; its path.
 
     Raises:
-        UsageError: there is no such folder, result, question or panel, or nothing was measured.
+        UsageError: there is no such folder or result, or as :func:`drawn`.
         MxdpError: the result is damaged, or the picture can't be drawn or written.
     """
     known = result.read_folder(folder)
     if name not in known:
         raise UsageError(f"there is no result of {name!r} in {folder}; {did_you_mean(name, known)}")
-    s = shown(known[name])
-    if s.question is None or not s.told.rows:
-        why = "nothing was measured" if s.question else "this installation has no experiment of that name"
-        raise UsageError(f"there is no picture of {name}: {why}; give a result that was measured here")
-    try:
-        chosen = None if panel is None else panel - 1
-        drawn = saved(partial(draw_told, s.told, panel=chosen), name, form, slide=panel is not None)
-    except UsageError:
-        raise
-    except Exception as error:
-        raise MxdpError(f"the picture of {name} can't be drawn ({type(error).__name__}: {error})") from error
     path = folder / (f"{name}.{form}" if panel is None else f"{name}-panel-{panel}.{form}")
-    write_beside(path, drawn)
+    write_beside(path, drawn(shown(known[name]), form, panel))
     return path
 
 
-def _keep(path: Optional[Path], drawn: bytes) -> None:
-    """Write it there, unless it is there already."""
-    if path and not (path.exists() and path.read_bytes() == drawn):
-        write_beside(path, drawn)
+def picture(s: Shown, folder: Optional[Path]) -> Picture:
+    """The picture for the page, which is also written to ``folder/<name>.svg``. ``folder`` None, for a slide: the first
+    panel, and nothing is written."""
+    path = folder and folder / f"{s.latest['experiment']}.svg"
+    try:
+        svg = drawn(s, "svg", panel=None if folder else 1)
+    except MxdpError as error:
+        if path and s.question:
+            path.unlink(missing_ok=True)  # one from an earlier report would show other numbers than the table
+        return Picture(problem=f"{str(error)[0].upper()}{str(error)[1:]}.")
+    numbers = "; ".join(f"{row.label}: {style.number(row.seconds.median)} s" for row in s.told.answering)
+    alt = f"Picture for the question: {s.title} Median times: {numbers}. All numbers are in the table."
+    return _inlined(svg, alt, path)
+
+
+def _inlined(svg: bytes, alt: str, path: Optional[Path]) -> Picture:
+    """Also writes it to ``path``, unless it is there already."""
+    if path and not (path.exists() and path.read_bytes() == svg):
+        write_beside(path, svg)
+    address = quote(svg, safe=" /;,=()'+{}")  # an address may hold these as they are
+    return Picture(f"data:image/svg+xml,{address}", alt)
 
 
 def timelines(s: Shown, folder: Optional[Path]) -> List[Dict[str, object]]:
     """For each row with a timeline its label, its picture for the page, the same as data (JSON), and the file for
-    Perfetto.
+    Perfetto. A timeline that can't be read or drawn is named in its place.
 
     Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``, unless ``folder`` is None, for
-    slides. A timeline that can't be read or drawn is named in its place.
+    slides.
     """
     names = slugs(row.label for row in s.told)
     return [_timeline(s.latest["experiment"], names[row.label], row, folder) for row in s.told if row.get("timeline")]
+
+
+def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[str, object]:
+    beside, data, trace = folder and folder / "timelines" / f"{name}.{slug}.svg", "", ""
+    alt = f"Timeline of {row.label}: one lane for each device, copies and sums apart from compute."
+    try:
+        recorded = Timeline.from_json(row.get("timeline"))
+        svg = saved(lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", slide=not folder)
+        data = json.dumps(boxes(recorded), separators=(",", ":")).replace("</", "<\\/")
+        if beside:
+            trace = f"timelines/{write_chrome_trace(recorded, beside.with_suffix('.trace.json')).name}"
+        shown = _inlined(svg, alt, beside)
+    except Exception as error:
+        shown = Picture(problem=f"The timeline could not be drawn ({type(error).__name__}: {error}).")
+    return {"label": row.label, "picture": shown, "data": data, "trace": trace}
 
 
 def slugs(labels: Iterable[str]) -> Dict[str, str]:
@@ -174,25 +184,6 @@ def slugs(labels: Iterable[str]) -> Dict[str, str]:
     names: Dict[str, str] = {}
     for label in labels:
         short = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "case"
-        numbered = (f"{short}-{number}" for number in count(2))
-        names[label] = next(name for name in chain([short], numbered) if name not in names.values())
+        choices = chain([short], (f"{short}-{number}" for number in count(2)))
+        names[label] = next(name for name in choices if name not in names.values())
     return names
-
-
-def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[str, object]:
-    alt = f"Timeline of {row.label}: one lane for each device, copies and sums apart from compute."
-    try:
-        recorded = Timeline.from_json(row.get("timeline"))
-        drawn = saved(lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", slide=not folder)
-        page: Optional[Picture] = _picture(drawn, alt)
-        data = json.dumps(boxes(recorded), separators=(",", ":")).replace("</", "<\\/")
-        trace = problem = ""
-        if folder:
-            beside = folder / "timelines"
-            beside.mkdir(exist_ok=True)
-            _keep(beside / f"{name}.{slug}.svg", drawn)
-            trace = f"timelines/{write_chrome_trace(recorded, beside / f'{name}.{slug}.trace.json').name}"
-    except Exception as error:
-        page, data, trace = None, "", ""
-        problem = f"The timeline could not be drawn ({type(error).__name__}: {error})."
-    return {"label": row.label, "picture": page, "data": data, "trace": trace, "problem": problem}

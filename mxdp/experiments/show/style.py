@@ -1,6 +1,6 @@
 """One look for all pictures, and the two or three things that most of them draw.
 
-The sizes are chosen for a phone: a picture is :data:`WIDTH` inches (about 375 points) wide, so on a screen of 360
+The sizes are chosen for a phone: a picture is 5.2 inches (about 375 points) wide, so on a screen of 360
 pixels its text is still some 10 pixels high. The background is white; a dark page shows it as a white card.
 
 Nothing here imports matplotlib before it draws, so a question may import this module at its top, also for the types
@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, List, Mapping, Sequence
 
-from mxdp.experiments.lab.rows import RUNS, Row
+from mxdp.experiments.lab.rows import RUNS, Number, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -24,31 +24,24 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#882255", "#999933", "#332288")
 GREY = "#6B7280"
 LIGHT_GREY = "#A3A9B4"
-MARKERS = "os^DvP*Xp"
-"""One for each of :data:`COLOURS`."""
+MARKERS = "os^DvP*Xp"  # one for each colour
 INK = "#1F2933"
 
-WIDTH, HEIGHT = 5.2, 3.2
-SLIDE = (11.0, 4.25)
-"""The size of a slide's picture, in inches."""
+SLIDE = (11.0, 4.25)  # inches of a slide's picture
 SMALLEST = 9.5
 """Points. A slide of 1280 x 720 pixels shows a picture 1190 pixels wide, and 9.5 points 14 pixels high."""
-BAR_HEIGHT = 0.62
-"""Inches that a bar takes with the label above it."""
-THICK = 0.4
-"""The part of them that the bar itself takes."""
+BAR_HEIGHT = 0.62  # inches that a bar takes with the label above it
+THICK = 0.4  # the part of them that the bar itself takes
 
+# Above matplotlib's own defaults, so that a picture is the same everywhere.
 RC: Mapping[str, Any] = {
-    "figure.figsize": (WIDTH, HEIGHT),
+    "figure.figsize": (5.2, 3.2),
     "figure.constrained_layout.use": True,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so a picture is the same everywhere
+    "axes.prop_cycle": f"cycler(color={COLOURS})",
     "font.size": 12.5,
     "axes.titlesize": 13.0,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.labelsize": 12.5,
     "xtick.labelsize": 11.5,
     "ytick.labelsize": 11.5,
     "legend.fontsize": 11.5,
@@ -64,8 +57,6 @@ RC: Mapping[str, Any] = {
     "axes.axisbelow": True,
     "grid.color": "#E5E7EB",
     "lines.linewidth": 2.0,
-    "lines.markersize": 6.0,
-    "svg.fonttype": "path",
 }
 
 
@@ -87,21 +78,27 @@ def number(value: float, digits: int = 3) -> str:
 def row_bars(
     axes: Axes,
     rows: Sequence[Row],
-    unit: str = "s",
-    colours: Sequence[str] = (),
-    scale: float = 1.0,
     name: str = "seconds",
+    unit: str = "s",
+    scale: float = 1.0,
+    title: str = "",
+    colour: str = "",
 ) -> None:
-    """A lying bar for each row, the first at the top: the median of that number times ``scale``, with ``unit`` at its
-    end, a dot for each value of an interval, and whiskers from the least to the largest. Labels stand above the bars,
-    or on the left where there is less than :data:`BAR_HEIGHT` for one, as on a slide. The axis says what bar and
-    dots are."""
-    colours = colours or [GREY if row.reference else COLOURS[0] for row in rows]
-    values = [[value * scale for value in row.get(name).units] for row in rows]
-    above = len(rows) * BAR_HEIGHT + 0.9 <= _inches(axes) + 0.01
+    """A lying bar for each row, the first at the top: the median of its number ``name`` times ``scale``, with ``unit``
+    at its end, a dot for each value of an interval (or, if all rows have them, for each seed), and whiskers from the
+    least to the largest. Labels stand above the bars, or on the left where there is less than :data:`BAR_HEIGHT` for
+    one, as on a slide. The axis says what bar and dots are. Rows with one value of ``colour`` have one colour;
+    references are grey."""
+    measured: List[Number] = [row.get(name) for row in rows]
+    seeds = [_repeated(one) for one in measured]
+    seeded = all(seeds) and any(len(set(values)) > 1 for values in seeds)
+    values = [[value * scale for value in dots] for dots in (seeds if seeded else [one.units for one in measured])]
+    kinds = list(dict.fromkeys(row.get(colour) for row in rows if not row.reference))
+    above = len(rows) * BAR_HEIGHT + 0.9 <= axes.get_figure().get_figheight() + 0.01
     for y, (row, dots) in enumerate(zip(rows, values)):
         middle, end = statistics.median(dots), max(dots)
-        axes.barh(y, middle, height=THICK if above else 0.7, color=colours[y])
+        filled = GREY if row.reference else COLOURS[kinds.index(row.get(colour)) % len(COLOURS)]
+        axes.barh(y, middle, height=THICK if above else 0.7, color=filled)
         axes.plot([min(dots), end], [y, y], color=INK, linewidth=1.2, marker="|", markersize=9)
         axes.plot(dots, [y] * len(dots), "o", color="white", markeredgecolor=INK, markersize=4.0, markeredgewidth=0.9)
         if above:
@@ -113,14 +110,18 @@ def row_bars(
     axes.set_yticks([] if above else range(len(rows)), [] if above else [row.label for row in rows])
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_color(INK)
-    of = "runs" if any(len(set(row.get(name).runs)) >= RUNS for row in rows) else "processes"
+    of_runs = any(len(set(one.runs)) >= RUNS for one in measured)
+    of = "seeds" if seeded else "runs" if of_runs else "processes"
     axes.set_xlabel(f"{unit} (bar: median, dots: {of})".lstrip())
+    axes.set_title(title)
 
 
-def coloured(rows: Sequence[Row], name: str) -> List[str]:
-    """A colour for each value that rows have of that attribute (one more for those without it); grey for references."""
-    values = list(dict.fromkeys(row.get(name) for row in rows if not row.reference))
-    return [GREY if row.reference else COLOURS[values.index(row.get(name)) % len(COLOURS)] for row in rows]
+def _repeated(number: Number) -> List[float]:
+    """The values of one run, if six runs or more repeat them, as of accuracies: then a value is one of a seed. Else
+    nothing."""
+    known = [(run, value) for run, value in zip(number.runs, number.values) if value is not None]
+    runs, first = {run for run, _ in known}, [value for run, value in known if run == known[0][0]]
+    return first if len(runs) >= RUNS and [value for _, value in known] == first * len(runs) else []
 
 
 def plain_logarithmic(*axes: Axis) -> None:
@@ -139,9 +140,3 @@ def legend_below(axes: Axes) -> None:
 
     below_label = axes.transAxes + ScaledTranslation(0, -0.5, axes.get_figure().dpi_scale_trans)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below_label, ncols=2)
-
-
-def _inches(axes: Axes) -> float:
-    """The height that is left for these axes, which stand in a column with others."""
-    ratios = axes.get_subplotspec().get_gridspec().get_height_ratios()
-    return float(axes.get_figure().get_figheight() * ratios[axes.get_subplotspec().rowspan.start] / sum(ratios))

@@ -1,12 +1,9 @@
-"""A result in a terminal: its tables, and what stands around them, also while it is measured. The report shows the same
-tables."""
+"""A result in a terminal, also while it is measured; and its tables, which the report shows, too."""
 
 from __future__ import annotations
 
 import re
-import time
-from dataclasses import dataclass
-from typing import Any, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from rich import box
 from rich.cells import cell_len
@@ -19,19 +16,18 @@ from rich.text import Text
 
 from mxdp.errors import plural
 from mxdp.experiments.lab.rows import Number, Row
-from mxdp.experiments.lab.told import NO_ANSWER, Column
+from mxdp.experiments.lab.told import NO_ANSWER, Column, Told
 from mxdp.experiments.show import style, words
 
 COLOURS = {"yes": "bold green", "no": "bold yellow", "unknown": "bold cyan", "bad": "bold red"}
 NOTHING = "–"
 # A number and at most a short unit: "12.3 ms", "1.98x" and "83 %" line up to the right, "2 devices" does not.
 NUMERIC = re.compile(r"[<>~≈]?[-+−]?\d[\d.,]*(e[-+]?\d+)?\s?\S{0,4}")
+# In a narrow table, labels are broken into lines of at least this length before numbers with intervals are broken.
 LABEL = 18
-"""In a narrow table, labels are broken into lines of at least this length before numbers with intervals are broken."""
 
 
-@dataclass(frozen=True)
-class Cells:
+class Cells(NamedTuple):
     """A table in text: a line is a row's label and its cells; ``right`` marks columns of numbers."""
 
     headings: List[str]
@@ -40,78 +36,77 @@ class Cells:
     right: List[bool]
 
 
-def table(s: words.Shown, rows: Optional[Sequence[Row]] = None, more: bool = False) -> Cells:
-    """What the terminal and the report show of these rows (default: all) and of the references; with ``more`` the
-    second table, of the rows that have its numbers.
+def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
+    """What the terminal and the report show of these rows and of the references; and the second table, if there is
+    one, of the rows that have its numbers.
 
     A row may lack a number: the cell is a dash. A format that does not fit its number is a defect, shown as ``?``: it
     must not cost a reader the other rows.
     """
-    columns = [column for column in s.told.columns if column.more == more]
-    rows = s.told.rows if rows is None else rows
-    filled_rows = [row for row in rows if not more or any(cell(column, row) != NOTHING for column in columns)]
-    lines, references = (
-        [[row.label, *(cell(column, row) for column in columns)] for row in part]
-        for part in (filled_rows, [] if more else s.told.references)
-    )
-    right = [False]
-    for index in range(1, len(columns) + 1):
-        filled = [line[index] for line in lines + references if line[index] not in (NOTHING, "?", "")]
-        right.append(bool(filled) and all(NUMERIC.fullmatch(text) for text in filled))
-    return Cells(["", *(column.heading for column in columns)], lines, references, right)
-
-
-def tables(s: words.Shown, rows: Sequence[Row]) -> List[Cells]:
-    """Both tables, if there are both."""
-    both = [table(s, rows), table(s, rows, more=True)]
-    return [cells for cells in both if len(cells.headings) > 1 and (cells.rows or cells.references)]
+    made = []
+    for more in (False, True):
+        columns = [column for column in about.columns if column.more == more]
+        lines, references = (
+            [[row.label, *(cell(column, row) for column in columns)] for row in part]
+            for part in (rows, [] if more else about.references)
+        )
+        if more:
+            lines = [line for line in lines if {*line[1:]} != {NOTHING}]
+        right = [False]
+        for texts in [*zip(*lines, *references)][1:]:
+            filled = {*texts} - {NOTHING, "?", ""}
+            right.append(bool(filled) and all(NUMERIC.fullmatch(text) for text in filled))
+        if columns and lines + references:
+            made.append(Cells(["", *(column.heading for column in columns)], lines, references, right))
+    return made
 
 
 def cell(column: Column, row: Row) -> str:
     """What a table shows of ``row`` in that column."""
     names = [column.name] if isinstance(column.name, str) else column.name
-    value = next((row.get(name) for name in names if row.get(name) is not None), None)
-    try:
-        return _written(value, column)
-    except (TypeError, ValueError):
-        return "?"
+    return written(next((row.get(name) for name in names if row.get(name) is not None), None), column)
 
 
-def _written(value: Any, column: Column) -> str:
-    if value is None:
-        return NOTHING
+def written(value: Any, column: Column) -> str:
+    """A value for people, as the column says; ``?`` if its format does not fit."""
     if isinstance(value, Number) and value.truth:
-        return "yes" if all(value.values) else "no"
+        value = all(value.values)
     if isinstance(value, Number):
-        text = _written(value.median, column)
-        ends = [end for end in (value.low, value.high) if column.spread and end is not None and value.low != value.high]
-        return f"{text} ({'-'.join(_written(end, column) for end in ends)})" if ends else text
+        text = written(value.median, column)
+        if not column.spread or value.low is None or value.low == value.high:
+            return text
+        return f"{text} ({written(value.low, column)}-{written(value.high, column)})"
+    if value is None or value != value:
+        return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple, dict)):
         parts = value.values() if isinstance(value, dict) else value
-        return ", ".join(_written(one, column) for one in parts) or "none"
+        return ", ".join(written(part, column) for part in parts) or "none"
     if not isinstance(value, (int, float)):
         return str(value)
-    if value != value:
-        return NOTHING
     scaled = value * column.scale if column.scale != 1 else value
-    text = f"{scaled:{column.form}}" if column.form else style.number(scaled)
+    try:
+        text = f"{scaled:{column.form}}" if column.form else style.number(scaled)
+    except ValueError:
+        return "?"
     return (text if re.search("[1-9]", text) else text.lstrip("-")) + column.unit
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max(map(cell_len, texts), default=0)
 
 
 def _widths(cells: Cells, width: int) -> List[Optional[int]]:
     """How wide each column is, for a table of ``width``. Where there is not enough room, headings are broken between
     words first, then labels, then other cells that are no numbers. None: characters have to be broken, too."""
-    columns = [[line[index] for line in cells.rows + cells.references] for index in range(len(cells.headings))]
-    split = [[*heading.split()] for heading in cells.headings]
-    whole = [max(map(cell_len, [*heads, *texts]), default=0) for heads, texts in zip(split, columns)]
+    columns = list(zip(cells.headings, *cells.rows, *cells.references))
+    natural = [_longest(texts) for texts in columns]
+    whole = [_longest([*heading.split(), *texts]) for heading, *texts in columns]
     least = [
-        most if right else max(map(cell_len, [*heads, *" ".join(texts).split()]), default=0)
-        for most, right, heads, texts in zip(whole, cells.right, split, columns)
+        most if right else _longest(" ".join(texts).split()) for most, right, texts in zip(whole, cells.right, columns)
     ]
     room = width - 2 * len(columns) + 1
-    natural = [max(most, cell_len(heading)) for most, heading in zip(whole, cells.headings)]
     if sum(natural) <= room:
         return [*natural]
     others = whole[1:] if room - sum(whole[1:]) >= min(whole[0], LABEL) else least[1:]
@@ -127,8 +122,7 @@ def for_terminal(cells: Cells, width: int) -> RichTable:
         return for_terminal(Cells(turned[0], turned[1:], [], [False] + [all(cells.right[1:])] * len(lines)), width)
     made = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for heading, right, wide in zip(cells.headings, cells.right, widths):
-        side: Literal["right", "left"] = "right" if right else "left"
-        made.add_column(Text(heading), justify=side, width=wide, overflow="fold")
+        made.add_column(Text(heading), justify="right" if right else "left", width=wide, overflow="fold")
     for number, line in enumerate(lines):
         if number == len(cells.rows):
             made.add_section()
@@ -139,32 +133,23 @@ def for_terminal(cells: Cells, width: int) -> RichTable:
 def live(result: Mapping[str, Any], width: int) -> RenderableType:
     """Question, prediction, the table so far and the answer so far, while processes are measured."""
     s = words.shown([result])
-    parts: List[RenderableType] = [Text.assemble("\n", (result["experiment"], "bold"), f": {s.title}")]
+    parts: List[RenderableType] = [Text.assemble("\n", (result["experiment"], "bold"), ": ", s.title)]
     parts.append(_facts([("prediction", Text(result["prediction"], style="dim"))]))
-    if list(s.told):
-        parts.append(Padding(for_terminal(table(s, s.told.answering), width - 2), (1, 0, 1, 2)))
+    for cells in tables(s.told, s.told.answering)[:1]:
+        parts.append(Padding(for_terminal(cells, width - 2), (1, 0, 1, 2)))
     if s.told.sentence not in ("", NO_ANSWER):
         parts.append(_facts([("so far", Text(words.answer(s), style="bold"))]))
     return Group(*parts)
 
 
-class View:
+class View(Live):
     """What a terminal shows while something is measured: the table so far, and a bar. It is gone when it ends."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True)
         columns = TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn(), TimeElapsedColumn()
         self._bar = Progress(*columns)
         self._task = self._bar.add_task("", total=None)
-        self._live = Live(self._bar, console=self.console, transient=True)
-        self._begun = 0.0
-
-    def __enter__(self) -> View:
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        super().__init__(self._bar, console=Console(stderr=True), transient=True)
 
     def say(self, text: str) -> None:
         """Print a line above it."""
@@ -172,17 +157,17 @@ class View:
 
     def begin(self, what: str) -> None:
         """Something else is measured now."""
-        self._begun = time.monotonic()
         self._bar.reset(self._task, description=what, total=None)
-        self._live.update(self._bar)
+        self.update(self._bar)
 
     def progress(
         self, where: str, done: int, total: int, doing: str = "", result: Optional[Mapping[str, Any]] = None
     ) -> None:
         """Where the work is, how much of how much is done, what it does, and what was measured so far."""
         if result and done < total:
-            doing = f"about {words.duration((time.monotonic() - self._begun) / done * (total - done))} more"
-            self._live.update(Group(live(result, self.console.width), self._bar))
+            elapsed = self._bar.tasks[0].elapsed or 0.0
+            doing = f"about {words.duration(elapsed / done * (total - done))} more"
+            self.update(Group(live(result, self.console.width), self._bar))
         self._bar.update(self._task, description=", ".join(filter(None, [where, doing])), completed=done, total=total)
 
 
@@ -193,23 +178,21 @@ def print_result(runs: Sequence[Mapping[str, Any]], console: Console, why: bool 
     console.print(Text.assemble("\n", (s.latest["experiment"], "bold"), ": ", s.title))
     lines = [("your guess", guess), ("prediction", s.latest["prediction"])]
     lines += [("how to read", line) for line in words.how_to_read(s)] if why else []
-    console.print(_facts([(term, Text(text, style="dim")) for term, text in lines if text]))
+    console.print(_facts([(term, Text(text, style="dim")) for term, text in lines]))
     if list(s.told):
-        for cells in tables(s, s.told.answering)[: None if why else 1]:
+        for cells in tables(s.told, s.told.answering)[: None if why else 1]:
             console.print(Padding(for_terminal(cells, console.width - 2), (1, 0, 0, 2)))
         left = len(s.told.rows) - len(s.told.answering)
-        said_left = f"{plural(left, 'more row')}: in report.html" if left else ""
-        console.print(Padding(Text(said_left, style="dim"), (0, 0, 1 if left else 0, 2)))
-    console.print(_facts([fact for fact in _after(s, why) if fact[1]]))
+        rest = f"{plural(left, 'more row')}: in report.html\n" if left else ""
+        console.print(Padding(Text(rest, style="dim"), (0, 0, 0, 2)))
+    console.print(_facts(_after(s, why)))
 
 
 def _after(s: words.Shown, why: bool) -> Iterator[Tuple[str, Text]]:
-    """What stands below the table; what there is nothing to say of is empty."""
-    ended = words.mark(s)
-    yield "reason", Text(reason(s), style="red" if ended and ended[0] == "bad" else "")
-    yield (
-        ("ended", Text(ended[1], style=COLOURS[ended[0]])) if ended else ("answer", Text(words.answer(s), style="bold"))
-    )
+    """What stands below the table."""
+    kind, ended = words.mark(s) or ("", "")
+    yield "reason", Text(reason(s), style="red" if kind == "bad" else "")
+    yield ("ended", Text(ended, style=COLOURS[kind])) if ended else ("answer", Text(words.answer(s), style="bold"))
     if not why:
         measured = words.summary(s)
         yield "measured", Text(f"{measured}. More: --why, or the report." if measured else "", style="dim")
@@ -227,11 +210,12 @@ def reason(s: words.Shown) -> str:
     return Text.from_ansi(s.latest["error"] or "").plain
 
 
-def _facts(facts: List[Tuple[str, Text]]) -> Padding:
-    """Terms and what to say of each, the same indent everywhere."""
+def _facts(facts: Iterable[Tuple[str, Text]]) -> Padding:
+    """Terms and what to say of each, the same indent everywhere. What there is nothing to say of is left out."""
     grid = RichTable.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True, min_width=len("how to read"))
     grid.add_column(overflow="fold")
     for term, text in facts:
-        grid.add_row(Text(term), text)
+        if text:
+            grid.add_row(Text(term), text)
     return Padding(grid, (0, 0, 0, 2))

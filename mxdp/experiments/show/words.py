@@ -13,44 +13,35 @@ from mxdp.experiments.lab.told import Claim, Told, told
 from mxdp.experiments.show import style
 
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
-SHOWN = 3
-"""How many rows' numbers stand beside a claim; all are in the JSON."""
-DISTURBED = 0.25
-"""From this part of the processes on, disturbed by other programs, the answer is marked."""
-SPOKEN = 20
-"""The most words of a slide's sentence, beside its numbers."""
+ENDINGS = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
+SHOWN = 3  # numbers that stand beside a claim; all are in the JSON
+DISTURBED = 0.25  # from this part of the processes on, disturbed by other programs, the answer is marked
+SPOKEN = 20  # the most words of a slide's sentence, beside its numbers
 
 
 class Shown(NamedTuple):
-    """A question's runs, and what it tells of them today. ``question``: None if it is not installed here."""
+    """A question's runs, of which ``latest`` is the last, and what it tells of them today. ``question``: None if it is
+    not installed here; ``title`` is the question itself."""
 
     question: Optional[Question]
+    title: str
     runs: Sequence[Mapping[str, Any]]
+    latest: Mapping[str, Any]
     told: Told
-
-    @property
-    def latest(self) -> Mapping[str, Any]:
-        """The last run."""
-        return self.runs[-1]
-
-    @property
-    def title(self) -> str:
-        """The question itself."""
-        return str(self.question.question if self.question else self.latest["question"])
 
 
 def shown(runs: Sequence[Mapping[str, Any]]) -> Shown:
     """These runs of one question, as it tells of them today."""
     question = discover().get(runs[-1]["experiment"])
-    return Shown(question, runs, told(question, runs))
+    title = question.question if question else runs[-1]["question"]
+    return Shown(question, title, runs, runs[-1], told(question, runs))
 
 
 def mark(s: Shown) -> Optional[Tuple[str, str]]:
     """If there is no answer to trust, why: a kind (``bad``, ``unknown``) and words."""
-    words = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
     if any(run["oracle"]["wrong"] for run in s.runs):
         return "bad", "wrong numbers"
-    return words.get(s.latest["status"])
+    return ENDINGS.get(s.latest["status"])
 
 
 def claim_lines(s: Shown) -> List[Tuple[str, str, str]]:
@@ -59,11 +50,11 @@ def claim_lines(s: Shown) -> List[Tuple[str, str, str]]:
     for claim in s.told.claims.values():
         kind, words = HELD[claim.holds] if claim.numbers else ("unknown", "not judged here")
         shown = [f"{number.label} {_number(claim, number)}" for number in claim.numbers[:SHOWN]]
-        more = len(claim.numbers) - SHOWN
-        shown += [f"and {plural(more, 'more row')}"] if more > 0 else []
-        here = [f"Here: {', '.join(shown)}."] if shown else []
-        changed = [] if claim.was is None else [f"Its bound was {claim.was:g} when this was measured."]
-        lines.append((kind, words, " ".join([f"{claim.sentence} ({claim.source})", *here, *changed])))
+        if claim.numbers[SHOWN:]:
+            shown.append(f"and {plural(len(claim.numbers) - SHOWN, 'more row')}")
+        here = f" Here: {', '.join(shown)}." if shown else ""
+        changed = "" if claim.was is None else f" Its bound was {claim.was:g} when this was measured."
+        lines.append((kind, words, f"{claim.sentence} ({claim.source}){here}{changed}"))
     return lines
 
 
@@ -77,9 +68,10 @@ def _number(claim: Claim, number: Number) -> str:
     if number.made:
         of, sign, plain = number.made
         made = f"{style.number(of.median, 4)} {sign} {style.number(plain)} = "
-    if claim.exact and known and min(known) < max(known):
-        return f"{made}{number.median:.3g} ({min(known):.3g} to {max(known):.3g})"
-    return f"{made}{number.median:.3g}" if claim.exact else f"{made}{number:.3g}"
+    if not claim.exact:
+        return f"{made}{number:.3g}"
+    ends = f" ({min(known):.3g} to {max(known):.3g})" if len(set(known)) > 1 else ""
+    return f"{made}{number.median:.3g}{ends}"
 
 
 def summary(s: Shown) -> str:
@@ -97,9 +89,14 @@ def sureness(s: Shown) -> str:
         return ""
     if runs >= RUNS:
         return f"{runs} runs, with {processes} processes in all; an interval is one of runs."
-    where = "in one run" if runs == 1 else f"in {runs} runs"
     few = ", too few for an interval" if processes < RUNS else "; another hour may differ by more than the interval"
-    return f"{plural(processes, 'process')} {where}{few}."
+    return f"{plural(processes, 'process')} in {'one run' if runs == 1 else f'{runs} runs'}{few}."
+
+
+def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:
+    """What other programs took of the processors' time, process by process; and where that was too much."""
+    shares = [share for run in s.runs for share in run["elsewhere"] if share is not None]
+    return shares, [share for share in shares if share > BUSY]
 
 
 def on_busy_machine(s: Shown) -> str:
@@ -114,30 +111,17 @@ def answer(s: Shown, sentence: str = "") -> str:
     return f"{text} ({busy})" if text and busy else text
 
 
-def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:
-    """What other programs took of the processors' time, process by process; and where that was too much."""
-    shares = [share for run in s.runs for share in run["elsewhere"] if share is not None]
-    return shares, [share for share in shares if share > BUSY]
-
-
-def disturbed(s: Shown) -> str:
-    """A sentence on other programs, if there were any."""
-    shares, busy = _elsewhere(s)
-    if not busy:
-        return ""
-    return (
-        f"In {len(busy)} of {plural(len(shares), 'process')} other programs took {min(busy):.0%} to "
-        f"{max(busy):.0%} of the processors' time."
-    )
-
-
 def explanation(s: Shown) -> str:
     """What explains the answer, what disturbed the measurement, and what was skipped."""
-    reasons: Dict[str, List[str]] = {}
+    parts, (shares, busy) = [s.told.explanation] if s.told.explanation else [], _elsewhere(s)
+    if busy:
+        where, share = f"{len(busy)} of {plural(len(shares), 'process')}", f"{min(busy):.0%} to {max(busy):.0%}"
+        parts.append(f"In {where} other programs took {share} of the processors' time.")
+    skipped: Dict[str, List[str]] = {}
     for label, why in s.latest["skipped"].items():
-        reasons.setdefault(why, []).append(label)
-    skipped = [f"Skipped: {'; '.join(labels)} ({why})." for why, labels in reasons.items()]
-    return " ".join(filter(None, [s.told.explanation, disturbed(s), *skipped]))
+        skipped.setdefault(why, []).append(label)
+    parts += [f"Skipped: {'; '.join(labels)} ({why})." for why, labels in skipped.items()]
+    return " ".join(parts)
 
 
 def how_to_read(s: Shown) -> List[str]:
@@ -146,8 +130,8 @@ def how_to_read(s: Shown) -> List[str]:
 
 
 def spoken(text: str) -> str:
-    """The sentence of a slide: the answer, or, if it is long, its leading clauses that fit into :data:`SPOKEN` words,
-    at least one.
+    """The sentence of a slide: the answer, or of a long one the leading clauses that fit into ``SPOKEN`` words, at
+    least one.
 
     >>> spoken("It is 1.77 (1.67 to 1.89) times as fast; the best that this machine gives is 1.91.")
     'It is 1.77 (1.67 to 1.89) times as fast; the best that this machine gives is 1.91.'
