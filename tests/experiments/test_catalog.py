@@ -212,7 +212,7 @@ def test_rounds_read_clocks_behind_fences_and_all_do_as_much(question, virtual, 
     whole.begin()
     for group in whole.groups():
         if group[0].processes == 1:
-            child.Child(whole._order(1, group, tmp_path), tmp_path / "order").measure()
+            child.Child(whole.order(1, group, tmp_path), tmp_path / "order").measure()
     assert readers <= PUSHING
     least = -1 if question.name in IDLE else 1  # of a step: a call and a part of the last fence
     assert question.name in RECORDED or all(first == second > least for first, second in seconds.values()), seconds

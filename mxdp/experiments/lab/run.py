@@ -78,16 +78,10 @@ class Run:
 
     def once(self, number: int, cases: Sequence[Case], kept: Path, tell: Callable[[str], Any]) -> None:
         """Measure these cases in a process, or as many as they say, started anew. ``number``: how many were before."""
-        rows, first = [self.rows[case.label] for case in cases], cases[0]
-        to_do = dict(
-            **dict(module=self.question.module.__name__, settings=self.settings, rounds=self.settings["rounds"]),
-            **dict(number=number, compare=number == 0, shared=self._shared),
-            cases=[dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows],
-            folders=[str(kept / str(list(self.rows).index(case.label))) for case in cases],
-        )
+        first = cases[0]
         with tempfile.TemporaryDirectory(prefix="mxdp-") as name:
             order, log = Path(name, "order.json"), Path(name, "log")
-            order.write_text(json.dumps(to_do), encoding="utf-8")
+            order.write_text(json.dumps(self.order(number, cases, kept)), encoding="utf-8")
             command = [sys.executable, "-m", "mxdp.experiments.lab.child", str(order)]
             environ: Dict[str, Optional[str]] = {**process.unprepared(os.environ), **first.environment}
             if self.root:
@@ -120,6 +114,16 @@ class Run:
                 if at and at is not case:
                     reason = f"the process shared with {at.label} is gone"
                 self.failures.setdefault(case.label, (ended[0], reason))
+
+    def order(self, number: int, cases: Sequence[Case], kept: Path) -> Dict[str, Any]:
+        """What a process is to do, as :meth:`once` writes it; ``kept``: the folder of what cases leave behind."""
+        rows = [self.rows[case.label] for case in cases]
+        return dict(
+            **dict(module=self.question.module.__name__, settings=self.settings, rounds=self.settings["rounds"]),
+            **dict(number=number, compare=number == 0, shared=self._shared),
+            cases=[dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows],
+            folders=[str(kept / str(list(self.rows).index(case.label))) for case in cases],
+        )
 
     def _note(self, case: Case, answers: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Note what the processes of one case have answered: rank 0's numbers, and the slowest one's time."""
