@@ -137,6 +137,7 @@ def _in_a_ring(devices: int, length: int, planned: Moves, record: Record) -> str
 
 
 HALVES = [(2, 4), (3, 6), (3, 5), (3, 2), (1, 3)]
+COMPARE = "`python -m mxdp.plans reduce-scatter 3` and `all-gather 3` print both plans: compare them with your steps."
 
 
 def _lengths(draw: random.Random) -> Tuple[int, int]:
@@ -147,12 +148,10 @@ def _lengths(draw: random.Random) -> Tuple[int, int]:
 def reduce_scatter(devices: int, length: int) -> Trial:
     """The sum of vectors, chunk k on device k."""
     given, cut = digits(devices, length), [slice(*border) for border in bounds(length, devices)]
-    total = given.sum(axis=0)
+    own, total = [vector[place] for vector, place in zip(given, cut)], given.sum(axis=0)
     chunks, late = [total[place] for place in cut], [total[::-1][place][::-1] for place in cut[::-1]]
     mistakes = {
-        "Each device has its own chunk, to which nothing was added. Chunk k needs the numbers of all devices.": [
-            vector[place] for vector, place in zip(given, cut)
-        ],
+        "Each device has its own chunk, to which nothing was added. Chunk k needs the numbers of all devices.": own,
         "Every device has the whole sum: that is an all-reduce. Device k keeps chunk k alone.": [total] * devices,
         "That is the mean. Add up only.": [chunk / devices for chunk in chunks],
         "Device k has chunk k + 1 of the sum. A ring in which device k sends chunk k first ends so: let it send chunk "
@@ -194,13 +193,12 @@ def _half(
     def run(function: Any) -> Values:
         return returned(name, function(uploaded(given)))
 
-    def hint(got: Values) -> str:
-        plans = "`python -m mxdp.plans reduce-scatter 3` and `all-gather 3` print both plans"
-        return misfit(expected, got) or f"{plans}: compare them with your steps."
-
     most = [(devices - 1) * -(-length // devices)] * devices  # a ring may take this way, too
-    judge = partial(frugal, planned, advice, most=most)
+    hint, judge = partial(misfit, expected, COMPARE), partial(frugal, planned, advice, most=most)
     return Trial(title, by_device(given), expected, run, mistakes, hint, planned, judge)
+
+
+TILES = [([2, 2], 1), ([3, 3, 3], 1), ([3, 3, 3], 2), ([3, 2], 1), ([2], 1)]
 
 
 def _drawn_tiles(draw: random.Random) -> Tuple[List[int], int, Tuple[int, ...]]:
@@ -208,30 +206,26 @@ def _drawn_tiles(draw: random.Random) -> Tuple[List[int], int, Tuple[int, ...]]:
     return [draw.randint(halo, halo + 3) for _ in range(draw.randint(2, 6))], halo, (2, *dimensions(draw)[1:])
 
 
-@partial(
-    Exercise, 8, "halo exchange", [((2, 2), 1), ((3, 3, 3), 1), ((3, 3, 3), 2), ((3, 2), 1), ((2,), 1)], _drawn_tiles
-)
+@partial(Exercise, 8, "halo exchange", TILES, _drawn_tiles)
 def exchange_halos(heights: Sequence[int], halo: int, inner: Tuple[int, ...] = (2,)) -> Trial:
     """Tiles of these heights, whose rows have the shape ``inner``, each with halos above and below."""
     devices = len(heights)
     rows_of = f"{', '.join(map(str, heights))} rows of {' x '.join(map(str, inner))}"
     title = f"{plural(devices, 'tile')} of {rows_of}, halo of {plural(halo, 'row')}"
     columns = onp.arange(onp.prod(inner), dtype="float32").reshape(inner) / 10
-    inside: List[Any] = [
-        onp.array([10 * tile + row + columns for row in range(n)]) for tile, n in enumerate(heights, 1)
-    ]
+    inside = [10 * tile + onp.add.outer(onp.arange(n), columns) for tile, n in enumerate(heights, 1)]
     first, last = [rows[:halo] for rows in inside], [rows[-halo:] for rows in inside]
 
     def tiles(above: Sequence[Any], below: Sequence[Any], top: Any = 0, bottom: Any = 0) -> List[Any]:
         """Each tile with its halos: ``above`` are those of all but the first tile, ``below`` of all but the last."""
-        whole = []
-        for rows, high, low in zip(inside, [top, *above], [*below, bottom]):
-            halos = [onp.broadcast_to(onp.float32(values), (halo, *inner)) for values in (high, low)]
-            whole.append(onp.concatenate([halos[0], rows, halos[1]]))
+        whole = [onp.zeros((n + 2 * halo, *inner), "float32") for n in heights]
+        for tile, rows, high, low in zip(whole, inside, [top, *above], [*below, bottom]):
+            tile[:halo], tile[halo:-halo], tile[-halo:] = high, rows, low
         return whole
 
     old_above, old_below = [-1.0] * (devices - 1), [-2.0] * (devices - 1)
     given, expected = tiles(old_above, old_below), tiles(last[:-1], first[1:])
+    as_a_ring = tiles(last[:-1], first[1:], last[-1], first[0])
     mistakes = {
         "No halo was filled. Write into the tiles: `tile[:halo] = rows.as_in_ctx(tile.ctx)`.": given,
         "The old halos travelled. Send a neighbour's own rows: they begin after its halo, at `tile[halo:]`, and end "
@@ -240,9 +234,7 @@ def exchange_halos(heights: Sequence[int], halo: int, inner: Tuple[int, ...] = (
         "The halos below are filled, those above are not. Rows travel both ways.": tiles(old_above, first[1:]),
         "The rows come from the far end of the neighbour. A tile needs the rows next to the border: the last of the "
         "tile above, the first of the tile below.": tiles(first[:-1], last[1:]),
-        "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": tiles(
-            last[:-1], first[1:], last[-1], first[0]
-        ),
+        "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": as_a_ring,
     }
     planned = {(a, b): halo * columns.size for a, b in permutations(range(devices), 2) if abs(a - b) == 1}
     run, judge = partial(in_place, given, [halo]), partial(frugal, planned, ROWS)

@@ -56,7 +56,7 @@ def split_and_load(order: Sequence[int], shape: Tuple[int, ...], dtype: str = "f
         contexts = backend.devices(devices, "cpu")
         return returned("shard", function(backend.upload(x, contexts[0]), [contexts[device] for device in order]))
 
-    hint, judge = partial(misfit, expected), partial(frugal, planned, "send its shard alone")
+    hint, judge = partial(misfit, expected, ""), partial(frugal, planned, "send its shard alone")
     given = {"x on cpu(0)": x, "devices": ", ".join(places)}
     return Trial(title, given, expected, run, _wrong_shards(x, devices), hint, planned, judge)
 

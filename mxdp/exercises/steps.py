@@ -66,13 +66,14 @@ def _drawn_steps(draw: random.Random) -> Tuple[int, int, float]:
     return draw.randint(1, 3), draw.randint(1, 4), draw.randint(1, 4) / 64
 
 
-@partial(
-    Exercise,
-    4,
-    "one data-parallel step",
-    [(4, 1, 1), (4, 2, 1), (5, 2, 1), (6, 3, 1), (5, 2, 2), (2, 3, 2)],
-    lambda draw: (draw.randint(1, 16), draw.randint(1, 5), *_drawn_steps(draw)),
-)
+BATCHES = [(4, 1, 1), (4, 2, 1), (5, 2, 1), (6, 3, 1), (5, 2, 2), (2, 3, 2)]
+
+
+def _drawn_batch(draw: random.Random) -> Tuple[int, int, int, int, float]:
+    return (draw.randint(1, 16), draw.randint(1, 5), *_drawn_steps(draw))
+
+
+@partial(Exercise, 4, "one data-parallel step", BATCHES, _drawn_batch)
 def train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: float = 0.1) -> Trial:
     """Steps on replicas."""
     X, y, start = _batch(samples, features)
@@ -138,13 +139,11 @@ def _parallel(lengths: Sequence[int], features: int, steps: int, planned: Moves,
     return frugal(planned, SHARD, record, [shards + most, *[most] * (devices - 1)], unneeded=idle)
 
 
-@partial(
-    Exercise,
-    5,
-    "gradient accumulation",
-    [([4], 1), ([2, 2], 1), ([3, 2, 1], 1), ([2, 2], 2)],
-    lambda draw: ([draw.randint(1, 5) for _ in range(draw.randint(1, 6))], *_drawn_steps(draw)),
-)
+def _drawn_parts(draw: random.Random) -> Tuple[List[int], int, int, float]:
+    return ([draw.randint(1, 5) for _ in range(draw.randint(1, 6))], *_drawn_steps(draw))
+
+
+@partial(Exercise, 5, "gradient accumulation", [([4], 1), ([2, 2], 1), ([3, 2, 1], 1), ([2, 2], 2)], _drawn_parts)
 def accumulate(lengths: Sequence[int], steps: int, features: int = 2, lr: float = 0.1) -> Trial:
     """Updates, each from several micro-batches."""
     record = Record()

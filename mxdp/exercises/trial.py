@@ -184,13 +184,13 @@ def returned(name: str, value: Any) -> Values:
     return listed(name, [x.asnumpy() for x in arrays], [x.ctx for x in arrays])
 
 
-def misfit(expected: Values, got: Values) -> str:
-    """A hint from the devices, dtypes and shapes of the arrays of a list."""
+def misfit(expected: Values, otherwise: str, got: Values) -> str:
+    """A hint from the devices, dtypes and shapes of the arrays of a list. ``otherwise``: if these are right."""
     for label, right in zip(got, expected):
         if label != right:
             return f"There is {label} in place of {right}. Copy each array to its device, and keep its dtype."
     shapes = [", ".join(str(x.shape) for x in values.values()) for values in (got, expected)]
-    return "" if shapes[0] == shapes[1] else f"The shapes are {shapes[0]}. They must be {shapes[1]}."
+    return otherwise if shapes[0] == shapes[1] else f"The shapes are {shapes[0]}. They must be {shapes[1]}."
 
 
 def a_list(value: Any, fits: Callable[[Any], bool], wanted: str) -> List[Any]:
@@ -202,12 +202,13 @@ def a_list(value: Any, fits: Callable[[Any], bool], wanted: str) -> List[Any]:
 
 def frugal(planned: Moves, advice: str, record: Record, most: Sequence[int] = (), unneeded: int = 0) -> str:
     """A judge, but for the record: all devices together send what they send in the plan, without what is ``unneeded``;
-    device k sends no more than there, or than ``most[k]``."""
-    for device in sorted({source for source, _ in record.moves}):
-        sent, enough = (sum(moves[pair] for pair in moves if pair[0] == device) for moves in (record.moves, planned))
-        enough = most[device] if most else enough
-        if sent > enough:
-            return f"But cpu({device}) sends {sent} numbers, and {enough} are enough: {advice}."
+    device k sends no more than there to any other, or than ``most[k]`` in all."""
+    for (source, target), moved in sorted(record.moves.items()):
+        needed, sent = planned.get((source, target), 0), sum(n for pair, n in record.moves.items() if pair[0] == source)
+        if most and sent > most[source]:
+            return f"But cpu({source}) sends {sent} numbers, and {most[source]} are enough: {advice}."
+        if not most and moved > needed:
+            return f"But cpu({source}) sends {moved} numbers to cpu({target}), which needs {needed}: {advice}."
     moved, needed = sum(record.moves.values()), sum(planned.values()) - unneeded
     if moved >= needed:
         return ""
