@@ -33,9 +33,7 @@ def fill_buckets(nbytes: Sequence[int], room: int) -> Trial:
     """Lists of the gradients that travel together."""
     backwards = range(len(nbytes))[::-1]
 
-    def fill(
-        numbers: Sequence[int] = backwards, room: float = room, counted: int = 1, empty: int = 0
-    ) -> List[List[int]]:
+    def fill(numbers: Sequence[int] = backwards, room: int = room, counted: int = 1, empty: int = 0) -> List[List[int]]:
         """``counted``: 0 if the next gradient doesn't count; ``empty``: how many empty buckets come first."""
         buckets: List[List[int]] = [[] for _ in range(empty)]
         for number in numbers:
@@ -44,16 +42,14 @@ def fill_buckets(nbytes: Sequence[int], room: int) -> Trial:
             buckets[-1].append(number)
         return buckets
 
-    right = filled(nbytes, ["float32"] * len(nbytes), room)
+    right, too_full = filled(nbytes, ["float32"] * len(nbytes), room), fill(room=room - 1, counted=0)
     mistakes = {
         "The buckets are filled from the first parameter on. Backward produces the last parameter's gradient first: "
         "fill them in that order, or the first bucket waits for the end of backward.": fill(backwards[::-1]),
         "The buckets are right, and their numbers stand in the order of the parameters. Keep backward's order in a "
         "bucket, too.": [sorted(bucket) for bucket in right],
         "The last bucket is missing: it is not full when the loop ends.": right[:-1],
-        "A bucket takes one gradient too many: look whether the next one still fits before it is added.": fill(
-            room=room - 1, counted=0
-        ),
+        "A bucket takes one gradient too many: look whether the next one still fits before it is added.": too_full,
         f"Gradients that fill a bucket to exactly {room} bytes still fit: compare with <=.": fill(room=room - 1),
         "There is an empty bucket: a gradient that is larger than the room opens one of its own, but only if the "
         "current one holds something.": fill(empty=1),
@@ -72,13 +68,10 @@ def fill_buckets(nbytes: Sequence[int], room: int) -> Trial:
 IDLE = ".."
 
 
-def _staircase(plan: PipelinePlan) -> List[List[str]]:
-    return [[str(task or "") for task in row] for row in zip(*cycles(plan))]
-
-
-def _rows(rows: Iterable[Sequence[str]]) -> List[str]:
-    """A line for each stage, without the cycles at the end in which it is idle."""
-    return [" ".join(cell or IDLE for cell in row).rstrip(" .") for row in rows]
+def _rows(rows: Iterable[Sequence[Any]]) -> List[str]:
+    """A line for each stage, without the cycles at the end in which it is idle. A cell is a task, or empty, or None."""
+    words = ([("" if cell is None else str(cell)).strip() or IDLE for cell in row] for row in rows)
+    return [" ".join(row).rstrip(" .") for row in words]
 
 
 def _by_stage(lines: Sequence[str]) -> Values:
@@ -99,7 +92,7 @@ def gpipe(stages: int, micro_batches: int) -> Trial:
         nonlocal longest
         rows = _lists(function(stages, micro_batches), "of words, one for each stage")
         longest = max(map(len, rows), default=0)
-        return _by_stage(_rows(["" if cell is None else str(cell).strip() for cell in row] for row in rows))
+        return _by_stage(_rows(rows))
 
     def hint(got: Values) -> str:
         """The first task that runs before what it needs."""
@@ -120,7 +113,7 @@ def gpipe(stages: int, micro_batches: int) -> Trial:
 
     given = {"stages": stages, "micro_batches": micro_batches}
     title = f"{plural(stages, 'stage')}, {plural(micro_batches, 'micro-batch')}"
-    return Trial(title, given, _by_stage(_rows(_staircase(plan))), run, _wrong_schedules(plan), hint, judge=judge)
+    return Trial(title, given, _by_stage(_rows(zip(*cycles(plan)))), run, _wrong_schedules(plan), hint, judge=judge)
 
 
 def _wrong_schedules(plan: PipelinePlan) -> Dict[str, List[str]]:
@@ -136,20 +129,17 @@ def _wrong_schedules(plan: PipelinePlan) -> Dict[str, List[str]]:
             cells[stage][backwards(stage, number)] = f"B{number}"
         return _rows(cells)
 
+    alternating, halved = _rows(zip(*cycles(one_f_one_b(stages, micro_batches)))), _rows(zip(*cycles(plan)[:forward]))
+    one_by_one = rows(lambda s, m: 2 * stages * m + s, lambda s, m: 2 * stages * (m + 1) - 1 - s)
     return {
         "The backward passes come in the order of the forward passes. In GPipe the last micro-batch goes back first: "
         "its activations are the newest.": rows(lambda s, m: s + m, lambda s, m: forward + stages - 1 - s + m),
         "All stages work at the same time. A stage has to wait until the stage before it has passed the micro-batch "
         "on.": rows(lambda s, m: m, lambda s, m: 2 * micro_batches - 1 - m),
-        "That is 1F1B, which goes back as soon as it can. GPipe makes all forward passes first.": _rows(
-            _staircase(one_f_one_b(stages, micro_batches))
-        ),
+        "That is 1F1B, which goes back as soon as it can. GPipe makes all forward passes first.": alternating,
         "Each micro-batch goes through all stages and back before the next one starts: one stage works at a time. Let "
-        "the next micro-batch follow in the next "
-        "cycle.": rows(lambda s, m: 2 * stages * m + s, lambda s, m: 2 * stages * (m + 1) - 1 - s),
-        "The forward passes are right, and there are no backward passes.": _rows(
-            [row[:forward] for row in _staircase(plan)]
-        ),
+        "the next micro-batch follow in the next cycle.": one_by_one,
+        "The forward passes are right, and there are no backward passes.": halved,
     }
 
 

@@ -31,7 +31,6 @@ from mxdp.plans.partition import bounds
 SHARDS = "to each device the gradients of that device's shard, and its own shard of the new parameters"
 PARTED = "The replicas differ: each shard of the new parameters must reach every device."
 
-
 SPLITS = [([0, 1], (4,)), ([0, 1, 2], (7,)), ([0, 1], (5, 2)), ([0, 1, 2], (2,)), ([0], (3,))]
 
 
@@ -48,7 +47,6 @@ def split_and_load(order: Sequence[int], shape: Tuple[int, ...], dtype: str = "f
     places = [f"cpu({device})" for device in order]
     of = f"{plural(len(x), 'sample')}{' of ' * (x.ndim > 1)}{' x '.join(map(str, shape[1:]))}"
     title = f"{of}, {dtype}, on {', '.join(places)}{uneven('shard', len(x), devices)}"
-
     expected = listed("shard", onp.array_split(x, devices), places)
     planned = {(0, k): shard.size for k, shard in zip(order, expected.values()) if k and shard.size}
 
@@ -65,24 +63,20 @@ def _wrong_shards(x: Any, devices: int) -> Dict[str, List[Any]]:
     """The shards that a usual mistake makes, by its hint."""
     n = len(x)
     short, long, rest = n // devices, -(-n // devices), n % devices
-    dealt = [x[place::devices] for place in range(devices)]
     even, late = [short] * (devices - 1), [short] * (devices - rest) + [long] * rest
-
-    def cut(lengths: Sequence[int]) -> List[Any]:
-        return [x[sum(lengths[:place]) : sum(lengths[: place + 1])] for place in range(devices)]
-
+    lost, to_last, to_first, longer_last, rounded_up = (
+        onp.split(x, onp.cumsum(lengths))[:devices]
+        for lengths in ([short] * devices, [*even, short + rest], [short + rest, *even], late, [long] * devices)
+    )
+    dealt = [x[place::devices] for place in range(devices)]
     return {
         f"{n} samples on {devices} devices leave a remainder of {rest}, which is lost: every sample must be in one "
-        "shard.": cut([short] * devices),
-        "The last device has all of the remainder. Give one sample more to each of the first devices.": cut(
-            [*even, short + rest]
-        ),
-        "The first device has all of the remainder. Give one sample more to each of the first devices.": cut(
-            [short + rest, *even]
-        ),
-        "The longer shards come last. Here, as in NumPy's array_split, they come first.": cut(late),
+        "shard.": lost,
+        "The last device has all of the remainder. Give one sample more to each of the first devices.": to_last,
+        "The first device has all of the remainder. Give one sample more to each of the first devices.": to_first,
+        "The longer shards come last. Here, as in NumPy's array_split, they come first.": longer_last,
         "Each shard but the last is as long as the first: the last one has too little to do. Shards differ by at most "
-        "one sample.": cut([long] * devices),
+        "one sample.": rounded_up,
         "The samples are dealt out like cards. A shard is a run of samples that lie side by side.": dealt,
         f"Every device has the whole batch. Give each a shard of {short} or {long} samples.": [x] * devices,
     }
