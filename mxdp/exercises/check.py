@@ -208,9 +208,12 @@ def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
     if trial.planned is not None:
         for name, moves in (("moved", record.moves), ("planned", trial.planned)):
             answer[name] = [(*pair, numbers) for pair, numbers in sorted(moves.items())]
-    if list(got) != list(trial.expected) or not equal(trial.expected.values(), got.values()):
-        fitting = trial.mistakes.items() if list(got) == list(trial.expected) else ()
-        hints = [hint for hint, values in fitting if equal(values, got.values())] or [trial.hint(got)]
+
+    def fit(values: Iterable[Any]) -> bool:
+        return list(got) == list(trial.expected) and equal(values, got.values())
+
+    if not fit(trial.expected.values()):
+        hints = [hint for hint, values in trial.mistakes.items() if fit(values)] or [trial.hint(got)]
         hints = [REPLACED] if record.replaced else [hint for hint in hints if hint]
         return {**answer, "problem": "The result is wrong.", "hints": hints}
     mixed = record.mixed and (

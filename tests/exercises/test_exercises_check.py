@@ -161,6 +161,13 @@ def test_another_seed_gives_other_sizes():
     assert sizes[0] == sizes[1] != sizes[2]
 
 
+def test_sizes_at_random_begin_with_the_smallest():
+    *_, others = EXERCISES["ring_allreduce"].cases(0).values()
+    devices = [len(trial.given) for trial in others]
+    assert devices == sorted(devices)
+    assert (devices[0], devices[-1]) == (1, 6)
+
+
 def test_a_junit_file_stays_if_the_new_one_cannot_be_written(tmp_path, monkeypatch, capsys):
     file, write = tmp_path / "out.xml", Path.write_bytes
 
