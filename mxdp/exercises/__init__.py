@@ -1,62 +1,36 @@
 """Exercises that check themselves: ``python -m mxdp.exercises``.
 
 The files to fill in lie in ``experiments/exercises/``. :mod:`mxdp.exercises.check` reads a student's file in a process
-of its own. The trials come from :mod:`mxdp.exercises.exchanges`, ``halves``, ``steps``, ``shards`` and ``plans``: the
-expected results are serial computations in NumPy, or mxdp's own plans, and no solution stands there.
-:mod:`mxdp.exercises.trial` makes a trial and judges it.
+of its own, and judges it. The trials, of which :mod:`mxdp.exercises.trial` says what they are, come from
+:mod:`mxdp.exercises.exchanges`, ``shards``, ``steps`` and ``plans``: the expected results are serial computations in
+NumPy, or mxdp's own plans, and no solution stands there.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Dict
 
 from mxdp.errors import MxdpError, UsageError, need
+from mxdp.exercises.exchanges import all_gather, exchange_halos, naive_allreduce, reduce_scatter, ring_allreduce
+from mxdp.exercises.plans import fill_buckets, fit_alpha_beta, gpipe
+from mxdp.exercises.shards import sharded_step, split_and_load
+from mxdp.exercises.steps import accumulate, train_batch
 from mxdp.plans.show.files import write_beside
 
 need("mxdp.exercises", "experiments", "rich")
 
 FOLDER = Path("experiments/exercises")
 
-
-@dataclass(frozen=True)
-class Exercise:
-    """``function``: what the student writes. The function of the same name in ``module`` gives its cases. ``stem``
-    names the file where several functions stand in it."""
-
-    number: int
-    title: str
-    function: str
-    module: str
-    stem: str = ""
-
-    @property
-    def file(self) -> str:
-        """The name of the file to fill in."""
-        return f"{self.number:02}_{self.stem or self.function}.py"
-
-
-EXERCISES: Dict[str, Exercise] = {
-    exercise.function: exercise
+EXERCISES = {
+    exercise.trial.__name__: exercise
     for exercise in (
-        Exercise(1, "naive all-reduce", "naive_allreduce", "exchanges"),
-        Exercise(2, "ring all-reduce", "ring_allreduce", "exchanges"),
-        Exercise(3, "split with a remainder", "split_and_load", "shards"),
-        Exercise(4, "one data-parallel step", "train_batch", "steps"),
-        Exercise(5, "gradient accumulation", "accumulate", "steps"),
-        Exercise(6, "gradient buckets", "fill_buckets", "plans"),
-        Exercise(7, "GPipe's schedule", "gpipe", "plans"),
-        Exercise(8, "halo exchange", "exchange_halos", "exchanges"),
-        Exercise(9, "alpha and beta of a link", "fit_alpha_beta", "plans"),
-        Exercise(10, "sharded optimiser step", "sharded_step", "shards"),
-        Exercise(11, "reduce-scatter", "reduce_scatter", "halves", "two_halves"),
-        Exercise(11, "all-gather", "all_gather", "halves", "two_halves"),
+        *(naive_allreduce, ring_allreduce, split_and_load, train_batch, accumulate, fill_buckets, gpipe),
+        *(exchange_halos, fit_alpha_beta, sharded_step, reduce_scatter, all_gather),
     )
 }
-"""By the name of the function."""
+"""By the name of the function that the student writes."""
 
 
 def copy(folder: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 from xml.etree import ElementTree
 
 from rich.console import Console
@@ -20,7 +21,6 @@ from mxdp.exercises import EXERCISES, FOLDER, copy
 from mxdp.exercises.check import LOOK_SECONDS, MEGABYTES, SECONDS, SEED, Report, check
 from mxdp.plans.show.files import check_file, write_beside
 
-RIGHT, WRONG, USAGE = 0, 1, 2
 BAR = 20
 """Characters of the longest arrow."""
 
@@ -37,20 +37,19 @@ def parser() -> argparse.ArgumentParser:
         description="Checks what you wrote into the files of experiments/exercises.",
         epilog="Exit status: 0 all right, 1 something is wrong, 2 wrong usage.",
     )
+    limits = argparse.ArgumentParser(add_help=False)
+    limits.add_argument("--seconds", type=float, default=SECONDS, help="limit of a case (default: %(default)g)")
+    limits.add_argument("--megabytes", type=float, default=MEGABYTES, help="limit of memory (default: %(default)g)")
+    limits.add_argument("--seed", type=int, default=SEED, help="chooses the sizes at random (default: %(default)g)")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    one = commands.add_parser("check", help="check a file, or several")
+    one = commands.add_parser("check", parents=[limits], help="check a file, or several")
     one.add_argument("files", nargs="+", type=Path, metavar="FILE")
     one.add_argument("--json", action="store_true", help="print JSON")
     one.add_argument("--junit", type=Path, metavar="FILE", help="write the cases as tests, for a course's own grading")
-    again = commands.add_parser("watch", help="check a file each time that it is saved; Ctrl-C ends it")
+    again = commands.add_parser(
+        "watch", parents=[limits], help="check a file each time that it is saved; Ctrl-C ends it"
+    )
     again.add_argument("path", nargs="?", type=Path, default=FOLDER, metavar="FILE|FOLDER", help=f"default: {FOLDER}")
-    for command in (one, again):
-        for option, default, text in (
-            ("--seconds", SECONDS, "limit of a case"),
-            ("--megabytes", MEGABYTES, "limit of memory"),
-            ("--seed", SEED, "chooses the sizes at random"),
-        ):
-            command.add_argument(option, type=type(default), default=default, help=f"{text} (default: {default:g})")
     commands.add_parser("list", help="all exercises")
     taken = commands.add_parser("copy", help="copy the files to fill in, for who has no clone; overwrites none")
     taken.add_argument("folder", type=Path, metavar="FOLDER")
@@ -64,13 +63,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if options.command == "list":
             for exercise in EXERCISES.values():
                 console.print(f"{exercise.number:>2}  {exercise.title:<26}{FOLDER / exercise.file}")
-            return RIGHT
+            return 0
         if options.command == "copy":
             copy(options.folder)
-            console.print(
-                f"Eleven exercises are in {options.folder}: `python -m mxdp.exercises watch {options.folder}`"
-            )
-            return RIGHT
+            print(f"Eleven exercises are in {options.folder}: `python -m mxdp.exercises watch {options.folder}`")
+            return 0
         if not (options.seconds > 0 and options.megabytes > 0):
             raise UsageError("--seconds and --megabytes are numbers above 0")
         limits = options.seconds, options.megabytes, options.seed
@@ -81,19 +78,17 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         reports = [check(existing(file), *limits) for file in options.files]
         if options.json:
             print(json.dumps(reports if len(reports) > 1 else reports[0], indent=2))
-        elif len(reports) > 1:
-            show_all(reports, console)
         else:
-            show(reports[0], console)
+            show(reports, console)
         if options.junit:
             write_beside(options.junit, junit(reports))
-        return RIGHT if all(report["right"] for report in reports) else WRONG
+        return 0 if all(report["right"] for report in reports) else 1
     except (MxdpError, OSError) as error:
         print(f"mxdp: {error}", file=sys.stderr)
-        return USAGE
+        return 2
     except KeyboardInterrupt:
         print("mxdp: interrupted", file=sys.stderr)
-        return WRONG
+        return 1
 
 
 def existing(file: Path) -> Path:
@@ -108,28 +103,40 @@ def existing(file: Path) -> Path:
 
 def watch(path: Path, limits: Sequence[Any], console: Console) -> int:
     """Check one file at once, and any file whenever it is saved, until Ctrl-C."""
-
-    def stamps() -> Dict[Path, int]:
-        times = {}
-        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
-            with contextlib.suppress(OSError):  # an editor may have removed it for a moment
-                times[file] = file.stat().st_mtime_ns
-        return times
-
-    seen = stamps() if path.is_dir() else {existing(path): 0}
+    saved: Dict[Path, int] = {} if path.is_dir() else {existing(path): 0}
     console.print(f"Watching {path}: a file is checked when it is saved. Ctrl-C ends this.\n")
     with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            for file, stamp in stamps().items():
-                if seen.get(file) != stamp:
-                    seen[file] = stamp
+        for look in itertools.count():
+            for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+                before = saved.get(file)
+                with contextlib.suppress(OSError):  # an editor may have removed it for a moment
+                    saved[file] = file.stat().st_mtime_ns
+                if before != saved.get(file) and (look or file == path):
                     console.clear() if console.is_terminal else console.print()
-                    show(check(file, *limits), console)
+                    show([check(file, *limits)], console)
             time.sleep(LOOK_SECONDS)
-    return RIGHT
+    return 0
 
 
-def show(report: Report, console: Console) -> None:
+def show(reports: Sequence[Report], console: Console) -> None:
+    """Print the reports; of several files each under its path, and a closing summary."""
+    for report in reports:
+        if len(reports) > 1:
+            console.print(Text(f"=== {report['file']} ===", "bold"), soft_wrap=True)
+        show_one(report, console)
+        if len(reports) > 1:
+            console.print()
+    if len(reports) > 1:
+        console.print(f"{sum(report['right'] for report in reports)} of {len(reports)} files are right:")
+        for report in reports:
+            states = [case["state"] for exercise in report["exercises"] for case in exercise["cases"]]
+            state = "right" if report["right"] else "wrong"
+            words = report["problem"] or f"{states.count('right')} of {plural(len(states), 'case')}"
+            line = Text.assemble("  ", (f"{state:<7}", STYLES[state]), f"{report['file']}: {words}")
+            console.print(line, soft_wrap=True)
+
+
+def show_one(report: Report, console: Console) -> None:
     """Print what is right, the first case that is wrong, and a hint."""
 
     def say(text: str = "") -> None:
@@ -138,19 +145,18 @@ def show(report: Report, console: Console) -> None:
     if report["problem"]:
         say(f"{report['file']}: {report['problem']}")
     for exercise in report["exercises"]:
+        cases = exercise["cases"]
         say(f"Exercise {exercise['number']}, {exercise['title']}: {exercise['function']}")
-        for case in exercise["cases"]:
+        for case in cases:
             console.print(Text.assemble("  ", (f"{case['state']:<11}", STYLES[case["state"]]), case["title"]))
-        wrong = next((case for case in exercise["cases"] if case["state"] == "wrong"), None)
         say()
+        wrong = next((case for case in cases if case["state"] == "wrong"), None)
         if wrong:
             say(f"{wrong['title'][0].upper()}{wrong['title'][1:]}: {wrong['problem']}")
-        drawn = wrong or max(exercise["cases"], key=lambda case: len(case.get("planned") or []))
-        for lines in (list(table(drawn)) if wrong else [], list(drawing(drawn))):
-            for line in lines:
-                say(line)
-            if lines:
-                say()
+        most_moves = max(cases, key=lambda case: len(case.get("planned") or []))
+        for block in (table(wrong or {}), drawing(wrong or most_moves)):
+            if block:
+                say(f"{block}\n")
         if exercise["right"]:
             following = [other for other in EXERCISES.values() if other.number == exercise["number"] + 1]
             say("All cases are right." + "".join(f" Next: {other.title}, {other.file}" for other in following))
@@ -160,40 +166,22 @@ def show(report: Report, console: Console) -> None:
     if printed:
         left_out = f" (the last {LAST_LINES} lines)" if len(printed) > LAST_LINES else ""
         say(f"\nYour code printed{left_out}:")
-        for line in printed[-LAST_LINES:]:
-            say(f"  {line}")
+        say("\n".join(f"  {line}" for line in printed[-LAST_LINES:]))
 
 
-def show_all(reports: Sequence[Report], console: Console) -> None:
-    """The reports of several files, each under its path, and a closing summary."""
-    closing = []
-    for report in reports:
-        console.print(Text(f"=== {report['file']} ===", "bold"), soft_wrap=True)
-        show(report, console)
-        console.print()
-        states = [case["state"] for exercise in report["exercises"] for case in exercise["cases"]]
-        state = "right" if report["right"] else "wrong"
-        words = report["problem"] or f"{states.count('right')} of {plural(len(states), 'case')}"
-        closing.append(Text.assemble("  ", (f"{state:<7}", STYLES[state]), f"{report['file']}: {words}"))
-    console.print(f"{sum(report['right'] for report in reports)} of {len(reports)} files are right:")
-    for line in closing:
-        console.print(line, soft_wrap=True)
+def table(case: Dict[str, Any]) -> str:
+    """The arguments of a case, the expected result, and the student's, if there is one."""
+    rows = [(part, *row) for part in ("given", "expected", "yours") for row in case[part]] if "yours" in case else []
+    width, lines, above = max((len(label) for _, label, _ in rows), default=0), [], ""
+    for part, label, text in rows:
+        mark = "  <- differs" if part == "yours" and [label, text] not in map(list, case["expected"]) else ""
+        head = f"  {part if part != above else '':<10}{label:<{width}}  "
+        lines.append(head + f"{text}{mark}".replace("\n", "\n" + " " * len(head)))
+        above = part
+    return "\n".join(lines)
 
 
-def table(case: Dict[str, Any]) -> Iterator[str]:
-    """The lines of a case: the arguments, the expected result, and the student's."""
-    parts = [part for part in ("given", "expected", "yours") if "yours" in case]
-    width = max((len(label) for part in parts for label, _ in case[part]), default=0)
-    for part in parts:
-        for place, (label, text) in enumerate(case[part]):
-            mark = "  <- differs" if part == "yours" and [label, text] not in map(list, case["expected"]) else ""
-            lines = text.splitlines() or [""]
-            lines[-1] += mark
-            heads = [f"{part if place == 0 else '':<10}{label:<{width}}", *[" " * (10 + width)] * (len(lines) - 1)]
-            yield from (f"  {head}  {line}" for head, line in zip(heads, lines))
-
-
-def drawing(case: Dict[str, Any]) -> Iterator[str]:
+def drawing(case: Dict[str, Any]) -> str:
     """The numbers that travelled from device to device, beside the plan's, as arrows."""
     moved, planned = ({(a, b): n for a, b, n in case.get(part) or []} for part in ("moved", "planned"))
     most = max([*moved.values(), *planned.values()], default=0)
@@ -201,11 +189,11 @@ def drawing(case: Dict[str, Any]) -> Iterator[str]:
     def arrow(numbers: int) -> str:
         return f"{'=' * max(1, BAR * numbers // most - 1)}> {numbers}" if numbers else "-"
 
-    if most:
-        yield f"  {'numbers that travel':<22}{'by your code':<{BAR + 9}}by the plan"
+    lines = [f"  {'numbers that travel':<22}{'by your code':<{BAR + 9}}by the plan"] if most else []
     for pair in sorted({*moved, *planned}):
         label = f"cpu({pair[0]}) to cpu({pair[1]})"
-        yield f"  {label:<22}{arrow(moved.get(pair, 0)):<{BAR + 9}}{arrow(planned.get(pair, 0))}"
+        lines.append(f"  {label:<22}{arrow(moved.get(pair, 0)):<{BAR + 9}}{arrow(planned.get(pair, 0))}")
+    return "\n".join(lines)
 
 
 def junit(reports: Sequence[Report]) -> str:
@@ -223,8 +211,7 @@ def junit(reports: Sequence[Report]) -> str:
             test = ElementTree.SubElement(suite, "testcase", attributes)
             if case["state"] in KINDS:
                 message = f"{case.get('problem', 'not tried')} {case.get('hint', '')}".strip()
-                part = ElementTree.SubElement(test, KINDS[case["state"]][1], message=message)
-                part.text = "\n".join(table(case))
+                ElementTree.SubElement(test, KINDS[case["state"]][1], message=message).text = table(case)
     return ElementTree.tostring(top, encoding="unicode", xml_declaration=True)
 
 

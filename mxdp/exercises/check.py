@@ -10,25 +10,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import runpy
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple
 
+import numpy as onp
 import psutil
 
 from mxdp import process
 from mxdp.backend import mx
 from mxdp.errors import MxdpError
 from mxdp.exercises import EXERCISES
-from mxdp.exercises.trial import Trial, answer_of, explained
+from mxdp.exercises.trial import Trial, Values, Wrong, recording
 from mxdp.plans.show.files import write_beside
 
 SECONDS, MEGABYTES = 20.0, 2000.0
@@ -45,6 +45,11 @@ START_SECONDS = 120.0
 
 LOOK_SECONDS = 0.1
 
+REPLACED = (
+    "`x[k] = ...` on a list puts another array into the list, and the array that was given stays as it was. Write into "
+    "that array: `x[k][:] = ...`."
+)
+
 Report = Dict[str, Any]
 
 
@@ -52,8 +57,7 @@ def check(file: Path, seconds: float = SECONDS, megabytes: float = MEGABYTES, se
     """Run the file's functions against their oracles, in a child process.
 
     The report has ``file``, ``right``, ``problem`` (a sentence if the file can't be checked), ``exercises`` (each with
-    ``cases``, see :func:`mxdp.exercises.trial.answer_of`; a case may be "not tried") and ``printed``.
-    ``seed`` chooses the random sizes.
+    ``cases``, see :func:`answer_of`; a case may be "not tried") and ``printed``.
 
     The limits are for accidents. Code that means harm needs a machine of its own.
     """
@@ -75,16 +79,21 @@ def check(file: Path, seconds: float = SECONDS, megabytes: float = MEGABYTES, se
                 os.killpg(child.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):  # never, unless Ctrl-C came while CPython took a lock
                 child.wait(10)
-            status = child.returncode
         text = printed.read_bytes()[-SHOWN:].decode(errors="replace")
         if not answers.exists():
             raise MxdpError(f"the checker can't start: {(text.splitlines() or [problem])[-1]}")
-        report: Report = printable(json.loads(answers.read_text()))
-    if not report.pop("done") or problem:
+        report: Report = json.loads(answers.read_text())
+    cases = [case for exercise in report["exercises"] for case in exercise["cases"]]
+    ended = next((part for part in (*cases, report) if part.get("problem", "") is None), None)
+    if problem or ended:
+        status = child.returncode
         crash = f"It crashes in C ({signal.Signals(-status).name})." if status < 0 else ""
-        blame(report, problem or crash or f"It ends the process (exit status {status}): return a value instead.")
+        exits = f"It ends the process (exit status {status}): return a value instead."
+        (ended or report)["problem"] = problem or crash or exits
     if not file.exists():
-        blame(report, f"{file} is gone: the code in it deleted or moved it. Restore it from your editor or from git.")
+        report["problem"] = (
+            f"{file} is gone: the code in it deleted or moved it. Restore it from your editor or from git."
+        )
     for exercise in report["exercises"]:
         exercise["right"] = all(case["state"] == "right" for case in exercise["cases"])
         settle(exercise["cases"])
@@ -111,25 +120,6 @@ def exceeded(child: Any, answers: Path, printed: Path, seconds: float, megabytes
         time.sleep(LOOK_SECONDS)
 
 
-def blame(report: Report, problem: str) -> None:
-    """Say what ended the check: the problem is of the case that was tried, or of the whole file."""
-    for case in (case for exercise in report["exercises"] for case in exercise["cases"] if case["state"] == "trying"):
-        case.update(state="wrong", problem=problem)
-        return
-    report["problem"] = problem
-
-
-def printable(value: Any) -> Any:
-    """A report without the characters that a terminal obeys, or that XML and UTF-8 don't have."""
-    if isinstance(value, dict):
-        return {name: printable(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [printable(part) for part in value]
-    if not isinstance(value, str):
-        return value
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else "?" for sign in value)
-
-
 def settle(cases: List[Dict[str, Any]]) -> None:
     """Keep one hint of a case: in a small case two mistakes can give the same, so the one that fits in most cases."""
     counts = Counter(hint for case in cases for hint in case.get("hints", ()))
@@ -139,65 +129,149 @@ def settle(cases: List[Dict[str, Any]]) -> None:
             case["hint"] = max(hints, key=lambda hint: counts[hint])
 
 
-def cases(name: str, seed: int) -> Dict[str, List[Trial]]:
-    """The cases of an exercise, by title: one trial of each chosen size, then a case of all sizes at random, which
-    follow from ``seed``."""
-    module = import_module(f"mxdp.exercises.{EXERCISES[name].module}")
-    chosen, others = getattr(module, name)(random.Random(f"{seed} {name}"))
-    for trial in others:
-        trial.title = f"at random (seed {seed}): {trial.title}"
-    title = f"{len(others)} other sizes, at random (seed {seed})"
-    return {**{trial.title: [trial] for trial in chosen}, title: others}
-
-
 def check_here(file: str, seed: int, answers: Path) -> None:
-    """Check everything that the file defines, in this process, and end it."""
-    report: Report = dict(file=file, right=False, problem="", exercises=[], printed="", done=False)
+    """Check everything that the file defines, in this process, and end it. A ``problem`` is None as long as it isn't
+    known."""
+    report: Report = dict(file=printable(file), right=False, problem=None, exercises=[], printed="")
 
     def save() -> None:
         write_beside(answers, json.dumps(report))
 
-    tasks = {name: cases(name, seed) for name in EXERCISES}
+    tasks = {name: exercise.cases(seed) for name, exercise in EXERCISES.items()}
     mx.nd.waitall()  # so MXNet is loaded before the file is read, and not in the time of its first case
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # MXNet's handler turns a crash into an exit
     save()
     sys.path[0] = os.path.dirname(os.path.abspath(file))
     functions: Dict[str, Any] = {}
     try:
-        namespace = runpy.run_path(file)
-        for name in EXERCISES:
-            value = namespace.get(name)
+        for name, value in runpy.run_path(file).items():
             if callable(value) and not str(getattr(value, "__module__", "")).startswith("mxdp"):  # not imported
                 functions[name] = value
-        if not functions:
-            report["problem"] = f"It defines none of the functions that can be checked: {', '.join(EXERCISES)}."
+        known = functions.keys() & tasks
+        report["problem"] = (
+            "" if known else f"It defines none of the functions that can be checked: {', '.join(tasks)}."
+        )
     except BaseException as error:
-        report["problem"] = explained(error, file)
-    for name in functions:
-        entries = [dict(title=title, state="not tried") for title in tasks[name]]
-        number, title = EXERCISES[name].number, EXERCISES[name].title
-        report["exercises"].append(dict(number=number, title=title, function=name, right=False, cases=entries))
-    for exercise in report["exercises"]:
-        name = exercise["function"]
-        for case, entry in zip(tasks[name].values(), exercise["cases"]):
-            try_case(case, entry, functions[name], file, save)
-    report["done"] = True
+        report["problem"] = printable(explained(error, file))
+    for name, exercise in EXERCISES.items():
+        if name in functions:
+            cases = [dict(title=title, state="not tried") for title in tasks[name]]
+            report["exercises"].append(
+                dict(number=exercise.number, title=exercise.title, function=name, right=False, cases=cases)
+            )
+    for entry in report["exercises"]:
+        name = entry["function"]
+        for trials, case in zip(tasks[name].values(), entry["cases"]):
+            try_case(trials, case, functions[name], file, save)
     save()
     os._exit(0)  # threads that the student's code has left don't keep the process
 
 
-def try_case(case: Sequence[Trial], entry: Dict[str, Any], function: Any, file: str, save: Callable[[], Any]) -> None:
-    """Run the trials until one is wrong. ``entry``, the case's part of the report, names each before it runs, and is
-    saved then; at the end it has the answer."""
-    title = entry["title"]
-    for trial in case:
-        entry.update(title=trial.title, state="trying")
+def try_case(trials: Sequence[Trial], case: Dict[str, Any], function: Any, file: str, save: Callable[[], Any]) -> None:
+    """Make the trials until one is wrong. ``case``, its part of the report, names each before it runs, and is saved
+    then; at the end it has the answer."""
+    title = case["title"]
+    for trial in trials:
+        case.update(title=trial.title, state="wrong", problem=None)
         save()
         answer = answer_of(trial, function, file)
-        if answer["state"] == "wrong" or len(case) == 1:
-            entry.update(answer)
+        if answer["state"] == "wrong" or len(trials) == 1:
+            case.update(answer)
             return
-    entry.update(title=title, state="right")
+    case.update(title=title, state="right", problem="")
+
+
+def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
+    """Make the trial; the answer in words, as JSON has it.
+
+    ``file`` holds the function's source. ``state`` is "right" or "wrong"; ``problem`` is a sentence, or empty.
+    ``given``, ``expected`` and ``yours`` are lists of (label, text), ``moved`` and ``planned`` of (source, target,
+    numbers). ``hints``: all that fit.
+    """
+    record = trial.record
+    answer: Dict[str, Any] = {"state": "wrong", "given": shown(trial.given), "expected": shown(trial.expected)}
+
+    def recorded(*arguments: Any) -> Any:
+        before = arrays_in(arguments)
+        with recording(record):
+            returned = function(*arguments)
+        record.replaced |= any(all(x is not y for y in before) for x in arrays_in(arguments))
+        return returned
+
+    try:
+        got = trial.run(recorded)
+    except NotImplementedError:
+        return {**answer, "problem": "This function is not written yet."}
+    except BaseException as error:
+        return {**answer, "problem": printable(explained(error, file))}
+    answer["yours"] = shown(got)
+    if trial.planned is not None:
+        for name, moves in (("moved", record.moves), ("planned", trial.planned)):
+            answer[name] = [(*pair, numbers) for pair, numbers in sorted(moves.items())]
+
+    def fit(values: Iterable[Any]) -> bool:
+        return list(got) == list(trial.expected) and equal(values, got.values())
+
+    if not fit(trial.expected.values()):
+        hints = [hint for hint, values in trial.mistakes.items() if fit(values)] or [trial.hint(got)]
+        hints = [REPLACED] if record.replaced else [hint for hint in hints if hint]
+        return {**answer, "problem": "The result is wrong.", "hints": hints}
+    mixed = record.mixed and (
+        f"But one operation has arrays on {record.mixed}, which fails on GPUs. Copy to the other device first."
+    )
+    criticism = mixed or trial.judge(record)
+    problem = criticism and f"The result is right. {criticism}"
+    return {**answer, "state": "wrong" if problem else "right", "problem": problem}
+
+
+def arrays_in(given: Any) -> List[Any]:
+    """The arrays in lists, and in lists of lists."""
+    if isinstance(given, (list, tuple)):
+        return [x for item in given for x in arrays_in(item)]
+    return [given] if hasattr(given, "ctx") else []
+
+
+def equal(values: Iterable[Any], others: Iterable[Any]) -> bool:
+    """True for the same values; floats may differ by a ten-thousandth of the largest in their array."""
+
+    def same(value: Any, other: Any) -> bool:
+        if not isinstance(value, (float, onp.ndarray)):
+            return bool(value == other)
+        room = 1e-4 * float(onp.abs(value).max(initial=0))
+        return onp.shape(value) == onp.shape(other) and bool(onp.allclose(other, value, rtol=0, atol=room))
+
+    return all(map(same, values, others))
+
+
+def shown(values: Values) -> List[Tuple[str, str]]:
+    """Labels and texts."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, onp.ndarray):
+            return onp.array2string(value, precision=4, suppress_small=True, max_line_width=60)
+        return f"{value:.4g}" if isinstance(value, float) else printable(f"{value}")
+
+    return [(label, text(value)) for label, value in values.items()]
+
+
+def printable(text: str) -> str:
+    """The text without the characters that a terminal obeys, or that XML and UTF-8 don't have."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "?" for sign in text)
+
+
+def explained(error: BaseException, file: str) -> str:
+    """An error in the student's code in one sentence, with its line in ``file``."""
+    if isinstance(error, Wrong):
+        return str(error)
+    if isinstance(error, SystemExit):
+        return f"It calls sys.exit({'' if error.code is None else error.code}): return a value instead."
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f"Line {error.lineno} is no Python ({error.msg}): {(error.text or '').strip()}"
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    # MXNet puts the stack of its C++ functions around the line that says what happened.
+    message = str(error).split("MXNetError: ")[-1].strip().partition("\n")[0]
+    text = f"{type(error).__name__}: {message}".rstrip(": ")
+    return f"Line {lines[-1].lineno} ({lines[-1].line}) raises {text}" if lines else text
 
 
 if __name__ == "__main__":

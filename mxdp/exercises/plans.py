@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import product
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp.errors import plural
-from mxdp.exercises.trial import Record, Trial, Trials, Values, Wrong
+from mxdp.exercises.trial import Exercise, Record, Trial, Values, Wrong, a_list
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.partition import fill_buckets as filled
 from mxdp.plans.pipeline import PipelinePlan, cycles, one_f_one_b
 from mxdp.plans.pipeline import gpipe as planned_gpipe
 
-
-def _lists(returned: Any, what: str) -> List[List[Any]]:
-    """Raises Wrong unless a list of lists is returned."""
-    if not isinstance(returned, (list, tuple)) or not all(isinstance(part, (list, tuple)) for part in returned):
-        raise Wrong(f"It returns {returned!r:.60}: return a list of lists {what}.")
-    return [list(part) for part in returned]
+LENET = [720, 80, 100000, 200, 409600, 512, 5120, 40]
+BUCKETS = [([6, 2, 3, 3, 1], 6), ([2, 4], 6), ([2, 9, 1], 4), (LENET, 1 << 18), ([], 6)]
 
 
-def fill_buckets(draw: random.Random) -> Trials:
-    """Buckets: lists of the gradients that travel together."""
-    lenet = [720, 80, 100000, 200, 409600, 512, 5120, 40]
-    sizes = [([6, 2, 3, 3, 1], 6), ([2, 4], 6), ([2, 9, 1], 4), (lenet, 1 << 18), ([], 6)]
-    others = []
-    for count in (1, 2, 3, 4, 6, 8, 12, 16, 20):
-        others.append(_buckets([draw.randint(1, 9) for _ in range(count)], draw.randint(4, 16)))
-    return [_buckets(*size) for size in sizes], others
+def _lists(returned: Any, what: str) -> List[Any]:
+    return a_list(returned, lambda part: isinstance(part, (list, tuple)), f"a list of lists {what}")
 
 
-def _buckets(nbytes: Sequence[int], room: int) -> Trial:
+def _drawn_sizes(draw: random.Random) -> Tuple[List[int], int]:
+    return [draw.randint(1, 9) for _ in range(draw.randint(1, 20))], draw.randint(4, 16)
+
+
+@partial(Exercise, 6, "gradient buckets", BUCKETS, _drawn_sizes)
+def fill_buckets(nbytes: Sequence[int], room: int) -> Trial:
+    """Lists of the gradients that travel together."""
     backwards = range(len(nbytes))[::-1]
 
-    def fill(
-        numbers: Sequence[int] = backwards, room: float = room, counted: int = 1, empty: int = 0
-    ) -> List[List[int]]:
+    def fill(numbers: Sequence[int] = backwards, room: int = room, counted: int = 1, empty: int = 0) -> List[List[int]]:
         """``counted``: 0 if the next gradient doesn't count; ``empty``: how many empty buckets come first."""
         buckets: List[List[int]] = [[] for _ in range(empty)]
         for number in numbers:
@@ -47,8 +42,7 @@ def _buckets(nbytes: Sequence[int], room: int) -> Trial:
             buckets[-1].append(number)
         return buckets
 
-    too_full = fill(room=room - 1, counted=0)
-    right = filled(nbytes, ["float32"] * len(nbytes), room)
+    right, too_full = filled(nbytes, ["float32"] * len(nbytes), room), fill(room=room - 1, counted=0)
     mistakes = {
         "The buckets are filled from the first parameter on. Backward produces the last parameter's gradient first: "
         "fill them in that order, or the first bucket waits for the end of backward.": fill(backwards[::-1]),
@@ -63,65 +57,34 @@ def _buckets(nbytes: Sequence[int], room: int) -> Trial:
     }
 
     def run(function: Any) -> Values:
-        return {"buckets": _lists(function(list(nbytes), room), "of numbers, such as [[4, 3], [2, 1], [0]]")}
+        returned = function(list(nbytes), room)
+        return {"buckets": [list(part) for part in _lists(returned, "of numbers, such as [[4, 3], [2, 1], [0]]")]}
 
-    wrong = {text: {"buckets": buckets} for text, buckets in mistakes.items()}
     title = f"{plural(len(nbytes), 'gradient')}, room for {room} bytes"
+    wrong = {hint: [buckets] for hint, buckets in mistakes.items()}
     return Trial(title, {"nbytes": list(nbytes), "room": room}, {"buckets": right}, run, wrong)
 
 
 IDLE = ".."
 
 
-def gpipe(draw: random.Random) -> Trials:
+def _rows(rows: Iterable[Sequence[Any]]) -> List[str]:
+    """A line for each stage, without the cycles at the end in which it is idle. A cell is a task, or empty, or None."""
+    words = ([("" if cell is None else str(cell)).strip() or IDLE for cell in row] for row in rows)
+    return [" ".join(row).rstrip(" .") for row in words]
+
+
+def _by_stage(lines: Sequence[str]) -> Values:
+    return {f"stage {stage}": line for stage, line in enumerate(lines)}
+
+
+def _drawn_stages(draw: random.Random) -> Tuple[int, int]:
+    return draw.randint(1, 8), draw.choice([1, 2, 4, 5, 12])
+
+
+@partial(Exercise, 7, "GPipe's schedule", [(1, 2), (2, 2), (3, 4), (4, 2)], _drawn_stages)
+def gpipe(stages: int, micro_batches: int) -> Trial:
     """The staircase: a row for each stage, with its task in each cycle."""
-    chosen = [_gpipe(*sizes) for sizes in ((1, 2), (2, 2), (3, 4), (4, 2))]
-    return chosen, [*(_gpipe(stages, draw.randint(1, 9)) for stages in range(1, 9)), _gpipe(5, 1), _gpipe(2, 12)]
-
-
-def _staircase(plan: PipelinePlan) -> List[List[str]]:
-    return [[str(task or IDLE) for task in row] for row in zip(*cycles(plan))]
-
-
-def _rows(rows: Sequence[Sequence[str]]) -> Values:
-    """A line for each stage, without the cycles at the end in which all are idle."""
-    lines = [[cell or IDLE for cell in row] for row in rows]
-    length = max((place + 1 for line in lines for place, cell in enumerate(line) if cell != IDLE), default=0)
-    return {f"stage {k}": " ".join([*line[:length], *[IDLE] * (length - len(line))]) for k, line in enumerate(lines)}
-
-
-def _wrong_schedules(plan: PipelinePlan) -> Dict[str, Values]:
-    """The results of the usual mistakes, by their hints."""
-    stages, micro_batches = plan.stages, plan.micro_batches
-    forward = micro_batches + stages - 1
-
-    def rows(forwards: Callable[[int, int], int], backwards: Callable[[int, int], int]) -> Values:
-        """``forwards(stage, micro-batch)`` is the cycle of the forward pass."""
-        cells = [[IDLE] * (2 * stages * micro_batches) for _ in range(stages)]
-        for stage, number in product(range(stages), range(micro_batches)):
-            cells[stage][forwards(stage, number)] = f"F{number}"
-            cells[stage][backwards(stage, number)] = f"B{number}"
-        return _rows(cells)
-
-    return {
-        "The backward passes come in the order of the forward passes. In GPipe the last micro-batch goes back first: "
-        "its activations are the newest.": rows(lambda s, m: s + m, lambda s, m: forward + stages - 1 - s + m),
-        "All stages work at the same time. A stage has to wait until the stage before it has passed the micro-batch "
-        "on.": rows(lambda s, m: m, lambda s, m: 2 * micro_batches - 1 - m),
-        "That is 1F1B, which goes back as soon as it can. GPipe makes all forward passes first.": _rows(
-            _staircase(one_f_one_b(stages, micro_batches))
-        ),
-        "Each micro-batch goes through all stages and back before the next one starts: one stage works at a time. Let "
-        "the next micro-batch follow in the next cycle.": rows(
-            lambda s, m: 2 * stages * m + s, lambda s, m: 2 * stages * (m + 1) - 1 - s
-        ),
-        "The forward passes are right, and there are no backward passes.": _rows(
-            [row[:forward] for row in _staircase(plan)]
-        ),
-    }
-
-
-def _gpipe(stages: int, micro_batches: int) -> Trial:
     plan = planned_gpipe(stages, micro_batches)
     enough, longest = 2 * (micro_batches + stages - 1), 0
 
@@ -129,13 +92,12 @@ def _gpipe(stages: int, micro_batches: int) -> Trial:
         nonlocal longest
         rows = _lists(function(stages, micro_batches), "of words, one for each stage")
         longest = max(map(len, rows), default=0)
-        return _rows([["" if cell is None else str(cell).strip() for cell in row] for row in rows])
+        return _by_stage(_rows(rows))
 
     def hint(got: Values) -> str:
         """The first task that runs before what it needs."""
-        done = {}
-        for stage, row in enumerate(got.values()):
-            done.update({(stage, cell): cycle for cycle, cell in enumerate(row.split()) if cell != IDLE})
+        rows = enumerate(got.values())
+        done = {(stage, cell): cycle for stage, row in rows for cycle, cell in enumerate(row.split()) if cell != IDLE}
         for (stage, cell), cycle in sorted(done.items(), key=lambda item: item[1]):
             needed = [(stage - 1, cell)] if cell[0] == "F" else [(stage, f"F{cell[1:]}"), (stage + 1, cell)]
             for other, task in needed:
@@ -151,48 +113,68 @@ def _gpipe(stages: int, micro_batches: int) -> Trial:
 
     given = {"stages": stages, "micro_batches": micro_batches}
     title = f"{plural(stages, 'stage')}, {plural(micro_batches, 'micro-batch')}"
-    return Trial(title, given, _rows(_staircase(plan)), run, _wrong_schedules(plan), hint, judge=judge)
+    return Trial(title, given, _by_stage(_rows(zip(*cycles(plan)))), run, _wrong_schedules(plan), hint, judge=judge)
 
 
-def fit_alpha_beta(draw: random.Random) -> Trials:
+def _wrong_schedules(plan: PipelinePlan) -> Dict[str, List[str]]:
+    """The results of the usual mistakes, by their hints."""
+    stages, micro_batches = plan.stages, plan.micro_batches
+    forward = micro_batches + stages - 1
+
+    def rows(forwards: Callable[[int, int], int], backwards: Callable[[int, int], int]) -> List[str]:
+        """``forwards(stage, micro-batch)`` is the cycle of the forward pass."""
+        cells = [[""] * (2 * stages * micro_batches) for _ in range(stages)]
+        for stage, number in product(range(stages), range(micro_batches)):
+            cells[stage][forwards(stage, number)] = f"F{number}"
+            cells[stage][backwards(stage, number)] = f"B{number}"
+        return _rows(cells)
+
+    alternating, halved = _rows(zip(*cycles(one_f_one_b(stages, micro_batches)))), _rows(zip(*cycles(plan)[:forward]))
+    one_by_one = rows(lambda s, m: 2 * stages * m + s, lambda s, m: 2 * stages * (m + 1) - 1 - s)
+    return {
+        "The backward passes come in the order of the forward passes. In GPipe the last micro-batch goes back first: "
+        "its activations are the newest.": rows(lambda s, m: s + m, lambda s, m: forward + stages - 1 - s + m),
+        "All stages work at the same time. A stage has to wait until the stage before it has passed the micro-batch "
+        "on.": rows(lambda s, m: m, lambda s, m: 2 * micro_batches - 1 - m),
+        "That is 1F1B, which goes back as soon as it can. GPipe makes all forward passes first.": alternating,
+        "Each micro-batch goes through all stages and back before the next one starts: one stage works at a time. Let "
+        "the next micro-batch follow in the next cycle.": one_by_one,
+        "The forward passes are right, and there are no backward passes.": halved,
+    }
+
+
+SIZES = [4, 4096, 65536, 1048576]
+TIMES = [1e-5 + 2e-10 * size for size in SIZES]
+NOISY = [seconds * factor for seconds, factor in zip(TIMES, (1.1, 0.9, 1.2, 1.3))]
+MEASURED = [
+    ("times on a line", SIZES, TIMES),
+    ("two sizes", SIZES[::3], TIMES[::3]),
+    ("times with noise: the small messages count as much as the large", SIZES, NOISY),
+]
+
+
+def _drawn_times(draw: random.Random) -> Tuple[str, List[int], List[float]]:
+    sizes = [4, 1 << 24, *draw.sample([0, *(2**power for power in range(3, 24))], draw.randint(0, 10))]
+    draw.shuffle(sizes)
+    alpha, beta = draw.randint(1, 9) * 1e-5, draw.randint(1, 9) * 1e-10
+    times = [(alpha + beta * size) * draw.uniform(0.9, 1.1) for size in sizes]
+    return f"{len(sizes)} sizes in any order, times with noise", sizes, times
+
+
+@partial(Exercise, 9, "alpha and beta of a link", MEASURED, _drawn_times)
+def fit_alpha_beta(title: str, nbytes: Sequence[int], seconds: Sequence[float]) -> Trial:
     """A line through measured times."""
-    sizes = [4, 4096, 65536, 1048576]
-    exact = [1e-5 + 2e-10 * size for size in sizes]
-    noisy = [seconds * factor for seconds, factor in zip(exact, (1.1, 0.9, 1.2, 1.3))]
-    chosen = [
-        _fit("times on a line", sizes, exact),
-        _fit("two sizes", sizes[::3], exact[::3]),
-        _fit("times with noise: the small messages count as much as the large", sizes, noisy),
-    ]
-    others = []
-    for count in (2, 3, 4, 6, 8, 12):
-        sizes = [4, 1 << 24, *draw.sample([0, *(2**power for power in range(3, 24))], count - 2)]
-        draw.shuffle(sizes)
-        alpha, beta = draw.randint(1, 9) * 1e-5, draw.randint(1, 9) * 1e-10
-        times = [(alpha + beta * size) * draw.uniform(0.9, 1.1) for size in sizes]
-        others.append(_fit(f"{count} sizes in any order, times with noise", sizes, times))
-    return chosen, others
-
-
-def _fit(title: str, nbytes: Sequence[int], seconds: Sequence[float]) -> Trial:
     link, x, y = fit_link(list(zip(nbytes, seconds))), onp.array(nbytes, float), onp.array(seconds, float)
     slope, height = onp.polyfit(x, y, 1)
-    ends = (y[-1] - y[0]) / (x[-1] - x[0])
-
-    def pair(alpha: float, beta: float) -> Values:
-        return {"alpha": onp.array(alpha), "beta": onp.array(beta)}
-
-    right = pair(link.alpha, link.beta)
+    ends, steepness = (y[-1] - y[0]) / (x[-1] - x[0]), (x / y).sum() / ((x / y) ** 2).sum()
     mistakes = {
-        "These are beta and alpha: return alpha first.": pair(link.beta, link.alpha),
-        "beta is the seconds for a byte, not the bytes in a second.": pair(link.alpha, 1 / link.beta),
+        "These are beta and alpha: return alpha first.": (link.beta, link.alpha),
+        "beta is the seconds for a byte, not the bytes in a second.": (link.alpha, 1 / link.beta),
         "That is the line with the least squares of the errors in seconds: the largest message decides alone. Divide "
-        "each error by its time first.": pair(height, slope),
-        "The line goes through zero: alpha is the time of a message of no bytes.": pair(
-            0, (x / y).sum() / ((x / y) ** 2).sum()
-        ),
-        "The line goes through the first and the last time alone: use all of them.": pair(y[0] - ends * x[0], ends),
-        "alpha is the time of the smallest message, which has bytes too, and noise.": pair(y[0], link.beta),
+        "each error by its time first.": (height, slope),
+        "The line goes through zero: alpha is the time of a message of no bytes.": (0.0, steepness),
+        "The line goes through the first and the last time alone: use all of them.": (y[0] - ends * x[0], ends),
+        "alpha is the time of the smallest message, which has bytes too, and noise.": (y[0], link.beta),
     }
 
     def run(function: Any) -> Values:
@@ -201,7 +183,7 @@ def _fit(title: str, nbytes: Sequence[int], seconds: Sequence[float]) -> Trial:
             alpha, beta = (float(value) for value in returned)
         except (TypeError, ValueError):
             raise Wrong(f"It returns {returned!r:.60}: return two numbers, alpha and beta.") from None
-        return pair(alpha, beta)
+        return {"alpha": alpha, "beta": beta}
 
     given = {"nbytes": list(nbytes), "seconds": [f"{value:.3g}" for value in seconds]}
-    return Trial(title, given, right, run, mistakes)
+    return Trial(title, given, {"alpha": link.alpha, "beta": link.beta}, run, mistakes)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp import backend
 from mxdp.backend import NDArray, autograd
 from mxdp.errors import plural
-from mxdp.exercises.trial import Moves, Record, Trial, Trials, Values, differing, frugal, uneven
+from mxdp.exercises.trial import Exercise, Moves, Record, Trial, Values, by_device, differing, frugal, uneven
 from mxdp.plans.partition import bounds
 
-LR = 0.1
 UNCHANGED = "The parameters are as they were. Change them in place: `param -= lr / n * param.grad`."
 SHARD = "a device needs its shard of the batch, and the gradients' sum"
 PARTED = (
@@ -31,7 +30,7 @@ def loss(record: Record, X: NDArray, y: NDArray, params: Sequence[NDArray]) -> N
     """Half the squared error of each sample (n,). It is noted where the gradients are recorded, and for how many."""
     w, b = params
     if autograd.is_recording():
-        record.samples[-1][X.ctx.device_id] = record.samples[-1].get(X.ctx.device_id, 0) + len(X)
+        record.samples[-1][X.ctx.device_id] += len(X)
     return ((X * w).sum(axis=1) + b - y) ** 2 / 2
 
 
@@ -55,42 +54,41 @@ def _params(values: Any, device: Any) -> List[NDArray]:
     return params
 
 
-def _downloaded(params: Sequence[NDArray]) -> Any:
-    return onp.concatenate([param.asnumpy() for param in params])
+def _downloaded(replicas: Sequence[Sequence[NDArray]]) -> Values:
+    return _labelled([onp.concatenate([param.asnumpy() for param in params]) for params in replicas])
 
 
-def _labelled(replicas: Iterable[Any]) -> Values:
-    values: Values = {}
-    for device, params in enumerate(replicas):
-        values.update({f"w on cpu({device})": params[:-1], f"b on cpu({device})": params[-1:]})
-    return values
+_labelled = partial(by_device, what="w, b on ")
 
 
-def train_batch(draw: random.Random) -> Trials:
-    """One step, or two, on replicas."""
-    sizes = [(4, 1, 1), (4, 2, 1), (5, 2, 1), (6, 3, 1), (5, 2, 2), (2, 3, 2)]
-    others = []
-    for devices in (1, 2, 3, 4, 5):
-        for samples in (draw.randint(1, devices), draw.randint(devices + 1, 8 * devices)):
-            features, steps = draw.randint(1, 4), draw.randint(1, 3)
-            others.append(_train_batch(samples, devices, steps, features, draw.randint(1, 4) / 64))
-    return [_train_batch(*size) for size in sizes], others
+def _drawn_steps(draw: random.Random) -> Tuple[int, int, float]:
+    """Steps, features and a learning rate."""
+    return draw.randint(1, 3), draw.randint(1, 4), draw.randint(1, 4) / 64
 
 
-def _train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: float = LR) -> Trial:
+BATCHES = [(4, 1, 1), (4, 2, 1), (5, 2, 1), (6, 3, 1), (5, 2, 2), (2, 3, 2)]
+
+
+def _drawn_batch(draw: random.Random) -> Tuple[int, int, int, int, float]:
+    return (draw.randint(1, 16), draw.randint(1, 5), *_drawn_steps(draw))
+
+
+@partial(Exercise, 4, "one data-parallel step", BATCHES, _drawn_batch)
+def train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: float = 0.1) -> Trial:
+    """Steps on replicas."""
     X, y, start = _batch(samples, features)
     title = f"{plural(samples, 'sample')} of {features}, {plural(devices, 'device')}, {plural(steps, 'step')}"
     title += uneven("shard", samples, devices)
     shards = [(X[a:b], y[a:b]) for a, b in bounds(samples, devices)]
     lengths, record = [len(shard) for shard, _ in shards], Record()
 
-    def after(weights: Any) -> Values:
+    def after(weights: Any) -> Any:
         """Replica k goes down the sum of ``weights[k, j]`` times the gradient of shard j."""
         replicas = onp.tile(start, (devices, 1))
         for _ in range(steps):
             gradients = [gradient(*shard, params) for shard, params in zip(shards, replicas)]
             replicas = replicas - lr * weights @ onp.array(gradients)
-        return _labelled(replicas)
+        return replicas
 
     def run(function: Any) -> Values:
         contexts = backend.devices(devices, "cpu")
@@ -99,50 +97,36 @@ def _train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: 
         for _ in range(steps):
             arrays = [backend.upload(values, contexts[0]) for values in (X, y)]
             function(*arrays, given, contexts, lr, partial(loss, record))
-        return _labelled([_downloaded(params) for params in replicas])
+        return _downloaded(replicas)
 
-    every = onp.ones((devices, devices))
-    given = {"X": X, "y": y, "w": start[:-1], "b": start[-1:], "lr": lr, "devices": devices}
-    planned: Moves = {}  # shards of samples and labels from device 0, gradients to it, and their sum back
-    for device, count in enumerate(lengths[1:], 1):
-        planned[0, device] = steps * (count + 1) * (features + 1)
-        planned[device, 0] = steps * (features + 1)
-    return Trial(
-        title,
-        given,
-        after(every / samples),
-        run,
-        {text: after(weights) for text, weights in _wrong_weights(lengths).items()},
-        partial(differing, "wb", PARTED),
-        planned,
-        partial(_parallel, lengths, features, steps),
-        record,
-    )
-
-
-def _wrong_weights(lengths: Sequence[int]) -> Dict[str, Any]:
-    """By the hint of a usual mistake: the weight of each shard's gradient on each replica. 1 / samples is right."""
-    devices, samples, length = len(lengths), sum(lengths), onp.maximum(lengths, 1)
-    every = onp.ones((devices, devices))
-    twice = every / samples / devices
-    return {
+    every, long = onp.ones((devices, devices)), onp.maximum(lengths, 1)
+    mean = every / samples
+    mistakes = {
         UNCHANGED: 0 * every,
         "Each replica took the gradient of its own shard, so the replicas differ now. Sum the gradients of all devices "
         "before the update.": onp.eye(devices) / samples,
         "The summed gradient is not divided: divide it by the number of samples in the batch.": every,
         "The summed gradient is divided by the length of a shard. It is the sum over the whole batch: divide it by "
-        "len(X), before X is split.": every / length[:, None],
-        "The gradient is averaged twice: over the batch and over the devices. Sum over the devices.": twice,
+        "len(X), before X is split.": every / long[:, None],
+        "The gradient is averaged twice: over the batch and over the devices. Sum over the devices.": mean / devices,
         "That is the mean of the shards' means. With shards of different lengths it is not the batch's mean: sum, then "
-        "divide once by the batch.": every / length / devices,
-        "The step goes uphill: subtract the gradient.": -every / samples,
+        "divide once by the batch.": every / long / devices,
+        "The step goes uphill: subtract the gradient.": -mean,
     }
+    planned: Moves = {}  # shards of samples and labels from device 0, gradients to it, and their sum back
+    for device, count in enumerate(lengths[1:], 1):
+        planned[0, device] = steps * (count + 1) * (features + 1)
+        planned[device, 0] = steps * (features + 1)
+    given = {"X": X, "y": y, "w": start[:-1], "b": start[-1:], "lr": lr, "devices": devices}
+    wrong = {hint: after(weights) for hint, weights in mistakes.items()}
+    hint, judge = partial(differing, "w, b", PARTED), partial(_parallel, lengths, features, steps, planned)
+    return Trial(title, given, _labelled(after(mean)), run, wrong, hint, planned, judge, record)
 
 
-def _parallel(lengths: Sequence[int], features: int, steps: int, record: Record) -> str:
+def _parallel(lengths: Sequence[int], features: int, steps: int, planned: Moves, record: Record) -> str:
     """Each device computes the gradients of a shard; these meet, by whatever all-reduce."""
     devices, params, short, long = len(lengths), features + 1, steps * min(lengths), steps * max(lengths)
-    computed = [sum(samples.get(device, 0) for samples in record.samples) for device in range(devices)]
+    computed = [sum(samples[device] for samples in record.samples) for device in range(devices)]
     for device, samples in enumerate(computed):
         if not short <= samples <= long:
             return (
@@ -151,23 +135,19 @@ def _parallel(lengths: Sequence[int], features: int, steps: int, record: Record)
             )
     shards = params * sum(computed[1:])
     most = steps * 2 * (devices - 1) * params  # gradients, by an all-gather or in a ring
-    needed = steps * (sum(map(bool, computed)) + devices - 2) * params  # to one device, and the sum back
-    return frugal([shards + most, *[most] * (devices - 1)], shards + needed, SHARD, record)
+    idle = steps * params * computed.count(0)
+    return frugal(planned, SHARD, record, [shards + most, *[most] * (devices - 1)], unneeded=idle)
 
 
-def accumulate(draw: random.Random) -> Trials:
-    """One update, or two, from several micro-batches."""
-    sizes = [([4], 1), ([2, 2], 1), ([3, 2, 1], 1), ([2, 2], 2)]
-    others = []
-    for parts in (1, 2, 3, 4, 5, 6):
-        lengths, features, steps = [draw.randint(1, 5) for _ in range(parts)], draw.randint(1, 4), draw.randint(1, 3)
-        others.append(_accumulate(lengths, steps, features, draw.randint(1, 4) / 64))
-    return [_accumulate(*size) for size in sizes], others
+def _drawn_parts(draw: random.Random) -> Tuple[List[int], int, int, float]:
+    return ([draw.randint(1, 5) for _ in range(draw.randint(1, 6))], *_drawn_steps(draw))
 
 
-def _accumulate(lengths: Sequence[int], steps: int, features: int = 2, lr: float = LR) -> Trial:
-    samples, record = sum(lengths), Record()
-    X, y, start = _batch(samples, features)
+@partial(Exercise, 5, "gradient accumulation", [([4], 1), ([2, 2], 1), ([3, 2, 1], 1), ([2, 2], 2)], _drawn_parts)
+def accumulate(lengths: Sequence[int], steps: int, features: int = 2, lr: float = 0.1) -> Trial:
+    """Updates, each from several micro-batches."""
+    record = Record()
+    X, y, start = _batch(sum(lengths), features)
     of = f"{', '.join(map(str, lengths))} samples of {features}"
     title = f"{plural(len(lengths), 'micro-batch')} of {of}, {plural(steps, 'step')}"
     ends = onp.cumsum(lengths)[:-1]
@@ -180,57 +160,58 @@ def _accumulate(lengths: Sequence[int], steps: int, features: int = 2, lr: float
         for _ in range(steps):
             batches = [[backend.upload(x, device) for x in part] for part in parts]
             function(batches, given, lr, partial(loss, record))
-        return _labelled([_downloaded(params)])
+        return _downloaded([params])
 
     given: Values = {
         f"X, y of micro-batch {place}": ", ".join(str(x.tolist()) for x in part) for place, part in enumerate(parts)
     }
     given.update({"w": start[:-1], "b": start[-1:], "lr": lr})
     right, mistakes = _accumulations(parts, start, lr, steps)
-    return Trial(title, given, right, run, mistakes, judge=partial(_small, lengths, steps, features + 1), record=record)
+    judge = partial(_small, lengths, steps, features + 1)
+    return Trial(title, given, _labelled(right), run, mistakes, judge=judge, record=record)
 
 
 def _accumulations(
     parts: Sequence[Tuple[Any, Any]], start: Any, lr: float, steps: int
-) -> Tuple[Values, Dict[str, Values]]:
-    """The right result, and what the usual mistakes give, by their hints."""
-    lengths = onp.array([len(X) for X, _ in parts])
-    samples, every, last = lengths.sum(), onp.ones(len(parts)), onp.arange(len(parts)) == len(parts) - 1
+) -> Tuple[List[Any], Dict[str, List[Any]]]:
+    """The right result, and the results of the usual mistakes, by their hints."""
+    lengths, last = onp.array([len(X) for X, _ in parts]), onp.arange(len(parts)) == len(parts) - 1
+    samples, every = lengths.sum(), onp.ones(len(parts))
 
-    def after(weights: Any, one_by_one: bool = False) -> Values:
-        """Goes down the gradients of the micro-batches, times ``weights``. ``one_by_one``: each is the gradient of the
-        parameters that the one before has changed."""
-        params = start
-        for _ in range(steps):
-            before = params
-            for part, weight in zip(parts, weights):
-                params = params - lr * weight * gradient(*part, params if one_by_one else before)
-        return _labelled([params])
-
-    def never_zeroed() -> Values:
+    def after(weights: Any, kept: int = 0) -> List[Any]:
+        """Goes down the gradients of the micro-batches, times ``weights``. ``kept``: 1 if their sum is never zeroed."""
         params, total = start, 0 * start
         for _ in range(steps):
-            total = total + sum(gradient(*part, params) for part in parts)
-            params = params - lr / samples * total
-        return _labelled([params])
+            total = kept * total + sum(weight * gradient(*part, params) for part, weight in zip(parts, weights))
+            params = params - lr * total
+        return [params]
 
-    return after(every / samples), {
+    def one_by_one(weights: Any) -> List[Any]:
+        """Each gradient is that of the parameters that the one before has changed."""
+        params = start
+        for part, weight in [*zip(parts, weights)] * steps:
+            params = params - lr * weight * gradient(*part, params)
+        return [params]
+
+    mean = every / samples
+    return after(mean), {
         UNCHANGED: after(0 * every),
         "Only the last micro-batch counts: each backward overwrites `param.grad`. Add the gradients up yourself, or "
         "attach_grad(grad_req='add').": after(last / samples),
         "The last micro-batch counts twice: the sum is `param.grad` itself, which backward overwrites. Keep a copy: "
         "`param.grad.copy()`.": after(2 * last / samples),
         "The parameters change after each micro-batch: the later gradients are those of other parameters. Update once, "
-        "after the last.": after(every / samples, one_by_one=True),
+        "after the last.": one_by_one(mean),
         "The parameters change after each micro-batch: that is ordinary SGD with small batches. Update once, after the "
-        "last.": after(every / lengths, one_by_one=True),
+        "last.": one_by_one(every / lengths),
         "The sum is not divided: divide it by the number of samples in all micro-batches.": after(every),
-        "The sum is divided by the number of micro-batches. It is a sum over samples: divide it by their number.": (
-            after(every / len(parts))
-        ),
+        "The sum is divided by the number of micro-batches. It is a sum over samples: divide it by their "
+        "number.": after(every / len(parts)),
         "That is the mean of the micro-batches' means. Where their lengths differ, it is not the batch's mean: sum "
         "over samples, divide once.": after(every / lengths / len(parts)),
-        "The second step still has the first step's gradients in its sum: begin each step at zero.": never_zeroed(),
+        "The second step still has the first step's gradients in its sum: begin each step at zero.": after(
+            mean, kept=1
+        ),
     }
 
 
@@ -244,6 +225,6 @@ def _small(lengths: Sequence[int], steps: int, params: int, record: Record) -> s
         )
     if sum(passes) < steps * sum(lengths):
         return f"But the loss of {sum(passes)} samples is recorded, of {steps * sum(lengths)}."
-    if record.downloads and record.uploads >= steps * params:
+    if record.host["downloads"] and record.host["uploads"] >= steps * params:
         return "But the gradients went through NumPy, by asnumpy, which waits. Add them up on the device."
     return ""

@@ -1,13 +1,14 @@
-"""A trial of an exercise: the arguments, the expected result, the results of usual mistakes, and the answer."""
+"""An exercise and its trials; what moves while a student's function runs; and what the exercises make trials of."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import traceback
+import random
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -21,28 +22,23 @@ Values = Dict[str, Any]
 Moves = Dict[Tuple[int, int], int]
 """The count of numbers that went from one device to another, by (source, target)."""
 
+DRAWN = 20
+"""Trials at random, of the last case of an exercise."""
+
 
 @dataclass
 class Record:
     """The movements of data while the student's function ran."""
 
-    moves: Moves = field(default_factory=dict)
-    downloads: int = 0
-    """Numbers that went to the host, by asnumpy."""
-    uploads: int = 0
-    """Numbers that came from the host."""
+    moves: Moves = field(default_factory=Counter)
+    host: Dict[str, int] = field(default_factory=Counter)
+    """Numbers that went to the host, by asnumpy ("downloads"), and that came from it ("uploads")."""
     mixed: str = ""
     """The devices of the first operation, other than a copy, whose arrays or result were on several."""
     replaced: bool = False
     """A list that was given holds another array now."""
-    samples: List[Dict[int, int]] = field(default_factory=lambda: [{}])
+    samples: List[Dict[int, int]] = field(default_factory=lambda: [Counter()])
     """The samples whose loss was recorded on each device, between one backward and the next."""
-
-
-REPLACED = (
-    "`x[k] = ...` on a list puts another array into the list, and the array that was given stays as it was. Write into "
-    "that array: `x[k][:] = ...`."
-)
 
 
 class Wrong(Exception):
@@ -57,8 +53,8 @@ class Trial:
     given: Values
     expected: Values
     run: Callable[[Any], Values]
-    mistakes: Dict[str, Values] = field(default_factory=dict)
-    """The results of usual mistakes, by their hints."""
+    mistakes: Mapping[str, Iterable[Any]]
+    """The results of usual mistakes, by their hints: the values under the labels of ``expected``."""
     hint: Callable[[Values], str] = lambda got: ""
     """A hint by a rule, if no mistake fits."""
     planned: Optional[Moves] = None
@@ -68,91 +64,34 @@ class Trial:
     record: Record = field(default_factory=Record)
 
 
-Trials = Tuple[List[Trial], List[Trial]]
-"""Trials of chosen sizes, and of sizes at random."""
+class Exercise(NamedTuple):
+    """The student writes a function of the same name as ``trial``, which makes a trial of given sizes."""
 
+    number: int
+    title: str
+    chosen: Sequence[Tuple[Any, ...]]
+    """The arguments of ``trial`` in the first cases."""
+    drawn: Callable[[random.Random], Tuple[Any, ...]]
+    """Makes others at random."""
+    trial: Callable[..., Trial]
+    stem: str = ""
+    """Names the file, where several functions stand in it."""
 
-def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
-    """Make the trial; the answer in words, as JSON has it.
+    @property
+    def file(self) -> str:
+        """The name of the file to fill in."""
+        return f"{self.number:02}_{self.stem or self.trial.__name__}.py"
 
-    ``file`` holds the function's source. ``state`` is "right" or "wrong". ``given``, ``expected`` and ``yours`` are
-    lists of (label, text), ``moved`` and ``planned`` of (source, target, numbers). ``hints``: all that fit.
-    """
-    record = trial.record
-    answer: Dict[str, Any] = {"state": "wrong", "given": shown(trial.given), "expected": shown(trial.expected)}
-
-    def recorded(*arguments: Any) -> Any:
-        before = arrays_in(arguments)
-        with recording(record):
-            returned = function(*arguments)
-        record.replaced |= any(all(x is not y for y in before) for x in arrays_in(arguments))
-        return returned
-
-    try:
-        got = trial.run(recorded)
-    except NotImplementedError:
-        return {**answer, "problem": "This function is not written yet."}
-    except Wrong as error:
-        return {**answer, "problem": str(error)}
-    except BaseException as error:
-        return {**answer, "problem": explained(error, file)}
-    answer["yours"] = shown(got)
-    if trial.planned is not None:
-        for name, moves in (("moved", record.moves), ("planned", trial.planned)):
-            answer[name] = [(*pair, numbers) for pair, numbers in sorted(moves.items())]
-    if not equal(trial.expected, got):
-        hints = [hint for hint, values in trial.mistakes.items() if equal(values, got)] or [trial.hint(got)]
-        hints = [REPLACED] if record.replaced else [hint for hint in hints if hint]
-        return {**answer, "problem": "The result is wrong.", "hints": hints}
-    mixed = record.mixed and (
-        f"But one operation has arrays on {record.mixed}, which fails on GPUs. Copy to the other device first."
-    )
-    criticism = mixed or trial.judge(record)
-    return {**answer, "problem": f"The result is right. {criticism}"} if criticism else {**answer, "state": "right"}
-
-
-def arrays_in(given: Any) -> List[Any]:
-    """The arrays in lists, and in lists of lists."""
-    if isinstance(given, (list, tuple)):
-        return [x for item in given for x in arrays_in(item)]
-    return [given] if hasattr(given, "ctx") else []
-
-
-def equal(expected: Values, got: Values) -> bool:
-    """True for the same labels and values; floats may differ by a ten-thousandth of the largest."""
-
-    def same(value: Any, other: Any) -> bool:
-        if not isinstance(value, onp.ndarray):
-            return bool(value == other)
-        room = 1e-4 * float(onp.abs(value).max(initial=0))
-        return value.shape == onp.shape(other) and bool(onp.allclose(other, value, rtol=0, atol=room))
-
-    return list(expected) == list(got) and all(same(expected[label], got[label]) for label in expected)
-
-
-def shown(values: Values) -> List[Tuple[str, str]]:
-    """Labels and texts."""
-
-    def text(value: Any) -> str:
-        if not isinstance(value, onp.ndarray):
-            return f"{value}"
-        in_lines = onp.array2string(value, precision=4, suppress_small=True, max_line_width=60)
-        return in_lines if value.ndim else f"{value:.4g}"
-
-    return [(label, text(value)) for label, value in values.items()]
-
-
-def explained(error: BaseException, file: str) -> str:
-    """An error in the student's code in one sentence, with its line in ``file``."""
-    if isinstance(error, SystemExit):
-        return f"It calls sys.exit({'' if error.code is None else error.code}): return a value instead."
-    if isinstance(error, SyntaxError) and error.filename == file:
-        return f"Line {error.lineno} is no Python ({error.msg}): {(error.text or '').strip()}"
-    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    # MXNet puts the stack of its C++ functions around the line that says what happened.
-    message = str(error).split("MXNetError: ")[-1].strip().partition("\n")[0]
-    text = f"{type(error).__name__}: {message}".rstrip(": ")
-    return f"Line {lines[-1].lineno} ({lines[-1].line}) raises {text}" if lines else text
+    def cases(self, seed: int) -> Dict[str, List[Trial]]:
+        """By title: one trial of each chosen size, then a case of all sizes at random, the smallest first, which follow
+        from ``seed``."""
+        draw = random.Random(f"{seed} {self.trial.__name__}")
+        drawn = sorted((self.drawn(draw) for _ in range(DRAWN)), key=lambda sizes: sizes[:2])
+        others = [self.trial(*sizes) for sizes in drawn]
+        for trial in others:
+            trial.title = f"at random (seed {seed}): {trial.title}"
+        cases = {trial.title: [trial] for trial in (self.trial(*sizes) for sizes in self.chosen)}
+        return {**cases, f"{DRAWN} other sizes, at random (seed {seed})": others}
 
 
 @contextlib.contextmanager
@@ -166,24 +105,14 @@ def recording(record: Record) -> Iterator[None]:
     library, copy = mx.base._LIB, ctypes.c_void_p()
     library.NNGetOpHandle(b"_copyto", ctypes.byref(copy))
 
-    def operation(results: Any, handle: Any, arrays: Sequence[Any], *more: Any) -> None:
+    def operation(results: Any, handle: Any, arrays: Sequence[Any], *_: Any) -> None:
         target = (results[0] if isinstance(results, (list, tuple)) else results).ctx
         places = sorted({str(place) for place in (target, *(x.ctx for x in arrays))})
         if len(places) > 1 and handle != copy.value:
             record.mixed = record.mixed or " and ".join(places)
         for x in arrays:
             if x.ctx != target and x.size:
-                pair = x.ctx.device_id, target.device_id
-                record.moves[pair] = record.moves.get(pair, 0) + x.size
-
-    def download(_: Any, array: Any, memory: Any, size: Any) -> None:
-        record.downloads += size.value
-
-    def upload(_: Any, array: Any, memory: Any, size: Any) -> None:
-        record.uploads += size.value
-
-    def backward(*_: Any) -> None:
-        record.samples.append({})
+                record.moves[x.ctx.device_id, target.device_id] += x.size
 
     def noted(function: Callable[..., Any], note: Callable[..., None], *arguments: Any) -> Any:
         result = function(*arguments)
@@ -193,13 +122,21 @@ def recording(record: Record) -> Iterator[None]:
     with contextlib.ExitStack() as originals:
         for owner, name, note in (
             (mx.ndarray.register, "_imperative_invoke", operation),
-            (library, "MXNDArraySyncCopyToCPU", download),
-            (library, "MXNDArraySyncCopyFromCPU", upload),
-            (library, "MXAutogradBackwardEx", backward),
+            (library, "MXNDArraySyncCopyToCPU", lambda _, x, memory, size: record.host.update(downloads=size.value)),
+            (library, "MXNDArraySyncCopyFromCPU", lambda _, x, memory, size: record.host.update(uploads=size.value)),
+            (library, "MXAutogradBackwardEx", lambda *_: record.samples.append(Counter())),
         ):
-            originals.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, partial(noted, getattr(owner, name), note))
+            function = getattr(owner, name)
+            originals.callback(setattr, owner, name, function)
+            setattr(owner, name, partial(noted, function, note))
         yield
+
+
+def digits(devices: int, *shape: int) -> Any:
+    """An array for each device: 1 2 3, 10 20 30, 100 200 300. The digits of a sum tell whose numbers are in it, and how
+    often. From five devices on they are binary, so that the smallest numbers still count in :func:`equal`."""
+    factors = (10.0 if devices < 5 else 2.0) ** onp.arange(devices, dtype="float32")
+    return onp.multiply.outer(factors, onp.arange(1, onp.prod(shape) + 1, dtype="float32").reshape(shape))
 
 
 def uneven(name: str, length: int, parts: int) -> str:
@@ -217,13 +154,10 @@ def by_device(arrays: Iterable[Any], what: str = "") -> Values:
     return {f"{what}cpu({device})": x for device, x in enumerate(arrays)}
 
 
-def differing(names: Sequence[str], hint: str, got: Values) -> str:
+def differing(name: str, hint: str, got: Values) -> str:
     """The hint, if replicas differ: the arrays "NAME on cpu(0)", "NAME on cpu(1)" and so on."""
-    for name in names:
-        first, *others = (x for label, x in got.items() if label.startswith(f"{name} on "))
-        if not all(onp.allclose(first, x, rtol=1e-4) for x in others):
-            return hint
-    return ""
+    first, *others = (x for label, x in got.items() if label.startswith(f"{name} on "))
+    return "" if all(onp.allclose(first, x, rtol=1e-4) for x in others) else hint
 
 
 def uploaded(arrays: Sequence[Any]) -> List[Any]:
@@ -239,32 +173,45 @@ def in_place(given: Sequence[Any], more: Sequence[Any], function: Any) -> Values
     return by_device([x.asnumpy() for x in arrays])
 
 
-def as_planned(planned: Moves, advice: str, record: Record) -> str:
-    """A judge, but for the record, who allows the moves of the plan alone."""
-    pairs = [(record.moves.get(pair, 0), planned.get(pair, 0), pair) for pair in sorted({*planned, *record.moves})]
-    for moved, needed, (source, target) in pairs:
-        if moved > needed:
+def listed(name: str, arrays: Iterable[Any], places: Iterable[Any]) -> Values:
+    """Label the arrays of a list that a function returns."""
+    return {f"{name} {k} on {place}, {x.dtype}": x for k, (x, place) in enumerate(zip(arrays, places))}
+
+
+def returned(name: str, value: Any) -> Values:
+    """The arrays of a list that was returned, labelled. Raises Wrong for anything else."""
+    arrays = a_list(value, lambda x: hasattr(x, "ctx"), "a list with an array for each device")
+    return listed(name, [x.asnumpy() for x in arrays], [x.ctx for x in arrays])
+
+
+def misfit(expected: Values, otherwise: str, got: Values) -> str:
+    """A hint from the devices, dtypes and shapes of the arrays of a list. ``otherwise``: if these are right."""
+    for label, right in zip(got, expected):
+        if label != right:
+            return f"There is {label} in place of {right}. Copy each array to its device, and keep its dtype."
+    shapes = [", ".join(str(x.shape) for x in values.values()) for values in (got, expected)]
+    return otherwise if shapes[0] == shapes[1] else f"The shapes are {shapes[0]}. They must be {shapes[1]}."
+
+
+def a_list(value: Any, fits: Callable[[Any], bool], wanted: str) -> List[Any]:
+    """The parts of a list that was returned. Raises Wrong unless it is one, and all parts fit."""
+    if not isinstance(value, (list, tuple)) or not all(map(fits, value)):
+        raise Wrong(f"It returns {' '.join(repr(value).split()):.60}: return {wanted}.")
+    return list(value)
+
+
+def frugal(planned: Moves, advice: str, record: Record, most: Sequence[int] = (), unneeded: int = 0) -> str:
+    """A judge, but for the record: all devices together send what they send in the plan, without what is ``unneeded``;
+    device k sends no more than there to any other, or than ``most[k]`` in all."""
+    for (source, target), moved in sorted(record.moves.items()):
+        needed, sent = planned.get((source, target), 0), sum(n for pair, n in record.moves.items() if pair[0] == source)
+        if most and sent > most[source]:
+            return f"But cpu({source}) sends {sent} numbers, and {most[source]} are enough: {advice}."
+        if not most and moved > needed:
             return f"But cpu({source}) sends {moved} numbers to cpu({target}), which needs {needed}: {advice}."
-    for moved, needed, (source, target) in pairs:
-        if moved < needed:
-            return too_few(record, f"from cpu({source}) to cpu({target})", moved, needed)
-    return ""
-
-
-def frugal(most: Sequence[int], needed: int, advice: str, record: Record) -> str:
-    """Device k sends ``most[k]`` numbers at most; together the devices send at least ``needed``."""
-    for device, enough in enumerate(most):
-        sent = sum(numbers for (source, _), numbers in record.moves.items() if source == device)
-        if sent > enough:
-            return f"But cpu({device}) sends {sent} numbers, and {enough} are enough: {advice}."
-    moved = sum(record.moves.values())
-    return too_few(record, "from device to device", moved, needed) if moved < needed else ""
-
-
-def too_few(record: Record, way: str, moved: int, needed: int) -> str:
-    """The sentence for numbers that can't have gone from device to device."""
-    by_host = " They went through NumPy, by asnumpy, which waits for the device." if record.downloads else ""
-    return (
-        f"But {moved} of {needed} numbers went {way} by copyto, as_in_ctx or an assignment.{by_host} Copy from device "
-        "to device."
-    )
+    moved, needed = sum(record.moves.values()), sum(planned.values()) - unneeded
+    if moved >= needed:
+        return ""
+    by_host = " They went through NumPy, by asnumpy, which waits for the device." if record.host["downloads"] else ""
+    way = f"from device to device by copyto, as_in_ctx or an assignment.{by_host}"
+    return f"But {moved} of {needed} numbers went {way} Copy from device to device."

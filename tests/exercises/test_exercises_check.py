@@ -17,7 +17,7 @@ from solutions import SOLUTIONS
 
 from mxdp.exercises import EXERCISES, FOLDER
 from mxdp.exercises.__main__ import main
-from mxdp.exercises.check import cases, check, check_here
+from mxdp.exercises.check import check, check_here
 
 FIRST = """import os, sys, time, ctypes
 
@@ -155,9 +155,17 @@ def test_the_parent_reads_no_file_and_keeps_the_end_of_what_is_printed(tmp_path)
 
 def test_another_seed_gives_other_sizes():
     sizes = [
-        [str(trial.given) for case in cases("ring_allreduce", seed).values() for trial in case] for seed in (0, 0, 1)
+        [str(trial.given) for case in EXERCISES["ring_allreduce"].cases(seed).values() for trial in case]
+        for seed in (0, 0, 1)
     ]
     assert sizes[0] == sizes[1] != sizes[2]
+
+
+def test_sizes_at_random_begin_with_the_smallest():
+    *_, others = EXERCISES["ring_allreduce"].cases(0).values()
+    devices = [len(trial.given) for trial in others]
+    assert devices == sorted(devices)
+    assert (devices[0], devices[-1]) == (1, 6)
 
 
 def test_a_junit_file_stays_if_the_new_one_cannot_be_written(tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ from solutions import SOLUTIONS
 
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.__main__ import main
-from mxdp.exercises.check import SEED, cases, settle, try_case
+from mxdp.exercises.check import SEED, settle, try_case
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "exercises"
 UNWRITTEN = "    raise NotImplementedError\n"
@@ -35,8 +35,8 @@ def loaded(text: str) -> Dict[str, Any]:
 
 def answers(name: str, body: str) -> List[Dict[str, Any]]:
     function = loaded(written(name, body))[name]
-    report: List[Dict[str, Any]] = [{"title": title} for title in cases(name, SEED)]
-    for case, entry in zip(cases(name, SEED).values(), report):
+    report: List[Dict[str, Any]] = [{"title": title} for title in EXERCISES[name].cases(SEED)]
+    for case, entry in zip(EXERCISES[name].cases(SEED).values(), report):
         try_case(case, entry, function, "student.py", lambda: None)
     settle(report)
     return report
