@@ -34,7 +34,7 @@ DEFINES_OPERATORS = ("mxnet.ndarray.register", "mxnet.symbol.register")
 
 
 def install() -> None:
-    """Load MXNet's modules this way from now on, but those that are imported already. A second call does nothing."""
+    """Load MXNet's modules this way from now on, except those that are imported already. A second call does nothing."""
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         # Behind other finders, such as wrapt's, which runs the hooks that wait for MXNet.
         sys.meta_path.insert(sys.meta_path.index(PathFinder), Finder())

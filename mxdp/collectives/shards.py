@@ -92,8 +92,8 @@ class ShardedSync(GradientSync):
             call()
 
     def whole(self, held: Sequence[Sequence[Sequence[NDArray]]]) -> Dict[int, List[HostArray]]:
-        """Whole arrays of each parameter's shape, by its number, put together from those that are held for its parts.
-        ``held[device]``: for each part its arrays, of the part's length. Waits; all ranks call it."""
+        """Each parameter's arrays, by its number, in its shape, joined from those of its parts. ``held[device]``: for
+        each part its arrays, of the part's length. Waits; all ranks call it."""
         pieces = [
             (part.number, part.where, [x.asnumpy() for x in arrays])
             for of_device in zip(self.parts, held)

@@ -2,7 +2,7 @@
 
 Everything is as in the chapter, good or bad: ``d2l``'s data loader, ``npx.relu``, ``np.dot``, gluon's
 ``split_and_load`` and loss, the naive all-reduce with a fresh copy each time, ``d2l.sgd``, and ``npx.waitall`` after
-each step. But the pictures are those that mxdp has loaded: the book's loader downloads Fashion-MNIST as gluon's authors
+each step. Only the pictures are loaded by mxdp: the book's loader downloads Fashion-MNIST as gluon's authors
 compressed it (other bytes, same pictures), from a host that may be gone.
 """
 

@@ -15,7 +15,7 @@ MOST_EVENTS = 20_000
 
 def recorded(action: Callable[[], Any], devices: Sequence[Device]) -> Dict[str, Any]:
     """Run ``action`` in a recording: its timeline and the shares computed from it, for a row. Waits. Empty if MXNet's
-    profiler can't record so many CPU devices. Without a timeline, and with shares of 0, if no device had any work."""
+    profiler can't record so many CPU devices. If no device worked, there is no timeline, and shares are 0."""
     if not can_record(devices):
         return {}
     with record(devices) as recording:

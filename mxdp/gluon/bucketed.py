@@ -81,7 +81,7 @@ class BucketedGradients(GradientSync):
 
     def _zero_stale(self) -> None:
         """Zero the sums of earlier steps where another device or rank may have a new gradient. Users zero those with
-        ``grad_req="add"``; the trainer leaves out those that no device has replaced."""
+        ``grad_req="add"``; the trainer skips those that no device has replaced."""
         for param in self.members:
             stale = [grad for data, grad in zip(param._data, param._grad) if not data._fresh_grad]
             if param.grad_req == "write" and (self._world.size > 1 or len(stale) < len(param._data)):

@@ -81,9 +81,9 @@ def commands(engine: str, size: int, command: Sequence[str], environ: Mapping[st
 def wait_for(
     to_start: Commands, limit: float, log: Path, root: Optional[Path], tick: Callable[[], Any]
 ) -> Optional[Failure]:
-    """Start these in the folder ``root``, and wait for those that end by themselves: None if all did well within
-    ``limit`` seconds. In the end nothing that they have started runs. All that they print goes to ``log``. ``tick`` is
-    called a few times a second."""
+    """Start these in the folder ``root``, and wait for those that end by themselves. Returns None if all did well
+    within ``limit`` seconds. In the end nothing that they have started runs. All that they print goes to ``log``.
+    ``tick`` is called a few times a second."""
     commands, servers = to_start
     with open(log, "wb") as out, running([*commands, *servers], out, root) as started:
         until = time.monotonic() + limit

@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 RUNS = 6
-"""From so many runs on, an interval is one of runs. Fewer values than this give no interval."""
+"""With this many runs or more, an interval is of runs. Fewer values than this give no interval."""
 Value = Optional[float]
 
 

@@ -86,7 +86,7 @@ def rank_of(case, s):
 
 
 def oracle(case, s):
-    """Summed over the processes; of those that exchange nothing the losses before the first step alone."""
+    """Losses, summed over the processes. Where these exchange nothing, only those before the first step."""
     if case.peer in (TORCH, DDP):  # the serial run, by MXNet, in a process of its own
         from mxdp.experiments.torch_ddp import initial
 
