@@ -132,19 +132,17 @@ class EngineJob:
     NAME = JOB.encode()
     """The name in MXNet's profiler, which keeps this pointer."""
 
-    def _push(self, read: Sequence[NDArray], written: Sequence[NDArray], kept: bool = False) -> None:
-        """``kept``: the caller keeps this object until it was called. Otherwise this module does."""
+    def _push(self, read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
         read_handles, written_handles = (
             (ctypes.c_void_p * len(arrays))(*[array.handle for array in arrays]) for arrays in (read, written)
         )
         cpu, urgent, address = _Context(1, 0), ctypes.c_int(URGENT), id(self)
         with _pushing:
-            if not kept:
-                _jobs[address] = self
+            _jobs[address] = self
             mx.base.check_call(
                 mx.base._LIB.MXEnginePushSyncND(
-                    _CALLED, ctypes.c_void_p(address), None if kept else _DROPPED, ctypes.byref(cpu), read_handles,
-                    len(read), written_handles, len(written), ctypes.byref(urgent), 0, self.NAME,
+                    _CALLED, ctypes.c_void_p(address), _DROPPED, ctypes.byref(cpu), read_handles, len(read),
+                    written_handles, len(written), ctypes.byref(urgent), 0, self.NAME,
                 )
             )  # fmt: skip
 

@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -39,17 +39,15 @@ class _MpiJob(EngineJob):
 
     NAME = RANK_SUM.encode()
 
-    def __init__(self, do: Callable[[], Any], array: NDArray, token: NDArray, pending: Set[_MpiJob]) -> None:
-        self._do, self._pending = do, pending
-        pending.add(self)
-        self._push((), (array, token), kept=True)
+    def __init__(self, do: Callable[[], Any], array: NDArray, token: NDArray) -> None:
+        self._do = do
+        self._push((), (array, token))
 
     def _call(self) -> None:
         try:
             self._do()
         except BaseException:  # in a thread of MXNet nobody would see it, and the other ranks would wait for ever
             _abort(traceback.format_exc())
-        self._pending.discard(self)
 
 
 class World:
@@ -74,7 +72,6 @@ class World:
         self.local_rank = host.rank
         host.Free()
         self._token = mx.nd.zeros((1,), ctx=mx.cpu())
-        self._pending: Set[_MpiJob] = set()
         # By shape and dtype. Arrays of one kind share a buffer: MPI's calls follow one another in any case.
         self._staging: Dict[Tuple[Tuple[int, ...], str], NDArray] = {}
         # Where one rank fails, the others would wait for it for ever.
@@ -194,7 +191,7 @@ class World:
             with autograd.pause():
                 for restore in plain_layout([array]):
                     restore()
-            _MpiJob(lambda: call(host_view(array)), array, self._token, self._pending)
+            _MpiJob(lambda: call(host_view(array)), array, self._token)
             return
         kind = array.shape, number.char
         if kind not in self._staging:
@@ -202,7 +199,7 @@ class World:
         staging = self._staging[kind]
         with autograd.pause():
             prepare("_copyto", [array], staging)()  # NumPy's arrays have no copyto for a classic one
-            _MpiJob(lambda: call(host_view(staging)), staging, self._token, self._pending)
+            _MpiJob(lambda: call(host_view(staging)), staging, self._token)
             prepare("_copyto", [staging], array)()
 
 
