@@ -116,6 +116,17 @@ def test_a_result_of_other_code_or_of_a_busy_machine_is_marked_wherever_it_is_sh
         assert ("(measured on a busy machine)" in made[path]) is bool(elsewhere)
 
 
+def test_a_change_that_is_held_to_be_without_effect_is_said_in_place_of_the_mark(measured, tmp_path, monkeypatch):
+    measured["sources"]["mxdp.timing"] = "0"
+    result.write(measured, tmp_path)
+    monkeypatch.setattr(tables, "FOLDERS", [tmp_path])
+    monkeypatch.setattr(tables.provenance, "HELD", tmp_path / "held" / "held.json")
+    tables.hold("its steps are a name longer")
+    made = tables.written([tmp_path])
+    assert "(older)" not in made[README]
+    assert "Held to be without effect: its steps are a name longer." in made[README]
+
+
 def test_a_table_has_the_rows_and_columns_that_say_something(measured):
     known = {"epochs": tables.Known(words.shown([measured]), False, "")}
     _, _, headings, _, *lines = tables.table(known, "epochs 2 processes.*", README)

@@ -4,7 +4,8 @@ A page marks each table. What lies between ``<!-- KIND: WORDS -->`` and ``<!-- e
 that KIND. ``tests/test_page_tables.py`` fails where a file differs from what would be written.
 
 A result is marked as older where the code that it ran has changed since, or where the newest result was measured with
-another MXNet or NumPy. (Those that are installed don't count: a page must be the same on every Python.)
+another MXNet or NumPy. (Those that are installed don't count: a page must be the same on every Python.) ``--hold`` says
+that the changes since are without effect, and why: their hashes go to ``held.json``, and the reason into the pages.
 """
 
 from __future__ import annotations
@@ -206,8 +207,9 @@ def _measured(known: Collection[Known]) -> str:
         return ""
     days = sorted(run["started"][:10] for runs in shown for run in runs.runs)
     when = f"on {days[0]}" if days[0] == days[-1] else f"from {days[0]} to {days[-1]}"
-    legend = OLDER if any(one.older for one in known) else ""
-    return f"Measured on {_machine(shown)}, {when}. {legend}".strip()
+    held = dict.fromkeys(reason for one in shown for reason in provenance.carried(one.latest["sources"])[1])
+    legend = [OLDER] * any(one.older for one in known) + [f"Held to be without effect: {reason}." for reason in held]
+    return " ".join([f"Measured on {_machine(shown)}, {when}.", *legend])
 
 
 def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[Any] = ()) -> List[str]:
@@ -216,11 +218,30 @@ def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Se
     return [re.sub(r" +", " ", f"| {' | '.join(line)} |") for line in [headings, rule, *cells]]
 
 
+def hold(reason: str) -> None:
+    """Record that what has changed since the shown results were measured is without effect on them."""
+    changes = set()
+    for runs in result.read_folder(FOLDERS[0]).values():
+        then = provenance.carried(runs[-1]["sources"])[0]
+        changes.update(
+            (name, then[name], provenance.today(name)) for name in provenance.changes(runs[-1]) if name in then
+        )
+    path = provenance.ROOT / provenance.HELD
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    write_beside(path, json.dumps([*before, {"reason": reason, "changes": sorted(changes)}], indent=1) + "\n")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", type=Path, metavar="DIR", help="results of that preset, whose times `list` says")
+    parser.add_argument(
+        "--hold", metavar="WHY", help="why what changed since the results leaves their numbers as they are"
+    )
+    args = parser.parse_args()
     try:
-        for path, text in written(quick=parser.parse_args().quick).items():
+        if args.hold:
+            hold(args.hold)
+        for path, text in written(quick=args.quick).items():
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 write_beside(path, text)
                 print(f"written: {path.relative_to(ROOT)}")

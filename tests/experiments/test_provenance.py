@@ -83,6 +83,32 @@ def test_what_else_ages_a_result_and_what_does_not(measured, code, monkeypatch):
     assert provenance.changes({**found, "sources": {}})[0] == "the code (it was not recorded)"
 
 
+def test_a_change_that_is_held_to_be_without_effect_ages_nothing_until_the_next(measured, code, tmp_path, monkeypatch):
+    _, found = measured("epochs")
+    name, step, path, held = "mxdp.training.step", code / "training" / "step.py", tmp_path / "held.json", []
+    monkeypatch.setattr(provenance, "HELD", path)
+    for reason in ("one", "two"):
+        step.write_text(f"{step.read_text()}\n{reason} = 1\n")
+        assert provenance.changes(found) == [name]
+        was = provenance.carried(found["sources"])[0][name]
+        held.append({"reason": reason, "changes": [[name, was, provenance.today(name)]]})
+        path.write_text(json.dumps(held))
+        assert provenance.changes(found) == []
+    assert provenance.carried(found["sources"])[1] == ["one", "two"]
+    other = {**found["sources"], name: "0"}
+    assert provenance.changes({**found, "sources": other}) == [name]
+    assert provenance.carried(other) == (other, [])
+    assert len(result.together([found, {**found, "sources": provenance.carried(found["sources"])[0]}])) == 2
+
+
+def test_each_held_change_follows_a_recorded_hash():
+    known = {item for path in committed() for item in result.read(path)["sources"].items()}
+    path = ROOT / provenance.HELD
+    for held in json.loads(path.read_text()) if path.exists() else ():
+        assert known.issuperset((name, old) for name, old, _ in held["changes"])
+        known.update((name, new) for name, _, new in held["changes"])
+
+
 def test_a_file_that_was_edited_during_the_run_counts_as_changed(code):
     modules, edited = ["mxdp.timing", "mxdp.errors", "mxdp.experiments.show.style"], code / "timing.py"
     written = edited.stat().st_mtime

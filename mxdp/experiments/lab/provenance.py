@@ -2,7 +2,7 @@
 
 A result is *older* than the code where a module that its processes had imported has another :func:`fingerprint` today.
 An edited comment costs no hours of measurement; nor does what a question tells or expects, which is said anew wherever
-a result is shown. Only the program writes these hashes.
+a result is shown; nor a change that :data:`HELD` lists, whose reason is shown instead. Only the program writes hashes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
+import json
 import math
 import os
 import platform
@@ -21,7 +22,7 @@ import tokenize
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import psutil
 
@@ -37,6 +38,9 @@ UNCOUNTED = re.compile(
 """Modules that are imported where something is measured, and only word, judge or draw."""
 AFTERWARDS = re.compile(r"def _?(tell|expect|draw)(_\w*)?\(|(LITTLE|SOURCE|COMPARED|TOUR|CHECKS)\b")
 """How the functions and constants of a question begin that don't decide what is measured."""
+HELD = "experiments/reference/held.json"
+"""Changes of modules that are held to be without effect on what was measured: for each reason, names with the hashes
+before and after. ``tools/hold.py`` writes it."""
 BUSY = 0.1
 """A larger share of the processors' time that goes elsewhere disturbs a measurement."""
 
@@ -87,19 +91,29 @@ def environment(variables: Mapping[str, str], devices: Iterable[str]) -> Dict[st
 def sources(modules: Iterable[str], since: float) -> Dict[str, str]:
     """These modules, each with its :func:`fingerprint`. It is empty, and never equals today's, if the file was written
     after ``since`` (seconds, as ``time.time``): processes may have run what it held before."""
-    return {name: _today(name, since) for name in sorted(set(modules)) if not UNCOUNTED.match(name)}
+    return {name: today(name, since) for name in sorted(set(modules)) if not UNCOUNTED.match(name)}
 
 
 def changes(result: Mapping[str, Any], installed: Optional[Mapping[str, str]] = None) -> List[str]:
     """What has changed since ``result`` was measured: modules, and packages of :data:`MEASURED`, of which other
     versions are ``installed`` (by default, here)."""
     then, now = result["environment"]["versions"], versions() if installed is None else installed
-    changed = [name for name, was in result["sources"].items() if not was or was != _today(name)]
+    changed = [name for name, was in carried(result["sources"])[0].items() if not was or was != today(name)]
     changed += [package for package in MEASURED if then.get(package) != now.get(package)]
     return changed if result["sources"] else ["the code (it was not recorded)"]
 
 
-def _today(module: str, since: float = math.inf) -> str:
+def carried(sources: Mapping[str, str]) -> Tuple[Dict[str, str], List[str]]:
+    """These hashes after the changes of :data:`HELD`, and the reasons of those that were made."""
+    now, reasons, path = dict(sources), [], ROOT / HELD
+    for held in json.loads(path.read_text(encoding="utf-8")) if path.exists() else ():
+        after = {name: new for name, old, new in held["changes"] if now.get(name) == old}
+        now.update(after)
+        reasons += [held["reason"]] if after else []
+    return now, reasons
+
+
+def today(module: str, since: float = math.inf) -> str:
     """The fingerprint of its text, without importing it. A teacher's own is imported already."""
     path = ROOT.joinpath(*module.split("."), "__init__.py")
     path = path if path.exists() else path.parent.with_suffix(".py")

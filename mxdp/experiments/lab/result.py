@@ -17,6 +17,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Union
 
 from mxdp.errors import MxdpError, UsageError, plural
 from mxdp.experiments.lab.module import NAME
+from mxdp.experiments.lab.provenance import carried
 from mxdp.plans.show.files import write_beside
 
 SCHEMA_VERSION = 4
@@ -115,7 +116,8 @@ def together(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 def _work(run: Mapping[str, Any]) -> Any:
     settings = {name: value for name, value in run["settings"].items() if name not in EFFORT}
-    return settings, run["sources"], run["environment"]["cpu_model"], run["environment"]["cores"], run["status"]
+    code, _ = carried(run["sources"])
+    return settings, code, run["environment"]["cpu_model"], run["environment"]["cores"], run["status"]
 
 
 def plain(value: Any) -> Any:

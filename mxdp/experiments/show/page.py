@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import jinja2
 
 from mxdp.experiments.lab import result
+from mxdp.experiments.lab.provenance import carried
 from mxdp.experiments.lab.told import Column
 from mxdp.experiments.show import pictures, style, words
 from mxdp.experiments.show.terminal import reason, tables, written
@@ -61,6 +62,7 @@ def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[
     """What the template shows of one question; ``alike`` stands at the top of the page. ``folder`` None: for slides."""
     environment = s.latest["environment"]
     variables = [(key, str(value)) for key, value in environment["variables"].items()]
+    held = [("Changed since, held to be without effect", reason) for reason in carried(s.latest["sources"])[1]]
     return {
         **s.latest,
         "question": s.title,
@@ -79,7 +81,7 @@ def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[
         "picture": pictures.picture(s, folder),
         "timelines": pictures.timelines(s, folder),
         "settings": [(key, _in_words(value)) for key, value in s.latest["settings"].items()],
-        "own_environment": [term for term in _machine(environment) if term not in alike] + variables,
+        "own_environment": [term for term in _machine(environment) if term not in alike] + variables + held,
         "samples": [(row.label, ", ".join(style.number(x, 4) for x in row.seconds.units)) for row in s.told],
         "started": ", ".join(_when(run["started"]) for run in s.runs),
         "elapsed": words.duration(sum(run["elapsed_seconds"] for run in s.runs)),
