@@ -42,10 +42,11 @@ class _Module(ModuleType):
 def _import_mxnet() -> None:
     """Prepare the process and import MXNet. Raises a BackendError, with the cure, if that fails."""
     process.warn(process.prepare_process().warnings)
-    problem = process.install_problem()
+    backends = process.installed_backends()
+    problem = process.install_problem(backends)
     if problem:
         raise BackendError(problem)
-    for_cuda = any("-cu" in name for name in process.installed_backends())
+    for_cuda = any("-cu" in name for name in backends)
     missing = cuda.preload() if for_cuda else []
     try:
         importlib.import_module("mxnet")

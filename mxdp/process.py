@@ -167,9 +167,10 @@ def installed_backends() -> Dict[str, str]:
     return versions
 
 
-def install_problem() -> Optional[str]:
-    """One sentence that says why MXNet can't be imported here, with the cure; None if it can be."""
-    backends = installed_backends()
+def install_problem(backends: Optional[Mapping[str, str]] = None) -> Optional[str]:
+    """One sentence that says why MXNet can't be imported here, with the cure; None if it can be. ``backends``: those of
+    :func:`installed_backends`, if known: to find them reads a file of every installed distribution."""
+    backends = installed_backends() if backends is None else backends
     if not backends and find_spec("mxnet") is None:  # built from source it is not a distribution
         return _not_installed()
     if len(backends) > 1:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray
+from mxdp.backend import Batch, Device, NDArray, check_arrays
 from mxdp.collectives import GradientSync
 from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
@@ -88,6 +88,7 @@ class Combined(Strategy):
 
     def scores(self, X: Batch) -> NDArray:
         """Each group's scores of its shard; the first device gathers them."""
+        check_arrays(X=X)
         self.traffic.clear()
         return self._gather([group.scores(x) for group, x in zip(self.groups, self._shards(X))], "scores")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, autograd, np
+from mxdp.backend import Batch, Device, NDArray, autograd, check_arrays, np
 from mxdp.collectives import allreduce
 from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply
 from mxdp.parallel import traffic
@@ -68,6 +68,7 @@ class Layerwise(Strategy):
 
     def scores(self, X: Batch) -> NDArray:
         """Forward pass. At its end all devices have the scores."""
+        check_arrays(X=X)
         self.traffic.clear()
         return self._forward(X)[-1].outputs[0]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray
+from mxdp.backend import Batch, Device, NDArray, check_arrays
 from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import lasting_numbers, step_numbers
@@ -93,6 +93,7 @@ class Pipeline(Strategy):
 
     def scores(self, X: Batch) -> NDArray:
         """Forward pass of the same micro-batches as in :meth:`step`."""
+        check_arrays(X=X)
         self.traffic.clear()
         xs = self._split(X, self.devices[0])
         for place, task in order(inference(len(self.stages), len(xs))):

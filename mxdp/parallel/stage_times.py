@@ -6,9 +6,9 @@ import time
 from functools import partial
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, np, npx
+from mxdp.backend import Batch, check_arrays, np, npx
 from mxdp.parallel.pipeline import Pipeline
-from mxdp.parallel.traffic import copy_to
+from mxdp.parallel.traffic import check_label_count, copy_to
 
 AT_ONCE = 4
 """Micro-batches pushed one after the other. As in a pipeline, Python pushes the next while the device computes."""
@@ -28,8 +28,9 @@ def measure_stages(pipeline: Pipeline, X: Batch, y: Optional[Batch]) -> StageTim
 
     A time is the mean of a few passes in a row, without a warm-up: run a step before. Afterwards the pipeline's
     gradients are not valid. Without labels ``y`` forward passes keep nothing, as for scores, and ``backward`` is empty.
-    Raises a ValueError for fewer samples than micro-batches.
+    Raises a ValueError for fewer samples than micro-batches, and as :meth:`Strategy.step` does.
     """
+    check_arrays(X=X) if y is None else check_label_count(X, y)
     start, stop = pipeline.pieces(len(X))[0]
     x, devices = X[start:stop], pipeline.devices
     numbers = range(min(AT_ONCE, pipeline.plan.micro_batches))

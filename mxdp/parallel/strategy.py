@@ -54,8 +54,9 @@ class Strategy:
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward and backward pass of a batch: the losses (samples,), in the batch's order, on the first device. Each
-        gradient is then the sum over the whole batch, also where parameters are tied. Raises a ValueError if there is
-        not one label for each sample, or the strategy can't split the batch."""
+        gradient is then the sum over the whole batch, also where parameters are tied. Raises a TypeError for what is
+        no array (NumPy's or MXNet's), a ValueError unless there is one label for each sample, and the batch can be
+        split."""
         raise NotImplementedError
 
     def update(self, lr: float, batch_size: int) -> None:
@@ -64,7 +65,7 @@ class Strategy:
             sgd(params, lr, batch_size)
 
     def scores(self, X: Batch) -> NDArray:
-        """Forward pass alone: (samples, outputs) on the first device."""
+        """Forward pass alone: (samples, outputs) on the first device. Raises likewise."""
         raise NotImplementedError
 
     def params(self) -> List[LayerParams]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Iterator, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, autograd, mx, np
+from mxdp.backend import Batch, Device, NDArray, autograd, check_arrays, mx, np
 from mxdp.collectives import GradientSync
 from mxdp.layers import Conv, Dense, Layer, LayerParams, Net, Pool, Shape, apply
 from mxdp.parallel import traffic
@@ -85,6 +85,7 @@ class Tile(Strategy):
 
     def scores(self, X: Batch) -> NDArray:
         """Forward pass. The scores are on the first device."""
+        check_arrays(X=X)
         self.traffic.clear()
         return self._forward(self._cut(X))
 

@@ -11,7 +11,7 @@ from typing import List, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, NDArray, autograd, mx, np, upload
+from mxdp.backend import Batch, Device, NDArray, autograd, check_arrays, mx, np, upload
 from mxdp.collectives.tuning import plan_for
 from mxdp.layers import BatchNorm, Conv, Dense, LayerParams, Net, Residual, Shape, moments
 
@@ -121,7 +121,8 @@ def has_gradient(net: Net) -> List[bool]:
 
 
 def check_label_count(X: Batch, y: Batch) -> None:
-    """Raise a ValueError unless there is a label for each sample."""
+    """Raise a TypeError unless both are arrays, a ValueError unless there is a label for each sample."""
+    check_arrays(X=X, y=y)
     if X.shape[:1] != y.shape[:1]:
         raise ValueError(f"X has {X.shape[0]} samples and y has {y.shape[0]} labels: they must be as many")
 

@@ -105,10 +105,8 @@ class Timeline:
         for event in self.events:
             begin, end = max(to_microseconds(event.start), first), min(to_microseconds(event.end), last)
             if begin < end or (begin == end and first < begin < last):
-                cut.append(
-                    Event(event.device, event.name, event.kind, to_seconds(begin - first), to_seconds(end - first))
-                )
-        return Timeline(to_seconds(last - first), tuple(cut))
+                cut.append((event.device, event.name, event.kind, begin - first, end - first))
+        return build(last - first, cut)  # those that are cut at the start are in another order now
 
     def to_json(self) -> Dict[str, Any]:
         """A compact dict for ``json.dump``, about 12 bytes an event. :meth:`from_json` gives an equal timeline."""

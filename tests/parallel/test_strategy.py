@@ -18,6 +18,7 @@ from mxdp.parallel.data import Data
 from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.layerwise import Layerwise
 from mxdp.parallel.pipeline import Pipeline
+from mxdp.parallel.stage_times import measure_stages
 from mxdp.parallel.strategy import Strategy
 from mxdp.parallel.tile import Tile
 from mxdp.plans.collective.algorithms import plan
@@ -74,6 +75,22 @@ def test_what_cannot_be_is_refused(strategy):
     for samples, labels in ((7, 6), (6, 7)):
         with pytest.raises(ValueError, match=f"{samples} samples and .*{labels} labels"):
             made.step(X[:samples], y[:labels])
+
+
+@each_strategy
+def test_what_is_no_array_of_samples_is_one_sentence(strategy):
+    net, shape, params, X, y, _ = serial("lenet")
+    made = STRATEGIES[strategy](net, params, shape, devices(3))
+    calls = [("X", X, lambda X: made.step(X, y)), ("y", y, lambda y: made.step(X, y)), ("X", X, made.scores)]
+    if strategy == "pipeline":
+        calls += [("X", X, lambda X: measure_stages(made, X, y)), ("y", y, lambda y: measure_stages(made, X, y))]
+        calls += [("X", X, lambda X: measure_stages(made, X, None))]
+    for name, good, call in calls:
+        for bad in (good.tolist(), tuple(good), good[..., 0].sum(), np.array(good).as_nd_ndarray(), np.array(1)):
+            with pytest.raises(TypeError, match=f"(?i)^{name} must be an array of "):
+                call(bad)
+        with pytest.raises(TypeError, match=f"(?i)^{name} is complex64, which MXNet's arrays can't be"):
+            call(good.astype("complex64"))
 
 
 @each_strategy

@@ -1,6 +1,6 @@
 """Records ``traces/`` with MXNet 1.9.1. Run it by hand: ``python tests/tracing/record_traces.py``.
 
-``first.json``    a process's first trace: two devices, copies, a sum, a product, a wait
+``first.json``    a process's first trace, of two devices: an all-reduce (layout, copy, sum), a product, a wait
 ``second.json``   the same once more, in the same process: no names, and a comma too many
 ``other.json``    more CPU devices than processors (made on two), and MXNet's key-value store with its pinned memory
 """

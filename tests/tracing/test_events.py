@@ -16,6 +16,7 @@ from mxdp.tracing.events import Event, call_kind, operator_kind, to_microseconds
         ("CopyGPU2CPU", "copy"),
         ("_copyto_GPU2GPU", "copy"),
         ("CopyCPU2GPU", "upload"),
+        ("broadcast_add", "all-reduce"),
         ("elemwise_add", "all-reduce"),
         ("add_n", "all-reduce"),
         ("KVStoreReduce", "all-reduce"),

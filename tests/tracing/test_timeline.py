@@ -106,6 +106,12 @@ def test_json_round_trip(timeline):
     assert Timeline.from_json(json.loads(json.dumps(timeline.to_json()))) == timeline
 
 
+@given(timelines(), TIMES.filter(lambda ends: ends[0] < ends[1]))
+def test_json_round_trip_of_a_part(timeline, ends):
+    part = timeline.between(*(end * 1e-6 for end in ends))
+    assert Timeline.from_json(json.loads(json.dumps(part.to_json()))) == part
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
