@@ -6,10 +6,10 @@ from functools import partial
 import numpy as onp
 import pytest
 
-from mxdp.backend import mx
+from mxdp.backend import mx, upload
 from mxdp.collectives import AllReduce
 from mxdp.experiments.allreduce import arrays
-from mxdp.experiments.allreduce.arrays import LEAD, TURNS, exact_sums, replicas, seconds_in_turn
+from mxdp.experiments.allreduce.arrays import LEAD, TURNS, exact_sums, numbers, seconds_in_turn
 from mxdp.experiments.oracle import count
 
 SHAPES = [(3, 300), (5,), ()]
@@ -18,7 +18,7 @@ DEVICES = [mx.cpu(rank) for rank in range(3)]
 
 
 def test_wrong_sums_are_counted():
-    arrays = replicas(SHAPES, DEVICES, SEED)
+    arrays = [[upload(numbers(shape, device.device_id, SEED), device) for shape in SHAPES] for device in DEVICES]
     for same in zip(*arrays):
         AllReduce(same)()
     assert count(exact_sums(arrays, SEED)) == (2718, 0)
@@ -83,6 +83,6 @@ def test_no_sync_has_always_the_same_before_it():
 
 
 def test_every_call_is_waited_for(virtual):
-    x = arrays.np.ones(1)
+    x = mx.np.ones(1)
     arrays.npx.waitall()
     assert arrays._timed(lambda: x + 1, 3) == 2
