@@ -17,6 +17,7 @@ from mxdp.experiments.oracle import whole_numbers
 STORES = {"mxnet-local": "local", "mxnet-device": "device"}
 """MXNet's own stores for one machine: name in the table to name in MXNet."""
 Sync = Callable[[], object]
+Arrays = Sequence[Sequence[NDArray]]
 
 SPELL_SECONDS = 0.0125
 """In a spell a call is repeated for about this time. A call that takes longer is timed once."""
@@ -29,7 +30,7 @@ def numbers(shape: Sequence[int], rank: int, seed: int) -> HostArray:
     return whole_numbers(rank, int(onp.prod(shape)), seed).reshape(shape)
 
 
-def store_sync(name: str, arrays: Sequence[Sequence[NDArray]]) -> Sync:
+def store_sync(name: str, arrays: Arrays) -> Sync:
     """What ``gluon.Trainer`` does with the store of that name in the table: a key for each array, summed in place, the
     first arrays first. Wait before you drop it: MXNet frees a store at once, whose jobs divided by zero then, once."""
     store = mx.kv.create(STORES[name])
@@ -44,8 +45,10 @@ def store_sync(name: str, arrays: Sequence[Sequence[NDArray]]) -> Sync:
     return sync
 
 
-def exact_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Iterator[Tuple[HostArray, HostArray, float]]:
-    """For an oracle: every array of every replica, and the exact sum over all ranks."""
+def exact_sums(arrays: Arrays, sync: Sync, seed: int) -> Iterator[Tuple[HostArray, HostArray, float]]:
+    """For an oracle: ``sync``, and every array of every replica with the exact sum over all ranks. Waits."""
+    sync()
+    npx.waitall()
     for same in zip(*arrays):
         total: Any = sum(numbers(same[0].shape, rank, seed) for rank in range(len(same)))
         for x in same:
