@@ -37,11 +37,11 @@ RECORDED_STEPS = 3
 EXACT = 1 << 24
 """Whole numbers up to here are exact in float32."""
 WORKER_TASKS = {
-    "fc1 forward": (1.0, "batch {0}", "fc1 copy {1}"),
-    "fc2 forward": (1.0, "fc1 forward {0} @{2}", "fc2 copy {1}"),
-    "loss": (0.02, "fc2 forward {0} @{2}", "batch {0}"),
-    "fc2 backward": (2.0, "loss {0} @{2}", "fc1 forward {0} @{2}", "fc2 copy {1}"),
-    "fc1 backward": (1.0, "fc2 backward {0} @{2}", "batch {0}"),
+    "fc1 forward": (1.0, ("batch {0}", "fc1 copy {1}")),
+    "fc2 forward": (1.0, ("fc1 forward {0} @{2}", "fc2 copy {1}")),
+    "loss": (0.02, ("fc2 forward {0} @{2}", "batch {0}")),
+    "fc2 backward": (2.0, ("loss {0} @{2}", "fc1 forward {0} @{2}", "fc2 copy {1}")),
+    "fc1 backward": (1.0, ("fc2 backward {0} @{2}", "batch {0}")),
 }
 """The cost of each, in matrix products of a worker's share of the batch, and its needs: {0} is the step, {1} the one
 before (the first step does without), {2} the worker's rank."""
@@ -55,7 +55,7 @@ def step_tasks(workers, steps):
     tasks = []
     for step in range(steps):
         tasks.append(Job(f"batch {step}", 0, (), SMALL))
-        for rank, (name, (products, *needs)) in itertools.product(ranks, WORKER_TASKS.items()):
+        for rank, (name, (products, needs)) in itertools.product(ranks, WORKER_TASKS.items()):
             known = tuple(need.format(step, step - 1, rank) for need in needs if step or "{1}" not in need)
             tasks.append(Job(f"{name} {step} @{rank}", 1 + rank if workers else 0, known, products / len(ranks)))
         for name in ("fc2", "fc1"):

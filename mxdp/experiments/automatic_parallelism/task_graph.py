@@ -1,13 +1,8 @@
 """A computation as a graph of tasks: planned as data, run, and timed.
 
-::
-
-    stem ──┬── long 1 ── long 2 ──┬── join        one line: needs
-           └── short ─────────────┘
-
-A task is a :class:`~mxdp.plans.cost.simulate.Job`, and its *lane* is a device. Tasks are pushed in *groups*, with a
-wait after each: one group for all leaves everything to MXNet's engine, one for each task leaves nothing to it, and what
-a person would do lies between.
+A task is a :class:`~mxdp.plans.cost.simulate.Job`: it names the tasks that it needs, and its *lane* is a device. Tasks
+are pushed in *groups*, with a wait after each: one group for all leaves everything to MXNet's engine, one for each task
+leaves nothing to it, and what a person would do lies between.
 """
 
 from __future__ import annotations
