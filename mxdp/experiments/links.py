@@ -15,8 +15,6 @@ from mxdp.plans.cost.machine import Machine
 
 FEWEST, MOST, ENOUGH = 2, 200, 1 << 25
 """Copies in one measurement: enough to move ``ENOUGH`` bytes, within these limits."""
-PARTS = (1, 4, 16, 64)
-"""A link is measured with its largest message, with a 4th, a 16th and a 64th of that, and with 4 bytes."""
 
 
 class Copies:
@@ -24,7 +22,6 @@ class Copies:
     copy's time is what a plan pays to send: MXNet's engine, or Python's call if that takes longer."""
 
     def __init__(self, pairs: Sequence[Tuple[Device, Device]], nbytes: int, seed: int) -> None:
-        self.nbytes = nbytes
         self._sent = [whole_numbers(source.device_id, nbytes // 4, seed) for source, _ in pairs]
         sources = [mx.nd.array(sent, ctx=source) for sent, (source, _) in zip(self._sent, pairs)]
         self._targets = [mx.nd.zeros((nbytes // 4,), ctx=target) for _, target in pairs]
@@ -33,7 +30,7 @@ class Copies:
     def seconds(self) -> float:
         """Mean time of one copy of each pair, in seconds. Waits at both ends: a pair's copies follow one another."""
         self._copy(1)
-        repeats = max(FEWEST, min(MOST, ENOUGH // self.nbytes))
+        repeats = max(FEWEST, min(MOST, ENOUGH // self._sent[0].nbytes))
         return timed(lambda: self._copy(repeats)) / repeats
 
     def compare(self) -> Iterator[Tuple[HostArray, HostArray, float]]:
@@ -50,8 +47,9 @@ class Copies:
 
 @lru_cache(maxsize=None)
 def measured_link(source: Device, target: Device, nbytes: int, seed: int) -> Link:
-    """The link from ``source`` to ``target``, up to ``nbytes`` bytes (at least 8): measured once a process. Waits."""
-    sizes = sorted({4, *(max(4, nbytes // part // 4 * 4) for part in PARTS)})
+    """The link from ``source`` to ``target``, measured once a process: with 4 bytes, ``nbytes`` (a multiple of 256),
+    and a 64th, a 16th and a 4th of that. Waits."""
+    sizes = (4, *(nbytes // part for part in (64, 16, 4, 1)))
     return fit_link([(size, Copies([(source, target)], size, seed).seconds()) for size in sizes])
 
 

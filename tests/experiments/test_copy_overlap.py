@@ -59,10 +59,10 @@ def test_a_round_is_products_then_copies_then_both_each_waited_for(label, monkey
 
     class Watched:
         def __init__(self, *more):
-            self.run, self.copy = (lambda name=name: calls.append(name) for name in ("run", "copy"))
+            self.push, self.copy = (lambda name=name: calls.append(name) for name in ("run", "copy"))
 
         def both(self):
-            self.run()
+            self.push()
             self.copy()
 
     monkeypatch.setattr(copy_overlap, "CopiedProducts", Watched)
@@ -74,7 +74,7 @@ def test_a_round_is_products_then_copies_then_both_each_waited_for(label, monkey
 def test_cases_of_a_process_share_one_size(monkeypatch):
     asked = []
     monkeypatch.setattr(copy_overlap, "timed", lambda push: asked.append(push) or 1.0 + len(asked))
-    monkeypatch.setattr(copy_overlap, "seconds_of_parts", lambda job: None)
+    monkeypatch.setattr(copy_overlap, "one_round", lambda job: None)
     first, second = (copy_overlap.set_up(CASES[label], SETTINGS) for label in ("indep., 1 worker", "chain, 1 worker"))
     assert first.facts == second.facts
     assert len(asked) == 8  # twice with a first number of copies, and with the number that follows
@@ -92,7 +92,7 @@ def test_both_without_a_wait_are_recorded(label):
 @pytest.mark.parametrize(("room", "fits"), [(10**9, 50), (30 * 40_000, 30), (40_000, 1), (39_998, 0)])
 def test_as_many_results_as_half_the_memory_has_room_for(room, fits, monkeypatch):
     monkeypatch.setattr(copy_overlap, "balanced", lambda *more: 1)
-    monkeypatch.setattr(copy_overlap, "seconds_of_parts", lambda job: None)
+    monkeypatch.setattr(copy_overlap, "one_round", lambda job: None)
     monkeypatch.setattr(memory, "available_bytes", lambda device: room if device == HERE else 10**12)
     settings = little(Question(copy_overlap), **{**SETTINGS, "products": 50, "nbytes": 20_000, "width": 5})
     if not fits:
@@ -107,7 +107,7 @@ def test_as_many_results_as_half_the_memory_has_room_for(room, fits, monkeypatch
 def test_balanced(product, copy, copies, monkeypatch):
     def timed(push):
         job = push.__self__
-        return copy * sum(map(len, job.landed)) if isinstance(job, CopiedProducts) else product * len(job.results)
+        return copy * sum(map(len, job.landed)) if push.__name__ == "copy" else product * len(job.results)
 
     monkeypatch.setattr(copy_overlap, "timed", timed)
     assert balanced(10, 10, 3, HERE, THERE) == copies

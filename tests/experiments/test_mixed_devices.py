@@ -56,7 +56,7 @@ def nothing_for(index):
         ("_update", stale_weights),
         ("_split", the_same_share_for_all),
         *(("_sum", forget_worker(index)) for index in (0, 1)),
-        *(("_copy", nothing_for(index)) for index in (0, 1)),
+        *(("copy_to", nothing_for(index)) for index in (0, 1)),
     ],
 )
 @pytest.mark.parametrize("run", ["waits", "free"])

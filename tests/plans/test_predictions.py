@@ -16,7 +16,7 @@ from mxdp.experiments.automatic_parallelism import graph, mixed_devices
 from mxdp.experiments.automatic_parallelism.task_graph import length, one_by_one
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.cost.machine import CPU
-from mxdp.plans.cost.simulate import last_end, pipeline_spans, predict, simulate
+from mxdp.plans.cost.simulate import last_end, pipeline_spans, predict
 from mxdp.plans.pipeline import PIPELINES, pipeline
 
 PINNED = Path(__file__).with_suffix("").with_name("predictions.json")
@@ -41,8 +41,8 @@ def piped(schedule, stages, cores, variant):
 def nets(cores, workers):
     """The net with branches in each order, then training steps with 0 to 3 workers, with and without waits."""
     steps = [mixed_devices.step_tasks(count, 3) for count in range(4)]
-    groups = [*graph.WAYS.values(), *([tasks] for tasks in steps), *map(one_by_one, steps)]
-    return [length(simulate(group, cores, workers)) for group in groups]
+    groups = [*(groups for _, groups in graph.WAYS.values()), *([tasks] for tasks in steps), *map(one_by_one, steps)]
+    return [length(group, cores, workers) for group in groups]
 
 
 def predictions():

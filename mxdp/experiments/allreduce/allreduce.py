@@ -9,7 +9,7 @@ import itertools
 import statistics
 from functools import lru_cache, partial
 
-from mxdp.backend import npx
+from mxdp.backend import np, upload
 from mxdp.collectives import AllReduce
 from mxdp.collectives.tuning import choose
 from mxdp.errors import either, plural, size
@@ -35,8 +35,6 @@ CHECKS = SEVERAL
 LITTLE = dict(sizes=[4, 1 << 20])
 NAMES = sorted(ALGORITHMS)
 """A row of ``auto`` has the numbers of what it chose in this list: a result keeps no words of each process."""
-LARGE = 1 << 20
-"""Bytes from which on an array is large: the cost model is judged by these."""
 FASTEST = "Our fastest all-reduce of the largest array takes at most 0.75 times as long as MXNet's device store."
 MODEL = "The cost model predicts the time of large arrays (1 MiB or more) within a factor of 1.25."
 CHOICES = {
@@ -62,11 +60,9 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    data = arrays.replicas([_shape(case)], devices_of(case, s), s.seed)
-    sync, _ = _sync(case, data)
-    sync()
-    npx.waitall()  # a store of MXNet's is freed with ``sync``, and its jobs would still use it
-    return arrays.exact_sums(data, s.seed)
+    devices = devices_of(case, s)
+    data = [[upload(arrays.numbers(_shape(case), rank, s.seed), device)] for rank, device in enumerate(devices)]
+    return arrays.exact_sums(data, _sync(case, data), s.seed)
 
 
 def set_up(case, s):
@@ -78,14 +74,16 @@ def set_up(case, s):
 
     def one_round():
         machine = calibrated(few)
-        seconds, chosen = _times(devices, case.bytes, next(rounds), machine)[case.algorithm]
-        more = {"chosen": chosen} if chosen else {}
-        if chosen and case.algorithm == AUTO:
-            default = choose(devices, list(_shape(case)), 4)
-            more.update(choice=NAMES.index(chosen), default_choice=NAMES.index(default))
-        if chosen and len(devices) > 1:
+        seconds, chosen = _times(devices, case.bytes, next(rounds), machine)[case.algorithm], case.algorithm
+        if chosen in arrays.STORES:
+            return seconds, {}
+        more: dict = {}
+        if chosen == AUTO:
+            chosen, default = (choose(devices, _shape(case), 4, speeds) for speeds in (machine, None))
+            more = dict(choice=NAMES.index(chosen), default_choice=NAMES.index(default))
+        if len(devices) > 1:
             more["predicted_ms"] = predict(plan(chosen, case.devices, [case.bytes // 4]), case.bytes, machine) * 1e3
-        return seconds, more
+        return seconds, {"chosen": chosen, **more}
 
     return Work(one_round, devices)
 
@@ -98,17 +96,10 @@ def _cases(devices, nbytes):
 
 @lru_cache(maxsize=None)
 def _times(devices, nbytes, number, machine):
-    """What the sum of each case took in round ``number``, and the algorithm, by the case's algorithm."""
+    """What the sum of each case took in round ``number``, by the case's algorithm. Sums of zeros stay zeros."""
     cases = _cases(devices, nbytes)
-    data = arrays.replicas([_shape(cases[0])], devices, seed=None)
-    algorithms = {}
-
-    def make(case):
-        sync, algorithms[case.algorithm] = _sync(case, data, machine)
-        return sync
-
-    seconds = arrays.seconds_in_turn({case.algorithm: partial(make, case) for case in cases})
-    return {name: (seconds[name], algorithm) for name, algorithm in algorithms.items()}
+    data = [[np.zeros(_shape(cases[0]), ctx=device)] for device in devices]
+    return arrays.seconds_in_turn({case.algorithm: partial(_sync, case, data, machine) for case in cases})
 
 
 def _shape(case):
@@ -116,11 +107,10 @@ def _shape(case):
 
 
 def _sync(case, data, machine=None):
-    """The sum, and the algorithm, which ``auto`` chooses for ``machine``; none for a store."""
+    """The sum, whose algorithm ``auto`` chooses for ``machine``."""
     if case.algorithm in arrays.STORES:
-        return arrays.store_sync(case.algorithm, data), None
-    sync = AllReduce([first for first, *_ in data], case.algorithm, machine=machine)
-    return sync, sync.algorithm
+        return arrays.store_sync(case.algorithm, data)
+    return AllReduce([array for (array,) in data], case.algorithm, machine=machine)
 
 
 def tell(t, s):
@@ -143,9 +133,8 @@ def tell(t, s):
     t.draw(lambda axes: _draw(axes, t, shown[0].devices), 6)
     ours = [row for row in shown if row.algorithm in ALGORITHMS]
     best, names = fastest(ours), [row.algorithm for row in contenders(ours)]
-    expected = "which the cost model does not expect"
-    if next(row.chosen for row in shown if row.algorithm == AUTO) in names:
-        expected = "as the cost model expects"
+    chosen = next(row.chosen for row in shown if row.algorithm == AUTO)
+    expected = "as the cost model expects" if chosen in names else "which the cost model does not expect"
     t.answer(f"""For {size(best.bytes)} on {plural(best.devices, "device")}, mxdp's fastest all-reduce is
         {best.algorithm}, {expected}, and {1 / best.of_device_store:.2f} times as fast as MXNet's device store.""")
     if others := [name for name in names if name != best.algorithm]:
@@ -161,7 +150,7 @@ def _tell_claims(t):
         if auto in t.answering:
             for row in contenders(_tell_ours(t, auto)):
                 t.claim(FASTEST, row.of_device_store, at_most=0.75)
-            large = [row for row in t.find(devices=auto.devices) if row.bytes >= LARGE and row.get("predicted_ms")]
+            large = [row for row in t.find(devices=auto.devices) if row.bytes >= 1 << 20 and row.get("predicted_ms")]
             if large:
                 off = [(row.predicted_ms / 1e3 / row.seconds).one_way() for row in large]
                 auto.model_off = by_process(lambda *values: statistics.median(values), *off)

@@ -10,14 +10,14 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 import numpy as onp
 
-from mxdp.backend import Device, HostArray, NDArray, mx, np, npx, upload
+from mxdp.backend import HostArray, NDArray, mx, npx
 from mxdp.experiments.lab import Number, Row, Told
 from mxdp.experiments.oracle import whole_numbers
 
 STORES = {"mxnet-local": "local", "mxnet-device": "device"}
 """MXNet's own stores for one machine: name in the table to name in MXNet."""
 Sync = Callable[[], object]
-Shape = Tuple[int, ...]
+Arrays = Sequence[Sequence[NDArray]]
 
 SPELL_SECONDS = 0.0125
 """In a spell a call is repeated for about this time. A call that takes longer is timed once."""
@@ -25,20 +25,12 @@ TURNS, LEAD = 3, 3
 """The spells of each sync that count, and the spells before each of them that don't."""
 
 
-def replicas(shapes: Sequence[Shape], devices: Sequence[Device], seed: Optional[int]) -> List[List[NDArray]]:
-    """``arrays[rank][number]`` on each device: with a seed whole numbers that depend on rank, index and seed, so that
-    sums are exact and a swapped chunk shows; without one zeros, whose sums stay zeros."""
-    if seed is None:
-        return [[np.zeros(shape, ctx=device) for shape in shapes] for device in devices]
-    return [[upload(numbers(shape, rank, seed), device) for shape in shapes] for rank, device in enumerate(devices)]
-
-
-def numbers(shape: Shape, rank: int, seed: int) -> HostArray:
-    """What device ``rank`` holds at first."""
+def numbers(shape: Sequence[int], rank: int, seed: int) -> HostArray:
+    """What device ``rank`` holds at first: sums of it are exact, and a swapped chunk shows."""
     return whole_numbers(rank, int(onp.prod(shape)), seed).reshape(shape)
 
 
-def store_sync(name: str, arrays: Sequence[Sequence[NDArray]]) -> Sync:
+def store_sync(name: str, arrays: Arrays) -> Sync:
     """What ``gluon.Trainer`` does with the store of that name in the table: a key for each array, summed in place, the
     first arrays first. Wait before you drop it: MXNet frees a store at once, whose jobs divided by zero then, once."""
     store = mx.kv.create(STORES[name])
@@ -53,8 +45,10 @@ def store_sync(name: str, arrays: Sequence[Sequence[NDArray]]) -> Sync:
     return sync
 
 
-def exact_sums(arrays: Sequence[Sequence[NDArray]], seed: int) -> Iterator[Tuple[HostArray, HostArray, float]]:
-    """For an oracle: every array of every replica, and the exact sum over all ranks."""
+def exact_sums(arrays: Arrays, sync: Sync, seed: int) -> Iterator[Tuple[HostArray, HostArray, float]]:
+    """For an oracle: ``sync``, and every array of every replica with the exact sum over all ranks. Waits."""
+    sync()
+    npx.waitall()
     for same in zip(*arrays):
         total: Any = sum(numbers(same[0].shape, rank, seed) for rank in range(len(same)))
         for x in same:
@@ -70,25 +64,17 @@ def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float
     short: Dict[str, Tuple[Sync, int]] = {}  # what takes longer than a spell is dropped, with its memory
     for name, make in makers.items():
         sync = make()
-        once, calls = _first(sync)
-        times[name] = [] if calls else [once]
-        if calls:
-            short[name] = sync, calls
+        sync()
+        npx.waitall()
+        times[name] = [_timed(sync, 1)]
+        if calls := min(500, int(SPELL_SECONDS / max(times[name][0], 1e-6))):
+            times[name], short[name] = [], (sync, max(2, calls))
     for turn in range(TURNS):
         for name in random.Random(turn).sample(list(short), len(short)):
             sync, calls = short[name]
             _timed(sync, LEAD * calls)
             times[name].append(_timed(sync, calls))
     return {name: statistics.median(spells) for name, spells in times.items()}
-
-
-def _first(sync: Sync) -> Tuple[float, int]:
-    """Seconds of a call after a first one, and the calls of a spell; 0 if one takes longer."""
-    sync()
-    npx.waitall()
-    once = _timed(sync, 1)
-    calls = min(500, int(SPELL_SECONDS / max(once, 1e-6)))
-    return once, max(2, calls) if calls else 0
 
 
 def _timed(sync: Sync, calls: int) -> float:

@@ -39,13 +39,7 @@ LITTLE = dict(nbytes=65536)
 BOOK_LINK = Link(alpha=0.0, beta=1 / 16e9)
 BOOK_MS = {"server": 80.0, "naive": 60.0, "sharded": 15.0}
 """The book's own results, the slowest first."""
-LABELS = {
-    "server": "on a server (CPU)",
-    "naive": "on one device",
-    "sharded": "an array on each",
-    "ring": "ring",
-    "direct": "direct",
-}
+LABELS = {"server": "on a server (CPU)", "naive": "on one device", "sharded": "an array on each"}
 ODD = 10_007
 """Elements that the oracle sums: a prime, so that the chunks are not equal for any number of devices."""
 TIMED = 2
@@ -53,17 +47,16 @@ TIMED = 2
 
 
 def cases(s):
-    for n, (name, label) in itertools.product(several(s), LABELS.items()):
-        label = f"{n}: {label}" if len(several(s)) > 1 else label
+    for n, name in itertools.product(several(s), (*LABELS, "ring", "direct")):
+        label = f"{n}: {LABELS.get(name, name)}" if len(several(s)) > 1 else LABELS.get(name, name)
         yield Case(label, n, algorithm=name, bytes=s.nbytes)
 
 
 def expect(s, cores):
-    machine, times = CPU.with_cores(cores), []
-    for case in cases(s):
-        ms = predict(schedule_of(case, s.nbytes // 4), s.nbytes, machine) * 1e3
-        times.append(f"{case.label} {style.number(ms)}")
-    return f"For {size(s.nbytes)}, in ms at the reference machine's speeds: {', '.join(times)}."
+    machine = CPU.with_cores(cores)
+    seconds = {case.label: predict(schedule_of(case, s.nbytes // 4), s.nbytes, machine) for case in cases(s)}
+    times = ", ".join(f"{label} {style.number(one * 1e3)}" for label, one in seconds.items())
+    return f"For {size(s.nbytes)}, in ms at the reference machine's speeds: {times}."
 
 
 def oracle(case, s):
@@ -72,16 +65,16 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round makes its own vectors, as the cases share a process, and compares what it has summed."""
-    devices, nbytes = _devices(case, s), s.nbytes // 4 * 4
-    schedule = schedule_of(case, nbytes // 4)
+    devices, elements = _devices(case, s), s.nbytes // 4
+    schedule = schedule_of(case, elements)
 
     def one_round():
         machine = calibrated(tuple(devices[: case.devices]))
-        seconds, compared = summed(schedule, devices, case.devices, nbytes // 4, s.seed)
+        seconds, compared = summed(schedule, devices, case.devices, elements, s.seed)
         checked, wrong = count(compared)
         if wrong:
             raise MxdpError(f"{wrong:,} of {checked:,} numbers of the sums that were timed are wrong")
-        return seconds, {"predicted_ms": predict(schedule, nbytes, machine) * 1e3}
+        return seconds, {"predicted_ms": predict(schedule, 4 * elements, machine) * 1e3}
 
     return Work(one_round, devices)
 

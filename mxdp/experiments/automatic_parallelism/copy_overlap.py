@@ -57,16 +57,15 @@ def expect(s, cores):
         copies are short beside products on a CPU, so there is little to hide."""
 
 
-class CopiedProducts:
+class CopiedProducts(Products):
     """Products, and copies of their results: ``landed[i]`` are the targets for result i. If all are one array, one copy
     runs at a time, as over one bus."""
 
     def __init__(self, lefts, w, chain, landed):
-        products = Products(lefts, w, chain)
-        self.results, self.landed, self.run = products.results, landed, products.push
-        self._copies = [
-            prepare("_copyto", [y], target) for y, targets in zip(self.results, landed) for target in targets
-        ]
+        super().__init__(lefts, w, chain)
+        self.landed = landed
+        pairs = [(y, target) for y, targets in zip(self.results, landed) for target in targets]
+        self._copies = [prepare("_copyto", [y], target) for y, target in pairs]
 
     def copy(self):
         """Push all copies."""
@@ -75,7 +74,7 @@ class CopiedProducts:
 
     def both(self):
         """Push the products and the copies, with no wait between."""
-        self.run()
+        self.push()
         self.copy()
 
 
@@ -89,7 +88,6 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round: the products alone, the copies alone, then both with no wait between, whose time counts."""
     device, host = device_and_host(case, s)
     height, width, copies = s.size, s.size, 1
     if case.work != SQUARE:
@@ -105,21 +103,18 @@ def set_up(case, s):
         return CopiedProducts([x] * count, w, case.work == CHAIN, [[np.zeros(x.shape, ctx=host)] * copies] * count)
 
     def measure():  # the cases share one process, so none may hold memory while another is measured
-        run, copy, together = seconds_of_parts(job(count))
-        return together, {"run_seconds": run, "copy_seconds": copy}
+        return one_round(job(count))
 
-    seconds_of_parts(job(min(WARM_UP, count)))
+    one_round(job(min(WARM_UP, count)))
     jobs: list = []
-
-    def ready():
-        jobs.append(job(count))
-
-    return Work(measure, [device, host], lambda: jobs[0].both(), prepare=ready, products=count, copies=copies)
+    facts = {"products": count, "copies": copies}
+    return Work(measure, [device, host], lambda: jobs[0].both(), prepare=lambda: jobs.append(job(count)), **facts)
 
 
-def seconds_of_parts(job):
-    """Of the products alone, then of the copies alone, and of both with no wait between; each waited for."""
-    return timed(job.run), timed(job.copy), timed(job.both)
+def one_round(job):
+    """The products alone, then the copies alone, then both with no wait between, whose time counts; each waited for."""
+    parts = {"run_seconds": timed(job.push), "copy_seconds": timed(job.copy)}
+    return timed(job.both), parts
 
 
 def device_and_host(case, s):
@@ -136,7 +131,7 @@ def balanced(height, width, products, device, host):
     for _ in range(2):
         x, w = factors(height, width, device, 0)
         job = CopiedProducts([x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products)
-        run, away = map(min, zip(*[(timed(job.run), timed(job.copy)) for _ in range(2)]))
+        run, away = map(min, zip(*[(timed(job.push), timed(job.copy)) for _ in range(2)]))
         copies = max(1, round(run * copies / away))
     return copies
 

@@ -22,10 +22,10 @@ import numpy as onp
 
 from mxdp.backend import npx, upload
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.task_graph import alone, length, one_by_one, run_tasks, with_times
+from mxdp.experiments.automatic_parallelism.task_graph import alone, copy_to, length, one_by_one, run_tasks, with_times
 from mxdp.experiments.devices import SEVERAL, devices_of, random_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.plans.cost.simulate import Job, simulate
+from mxdp.plans.cost.simulate import Job
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 5"
 COMPARED = "the result of every task, against NumPy's, exactly"
@@ -62,44 +62,36 @@ PHASES = [
     [JOIN],
 ]
 WAYS = {
-    "one": [TASKS],
-    "waits": one_by_one(TASKS),
-    "by hand": PHASES,
-    "engine": [TASKS],
-    "long last": [LONG_LAST],
-    "2 workers": [LONG_LAST],
+    "one": ("one device", [TASKS]),
+    "waits": ("a wait after each task", one_by_one(TASKS)),
+    "by hand": ("by hand: 5 phases", PHASES),
+    "engine": ("engine, long branch first", [TASKS]),
+    "long last": ("engine, long branch last", [LONG_LAST]),
+    "2 workers": ("the same, 2 workers a CPU device", [LONG_LAST]),
 }
-LABELS = {
-    "waits": "a wait after each task",
-    "by hand": "by hand: 5 phases",
-    "engine": "engine, long branch first",
-    "long last": "engine, long branch last",
-    "2 workers": "the same, 2 workers a CPU device",
-}
+"""Each row's label, and its groups of tasks."""
 
 
 def cases(s):
-    yield Case("one device", 1, way="one")
-    for way, label in LABELS.items():
+    for way, (label, _) in WAYS.items():
         environment = {"MXNET_CPU_WORKER_NTHREADS": "2"} if way == "2 workers" else {}
-        yield Case(label, 2, environment=environment, way=way)
+        yield Case(label, 1 if way == "one" else 2, environment=environment, way=way)
 
 
 def expect(s, cores):
-    times = [f"{label} {modelled(way, cores, TASKS):.1f}" for way, label in LABELS.items()]
+    times = [f"{label} {modelled(way, cores):.1f}" for way, (label, _) in WAYS.items() if way != "one"]
     return f"In products' times, on {plural(cores, 'core')}: one device 15; on two devices: {'; '.join(times)}."
 
 
-def modelled(way, cores, tasks):
-    """The simulated length of a pass in this way, in the unit of the tasks' costs."""
-    by_name = {task.name: task for task in tasks}
-    groups = [[by_name[task.name] for task in group] for group in WAYS[way]]
-    return length(simulate(groups, cores, workers=2 if way == "2 workers" else 1))
+def modelled(way, cores, seconds=None):
+    """The simulated length of a pass in this way: of the costs, or of each task's measured time."""
+    groups = with_times(WAYS[way][1], seconds) if seconds else WAYS[way][1]
+    return length(groups, cores, workers=2 if way == "2 workers" else 1)
 
 
 def oracle(case, s):
     x, weights = exact_weights(TASKS, s.seed)
-    done = run_tasks(WAYS[case.way], net(TASKS, weights, x, devices_of(case, s)))
+    done = run_tasks(WAYS[case.way][1], net(TASKS, weights, x, devices_of(case, s)))
     for name, expected in serial_results(TASKS, weights, x).items():
         yield done[name][0].asnumpy(), expected, 0.0
 
@@ -108,7 +100,7 @@ def set_up(case, s):
     """A round times a pass; with a wait after each task, then every task in another pass."""
     x, *weights = random_of(s).uniform(-1, 1, size=(1 + len(TASKS), s.size, s.size)).astype("float32") * s.size**-0.5
     functions = net(TASKS, {task.name: weight for task, weight in zip(TASKS, weights)}, x, devices_of(case, s))
-    one_pass = partial(run_tasks, WAYS[case.way], functions)
+    one_pass = partial(run_tasks, WAYS[case.way][1], functions)
 
     def measure():
         return timed(one_pass), {"tasks": alone(TASKS, functions)} if case.way == "waits" else {}
@@ -126,15 +118,11 @@ def net(tasks, weights, x, devices):
     for task in tasks:
         device = place[task.name]
         if task.name.startswith(COPY):
-            functions[task.name] = partial(_copy, place[task.name[len(COPY) :]])
+            functions[task.name] = partial(copy_to, [place[task.name[len(COPY) :]]])
         else:
             first = [] if task.needs else [(upload(x, device),)]
             functions[task.name] = partial(_product, upload(weights[task.name].T, device), *first)
     return functions
-
-
-def _copy(device, array):
-    return (array[0].as_in_ctx(device),)
 
 
 def _product(weight, *inputs):
@@ -168,7 +156,7 @@ def tell(t, s):
     for row in t.rows:
         row.of_by_hand = row.seconds / by_hand.seconds
         if row is not one:
-            row.model_ms = modelled(row.way, row.cores, with_times(TASKS, waits.tasks)) * 1e3
+            row.model_ms = modelled(row.way, row.cores, waits.tasks) * 1e3
     side_by_side = by_hand.seconds / one.seconds
     sentence = "With the long branch first, the engine's order takes at most 1.1 times as long as one made by hand."
     t.claim(sentence, engine.of_by_hand, at_most=1.1, source="the book's exercise; the bound is ours")

@@ -11,16 +11,17 @@ While the workers compute the first layer's gradient, the keeper already sums th
 the tasks; MXNet's engine finds this order. The cost model simulates it.
 """
 
+import itertools
 from functools import partial
 
 import numpy as onp
 
 from mxdp.backend import devices, mx, npx, upload
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.task_graph import alone, length, one_by_one, run_tasks, with_times
+from mxdp.experiments.automatic_parallelism.task_graph import alone, copy_to, length, one_by_one, run_tasks, with_times
 from mxdp.experiments.devices import SEVERAL, random_of, several, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.plans.cost.simulate import Job, simulate
+from mxdp.plans.cost.simulate import Job
 from mxdp.plans.partition import bounds
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', figure and exercise 3"
@@ -35,8 +36,15 @@ LITTLE = dict(batch_size=40, size=64, steps=2)
 RECORDED_STEPS = 3
 EXACT = 1 << 24
 """Whole numbers up to here are exact in float32."""
-PRODUCTS = {"fc1 forward": 1.0, "fc2 forward": 1.0, "loss": 0.02, "fc2 backward": 2.0, "fc1 backward": 1.0}
-"""A worker's tasks, and their costs: in matrix products of its share of the batch."""
+WORKER_TASKS = {
+    "fc1 forward": (1.0, ("batch {0}", "fc1 copy {1}")),
+    "fc2 forward": (1.0, ("fc1 forward {0} @{2}", "fc2 copy {1}")),
+    "loss": (0.02, ("fc2 forward {0} @{2}", "batch {0}")),
+    "fc2 backward": (2.0, ("loss {0} @{2}", "fc1 forward {0} @{2}", "fc2 copy {1}")),
+    "fc1 backward": (1.0, ("fc2 backward {0} @{2}", "batch {0}")),
+}
+"""The cost of each, in matrix products of a worker's share of the batch, and its needs: {0} is the step, {1} the one
+before (the first step does without), {2} the worker's rank."""
 SMALL = 0.05
 """The cost of each of the keeper's tasks: in products of the whole batch."""
 
@@ -46,20 +54,10 @@ def step_tasks(workers, steps):
     ranks = range(max(1, workers))
     tasks = []
     for step in range(steps):
-        before = {name: (f"{name} {step - 1}",) if step else () for name in ("fc1 copy", "fc2 copy")}
         tasks.append(Job(f"batch {step}", 0, (), SMALL))
-        for rank in ranks:
-            needs = {
-                "fc1 forward": (f"batch {step}", *before["fc1 copy"]),
-                "fc2 forward": (f"fc1 forward {step} @{rank}", *before["fc2 copy"]),
-                "loss": (f"fc2 forward {step} @{rank}", f"batch {step}"),
-                "fc2 backward": (f"loss {step} @{rank}", f"fc1 forward {step} @{rank}", *before["fc2 copy"]),
-                "fc1 backward": (f"fc2 backward {step} @{rank}", f"batch {step}"),
-            }
-            tasks += [
-                Job(f"{name} {step} @{rank}", 1 + rank if workers else 0, needs[name], products / len(ranks))
-                for name, products in PRODUCTS.items()
-            ]
+        for rank, (name, (products, needs)) in itertools.product(ranks, WORKER_TASKS.items()):
+            known = tuple(need.format(step, step - 1, rank) for need in needs if step or "{1}" not in need)
+            tasks.append(Job(f"{name} {step} @{rank}", 1 + rank if workers else 0, known, products / len(ranks)))
         for name in ("fc2", "fc1"):
             gradients = tuple(f"{name} backward {step} @{rank}" for rank in ranks)
             weights = (f"{name} update {step - 1}",) if step else ()
@@ -81,7 +79,7 @@ def cases(s):
 def expect(s, cores):
     n = max(s.devices)
     tasks = step_tasks(n - 1, s.steps)
-    free, waits = (length(simulate(groups, cores)) for groups in ([tasks], one_by_one(tasks)))
+    free, waits = (length(groups, cores) for groups in ([tasks], one_by_one(tasks)))
     return f"""On {plural(cores, "core")} {n} devices are {waits / free:.2f} times as fast without waits as with them,
         if each task of the keeper takes {SMALL:.0%} of a product of the whole batch."""
 
@@ -138,7 +136,7 @@ def task_functions(devices, batches, weights, lr):
     """
     keeper, workers = devices[0], list(devices[1:]) or [devices[0]]
     first = [upload(weight, keeper) for weight in weights]
-    sent = [_copy(workers, (weight,)) for weight in first]
+    sent = [copy_to(workers, (weight,)) for weight in first]
     functions: dict = {}
     for step, (X, Y) in enumerate(batches):
         functions[f"batch {step}"] = partial(_split, upload(X, keeper), upload(Y, keeper), workers)
@@ -148,7 +146,7 @@ def task_functions(devices, batches, weights, lr):
         for layer, weight in enumerate(first, 1):
             functions[f"fc{layer} sum {step}"] = _sum
             functions[f"fc{layer} update {step}"] = partial(_update, weight, lr)
-            functions[f"fc{layer} copy {step}"] = partial(_copy, workers)
+            functions[f"fc{layer} copy {step}"] = partial(copy_to, workers)
     return functions
 
 
@@ -163,10 +161,6 @@ def _sum(*parts):
 
 def _update(first, lr, gradient, before=()):
     return ((before or (first,))[0] - lr * gradient[0],)
-
-
-def _copy(workers, weight):
-    return tuple(weight[0].as_in_ctx(worker) for worker in workers)
 
 
 def _product(a, b):
@@ -242,8 +236,8 @@ def tell(t, s):
     for row in free:
         waits = t.one(run="waits", devices=row.devices)
         row.of_waits = row.seconds / waits.seconds
-        tasks = with_times(step_tasks(row.devices - 1, s.steps), waits.tasks)
-        row.model_ms = length(simulate([tasks], row.cores)) * 1e3 / s.steps
+        tasks = with_times([step_tasks(row.devices - 1, s.steps)], waits.tasks)
+        row.model_ms = length(tasks, row.cores) * 1e3 / s.steps
         sentence = "Several devices without waits take at most 0.8 of the time with a wait after each task."
         source = "the book, which gives no number; the bound is ours"
         t.claim(sentence, row.of_waits, at_most=0.8, source=source)

@@ -114,13 +114,9 @@ def _train(way, devices, s):
         return training.steps(stream.take(some), epoch_steps)
 
     def measure():
-        numbers = dict(seconds=0.0, ahead=0)
-
-        def epochs():
-            numbers["seconds"] = timed(lambda: numbers.update(ahead=train(EPOCHS * s.samples)))
-
-        peak = grown(epochs)
-        return numbers.pop("seconds"), {**numbers, "peak_bytes": peak}
+        seconds, ahead = [], []
+        peak = grown(lambda: seconds.append(timed(lambda: ahead.append(train(EPOCHS * s.samples)))))
+        return seconds[0], {"ahead": ahead[0], "peak_bytes": peak}
 
     train(s.samples)
     # In a few steps, waiting each epoch is the same as never waiting.
@@ -151,10 +147,8 @@ def products(devices, size, count, s):
     """A factor, and a function that pushes a product of it on each device in turn, ``count`` times."""
     # Whole numbers this small have exact float32 products, in any order of the sums.
     factor = random_of(s).randint(-8, 9, size=(size, size)).astype("float32")
-    loaded = [upload(factor, device) for device in devices]
-    return factor, lambda: [
-        npx.fully_connected(x, x, num_hidden=size, no_bias=True) for _ in range(count) for x in loaded
-    ]
+    in_turn = [upload(factor, device) for device in devices] * count
+    return factor, lambda: [npx.fully_connected(x, x, num_hidden=size, no_bias=True) for x in in_turn]
 
 
 def additions(x, count, each):

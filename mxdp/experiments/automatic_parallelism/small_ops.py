@@ -121,17 +121,16 @@ def tell(t, s):
 
 
 def _draw(t, axes):
-    for colour, (label, under, way) in enumerate(
-        (
-            ("calls", ONE, "calls"),
-            ("calls, 2 devices", ONE, f"calls{BOTH}"),
-            ("prepared", ONE, "ready"),
-            ("prepared, 2 devices", ONE, f"ready{BOTH}"),
-            ("prepared, 2 workers", TWO, "ready"),
-        )
-    ):
+    lines = {
+        "calls": (ONE, "calls"),
+        "calls, 2 devices": (ONE, f"calls{BOTH}"),
+        "prepared": (ONE, "ready"),
+        "prepared, 2 devices": (ONE, f"ready{BOTH}"),
+        "prepared, 2 workers": (TWO, "ready"),
+    }
+    for marker, (label, (under, way)) in zip(style.MARKERS, lines.items()):
         points = [(row.bytes, row.get(f"{way}_us").median) for row in t.find(under=under)]
-        axes.plot(*zip(*points), f"{style.MARKERS[colour]}-", label=label)
+        axes.plot(*zip(*points), f"{marker}-", label=label)
     axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs an operator")
     style.plain_logarithmic(axes.yaxis)
     axes.legend()

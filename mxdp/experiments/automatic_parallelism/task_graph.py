@@ -1,25 +1,20 @@
 """A computation as a graph of tasks: planned as data, run, and timed.
 
-::
-
-    stem ──┬── long 1 ── long 2 ──┬── join        one line: needs
-           └── short ─────────────┘
-
-A task is a :class:`~mxdp.plans.cost.simulate.Job`, and its *lane* is a device. Tasks are pushed in *groups*, with a
-wait after each: one group for all leaves everything to MXNet's engine, one for each task leaves nothing to it, and what
-a person would do lies between.
+A task is a :class:`~mxdp.plans.cost.simulate.Job`: it names the tasks that it needs, and its *lane* is a device. Tasks
+are pushed in *groups*, with a wait after each: one group for all leaves everything to MXNet's engine, one for each task
+leaves nothing to it, and what a person would do lies between.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Callable, Dict, Mapping, Sequence, Tuple
 
-from mxdp.backend import NDArray, npx
+from mxdp.backend import Device, NDArray, npx
 from mxdp.experiments.devices import timed
 from mxdp.experiments.lab import Number
-from mxdp.plans.cost.simulate import Job, StartEnd
+from mxdp.plans.cost.simulate import Job, simulate
 
 Task = Job[str]
 Groups = Sequence[Sequence[Task]]
@@ -33,14 +28,14 @@ def one_by_one(tasks: Sequence[Task]) -> Groups:
     return [[task] for task in tasks]
 
 
-def with_times(tasks: Sequence[Task], seconds: Mapping[str, Number]) -> List[Task]:
+def with_times(groups: Groups, seconds: Mapping[str, Number]) -> Groups:
     """The same tasks, each with its own measured time, the median, as its cost."""
-    return [replace(task, cost=seconds[task.name].median) for task in tasks]
+    return [[replace(task, cost=seconds[task.name].median) for task in group] for group in groups]
 
 
-def length(spans: Mapping[str, StartEnd]) -> float:
-    """From the first start to the last end."""
-    return max(end for _, end in spans.values()) - min(start for start, _ in spans.values())
+def length(groups: Groups, cores: int, workers: int = 1) -> float:
+    """The simulated time until the last task ends, in the unit of the costs."""
+    return max(end for _, end in simulate(groups, cores, workers).values())
 
 
 def run_tasks(groups: Groups, functions: Functions) -> Dict[str, Results]:
@@ -58,6 +53,11 @@ def alone(tasks: Sequence[Task], functions: Functions) -> Dict[str, float]:
     """Each task's own time in seconds, with a wait before and after it."""
     done: Dict[str, Results] = {}
     return {task.name: timed(partial(_push, task, functions, done)) for task in tasks}
+
+
+def copy_to(devices: Sequence[Device], arrays: Results) -> Results:
+    """The first of ``arrays``, on each of ``devices``."""
+    return tuple(arrays[0].as_in_ctx(device) for device in devices)
 
 
 def _push(task: Task, functions: Functions, done: Dict[str, Results]) -> None:
