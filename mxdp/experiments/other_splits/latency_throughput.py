@@ -43,9 +43,8 @@ def expect(s, cores):
 
 def oracle(case, s):
     replicas = _replicas(case, s)
-    X, _ = replicas[0].batch(case.batch)
-    net, shape = net_and_shape("stages")
-    params = init(net, shape, s.seed)
+    net, (X, _) = replicas[0].net, replicas[0].batch(case.batch)
+    params = init(net, replicas[0].shape, s.seed)
     expected = forward(net, upload(X, params[0][0].ctx), params).asnumpy()
     for replica in replicas:
         yield replica.make().scores(X).asnumpy(), expected
