@@ -68,6 +68,7 @@ def set_up(case, s):
     for _ in range(2):
         step()
         measure_stages(made, X, y)
+        made.update(0.0, size)
     # Devices, and Python, that can work at the same time: one for each core, or all, if they are GPUs.
     cores = process.cores() if made.devices[0].device_type == "cpu" else len(made.devices) + 1
     if not case.number:
