@@ -32,6 +32,8 @@ CHECKS = SEVERAL
 LITTLE = dict(units=16, width=4, steps=1)
 NETS, STAGES = {"wide": "MLP", "resnet": "ResNet-18"}, ("plain", "stage 1", "stage 2", "stage 3")
 STEPS = {"wide": 10, "resnet": 1}
+WARM_UP = 8
+"""Steps before the round. In its third and later ones ResNet-18 still touches new pages."""
 LR, ODD = 1e-3, 5
 """Of Adam; samples that the oracle compares: a prime, so that shards are uneven."""
 LAYERS = (0, 0, 1, 2)
@@ -72,7 +74,7 @@ def set_up(case, s):
     (X, y), random = net.batch(s.batch_size * case.devices), Random(os.getpid())
     known = _memory(net, X, y) if not case.number and can_record(net.devices) else {}
     made = net.make()
-    train(made, X, y, 2, LR)
+    train(made, X, y, WARM_UP, LR)
     known.update(moved_bytes=made.traffic.total(), layer_bytes=LAYERS[case.stage] * made.itemsize * max(made.sizes))
     known["predicted_peak_bytes"] = made.lasting_bytes(len(X))[-1] + made.peak_bytes(len(X))[-1]
 
