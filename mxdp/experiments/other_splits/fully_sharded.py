@@ -61,8 +61,9 @@ def oracle(case, s):
     net = _split(case, s, stage=case.stage)
     yield from replace(net, dtype="float64").compare(ODD)
     cut, plain = (_split(case, s, stage=stage, optimizer="adam").make() for stage in (case.stage, 0))
+    X, y = net.batch(ODD)
     for made in (cut, plain):
-        train(made, *net.batch(ODD), 2, LR)
+        train(made, X, y, 2, LR)
     for param, expected in zip(flat(cut.params()), flat(plain.params())):
         yield param.asnumpy(), expected.asnumpy(), 0.0
     yield cut.traffic.total(), cut.bytes_moved(ODD), 0.0
