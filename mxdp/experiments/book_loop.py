@@ -12,8 +12,9 @@ from typing import Any, List, Sequence
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, autograd, gluon, np, npx
+from mxdp.backend import Devices, NDArray, autograd, gluon, np, npx
 from mxdp.datasets import Dataset, Split
+from mxdp.scratch import Replicas
 
 
 def data_loader(train: Split, test: Split, batch_size: int) -> Any:
@@ -65,9 +66,7 @@ def allreduce(data: List[NDArray]) -> None:
         data[0].copyto(data[i])
 
 
-def train_batch(
-    X: NDArray, y: NDArray, device_params: List[List[NDArray]], devices: Sequence[Device], lr: float
-) -> None:
+def train_batch(X: NDArray, y: NDArray, device_params: Replicas, devices: Devices, lr: float) -> None:
     """The chapter's step. gluon's ``split_and_load`` refuses an uneven batch."""
     from d2l import mxnet as d2l
 
@@ -83,7 +82,7 @@ def train_batch(
         d2l.sgd(params, lr, X.shape[0])
 
 
-def train_epoch(train_iter: Any, device_params: List[List[NDArray]], devices: List[Device], lr: float) -> None:
+def train_epoch(train_iter: Any, device_params: Replicas, devices: Devices, lr: float) -> None:
     """The chapter's epoch: every step ends in ``npx.waitall``."""
     for X, y in train_iter:
         train_batch(X, y, device_params, devices, lr)

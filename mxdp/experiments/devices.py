@@ -40,10 +40,9 @@ def random_of(s: Settings) -> Any:
 
 def timed(push: Callable[[], Any]) -> float:
     """Seconds of what ``push`` pushes. Waits at both ends."""
-    timer = Timer()
-    with timer:
+    with Timer() as timer:
         push()
-    return timer.times[-1]
+    return timer.sum()
 
 
 def mean_seconds(push: Callable[[], Any], at_least: float) -> Tuple[float, float]:

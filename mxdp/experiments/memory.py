@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import re
 import tempfile
 import threading
 import time
@@ -69,9 +68,7 @@ def _sampled(action: Callable[[], object]) -> int:
 
 
 def _status(name: str) -> int:
-    match = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.M)
-    assert match is not None
-    return int(match.group(1)) * 1024
+    return int(STATUS.read_text().partition(f"\n{name}:")[2].split()[0]) * 1024
 
 
 def taken(action: Callable[[], object], device: Device) -> int:

@@ -180,36 +180,30 @@ def _init_mlp(units: int, seed: int) -> List[NDArray]:
 def gluon_mlp(units: int) -> Any:
     """The same as a gluon network, not initialised."""
     net, nn = gluon.nn.HybridSequential(), gluon.nn
-    net.add(*[nn.Dense(units, activation="relu") for _ in range(2)], nn.Dense(10))
+    net.add(nn.Dense(units, activation="relu"), nn.Dense(units, activation="relu"), nn.Dense(10))
     return net
 
 
 def resnet18(width: int = 64) -> Any:
     """ResNet-18 for pictures (n, 1, 28, 28) and 10 classes, not initialised; 11.2 million parameters. ``width``:
     channels of the first convolution. Source: Dive into Deep Learning, "Concise Implementation for Multiple GPUs"."""
-    nn = gluon.nn
+    nn, conv = gluon.nn, partial(gluon.nn.Conv2D, kernel_size=3, padding=1)
 
     class Residual(gluon.HybridBlock):  # type: ignore[misc]
         """Two 3 x 3 convolutions beside a shortcut, which is a 1 x 1 convolution where the shape changes."""
 
         def __init__(self, channels: int, strides: int = 1, changes: bool = False) -> None:
             super().__init__()
-            self.body, self.shortcut = nn.HybridSequential(), None
-            self.body.add(
-                nn.Conv2D(channels, kernel_size=3, padding=1, strides=strides),
-                nn.BatchNorm(),
-                nn.Activation("relu"),
-                nn.Conv2D(channels, kernel_size=3, padding=1),
-                nn.BatchNorm(),
-            )
-            if changes:
-                self.shortcut = nn.Conv2D(channels, kernel_size=1, strides=strides)
+            self.body = nn.HybridSequential()
+            first, between = conv(channels, strides=strides), (nn.BatchNorm(), nn.Activation("relu"))
+            self.body.add(first, *between, conv(channels), nn.BatchNorm())
+            self.shortcut = nn.Conv2D(channels, kernel_size=1, strides=strides) if changes else None
 
         def hybrid_forward(self, F: Any, x: Any) -> Any:
             return F.npx.activation(self.body(x) + (self.shortcut(x) if self.shortcut else x), act_type="relu")
 
     net = nn.HybridSequential()
-    net.add(nn.Conv2D(width, kernel_size=3, strides=1, padding=1), nn.BatchNorm(), nn.Activation("relu"))
+    net.add(conv(width), nn.BatchNorm(), nn.Activation("relu"))
     for channels in (width, 2 * width, 4 * width, 8 * width):
         first = channels == width
         net.add(Residual(channels, 1 if first else 2, changes=not first), Residual(channels))

@@ -59,10 +59,8 @@ def changed(actual: Any, before: Any, change: Any) -> Tuple[Any, Any, float, flo
     return actual, before + change, 1.0, TOLERANCE * magnitude(change) + 2**-22 * magnitude(before)
 
 
-def random_batch(
-    samples: int, seed: int, shape: Sequence[int] = (1, 28, 28), classes: int = 10
-) -> Tuple[onp.ndarray[Any, Any], onp.ndarray[Any, Any]]:
-    """Random samples and labels."""
+def random_batch(samples: int, seed: int, shape: Sequence[int] = (1, 28, 28), classes: int = 10) -> Tuple[Any, Any]:
+    """Random samples and labels on the host."""
     random = onp.random.RandomState(seed)
     X = random.uniform(size=(samples, *shape)).astype("float32")
     return X, random.randint(0, classes, samples).astype("int32")

@@ -10,7 +10,6 @@ stage 3 moves 3 N. What remains whole are the activations and one layer.
 import os
 from dataclasses import replace
 from random import Random
-from typing import Any, List
 
 from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
@@ -18,7 +17,7 @@ from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.memory import peak_bytes
 from mxdp.experiments.networks import begin_anywhere
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import SplitNet, net_and_shape
+from mxdp.experiments.other_splits.split import SplitNet, net_and_shape, train
 from mxdp.parallel.traffic import flat
 from mxdp.tracing.recording import can_record
 
@@ -33,6 +32,8 @@ CHECKS = SEVERAL
 LITTLE = dict(units=16, width=4, steps=1)
 NETS, STAGES = {"wide": "MLP", "resnet": "ResNet-18"}, ("plain", "stage 1", "stage 2", "stage 3")
 STEPS = {"wide": 10, "resnet": 1}
+WARM_UP = 8
+"""Steps before the round. In its third and later ones ResNet-18 still touches new pages."""
 LR, ODD = 1e-3, 5
 """Of Adam; samples that the oracle compares: a prime, so that shards are uneven."""
 LAYERS = (0, 0, 1, 2)
@@ -57,13 +58,12 @@ def expect(s, cores):
 def oracle(case, s):
     """The serial run is compared with SGD, since Adam makes a whole step of a gradient that is nothing but rounding;
     and in float64, since eight residual layers enlarge the rounding of float32."""
-    yield from replace(_split(case, s, case.stage), dtype="float64").compare(ODD)
-    cut, plain = (_split(case, s, stage, optimizer="adam").make() for stage in (case.stage, 0))
-    X, y = _split(case, s, 0).batch(ODD)
+    net = _split(case, s, stage=case.stage)
+    yield from replace(net, dtype="float64").compare(ODD)
+    cut, plain = (_split(case, s, stage=stage, optimizer="adam").make() for stage in (case.stage, 0))
+    X, y = net.batch(ODD)
     for made in (cut, plain):
-        for _ in range(2):
-            made.step(X, y)
-            made.update(LR, ODD)
+        train(made, X, y, 2, LR)
     for param, expected in zip(flat(cut.params()), flat(plain.params())):
         yield param.asnumpy(), expected.asnumpy(), 0.0
     yield cut.traffic.total(), cut.bytes_moved(ODD), 0.0
@@ -71,23 +71,17 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round is 'steps' steps, ten times as many of the MLP; its time is a step's. The first looks at memory, too."""
-    net, steps = _split(case, s, case.stage, optimizer="adam"), s.steps * STEPS[case.net]
+    net, steps = _split(case, s, stage=case.stage, optimizer="adam"), s.steps * STEPS[case.net]
     (X, y), random = net.batch(s.batch_size * case.devices), Random(os.getpid())
     known = _memory(net, X, y) if not case.number and can_record(net.devices) else {}
     made = net.make()
-
-    def run(count):
-        for _ in range(count):
-            made.step(X, y)
-            made.update(LR, len(X))
-
-    run(2)
+    train(made, X, y, WARM_UP, LR)
     known.update(moved_bytes=made.traffic.total(), layer_bytes=LAYERS[case.stage] * made.itemsize * max(made.sizes))
     known["predicted_peak_bytes"] = made.lasting_bytes(len(X))[-1] + made.peak_bytes(len(X))[-1]
 
     def one_round():
         begin_anywhere(net.devices[0], random)
-        return timed(lambda: run(steps)) / steps, known
+        return timed(lambda: train(made, X, y, steps, LR)) / steps, known
 
     return Work(one_round, net.devices)
 
@@ -95,59 +89,34 @@ def set_up(case, s):
 def _memory(net, X, y):
     """Bytes of the last device, since MXNet counts the temporary space of all CPU devices as the first one's: what
     stays from step to step, and the most at a time from the start to the end of two steps."""
-    made: List[Any] = []
 
-    def make():
-        made[:] = [net.make()]
+    def trained():
+        made = net.make()
+        train(made, X, y, 2, LR)
+        return made
 
-    def train():
-        make()
-        for _ in range(2):
-            made[0].step(X, y)
-            made[0].update(LR, len(X))
-
-    lasting = peak_bytes(make, net.devices)[-1]
-    made.clear()
-    return dict(lasting_bytes=lasting, peak_bytes=peak_bytes(train, net.devices)[-1])
+    lasting, peak = (peak_bytes(work, net.devices)[-1] for work in (net.make, trained))
+    return dict(lasting_bytes=lasting, peak_bytes=peak)
 
 
-def _split(case, s, stage, **options):
-    size = s.width if case.net == "resnet" else s.units
-    return SplitNet(
-        "fully-sharded", *net_and_shape(case.net, size), devices_of(case, s), s.seed, dict(options, stage=stage)
-    )
+def _split(case, s, **options):
+    net = net_and_shape(case.net, s.width if case.net == "resnet" else s.units)
+    return SplitNet("fully-sharded", *net, devices_of(case, s), s.seed, options)
 
 
-def _judge(t, row):
-    third = row.stage == 3
-    t.claim(
-        "In stage 3 a device holds, at its peak and beside one gathered layer, at most 1.15 / k of the plain "
-        "parameters, gradients and state (the number is k times the share).",
-        row.held * row.devices if third and row.get("held") else None,
-        at_most=1.15,
-        exact=True,
-        source="ZeRO, stage 3: all of it divided by the devices",
-    )
-    t.claim(
-        "Stages 1 and 2 move no more bytes than plain data parallelism.",
-        row.of_moved if row.stage in (1, 2) else None,
-        at_most=1.0,
-        exact=True,
-        source="ZeRO, section 7",
-    )
-    t.claim(
-        "Stage 3 moves at most 1.5 times the bytes of plain data parallelism.",
-        row.of_moved if third else None,
-        at_most=1.5,
-        exact=True,
-        source="ZeRO, section 7",
-    )
-    t.claim(
-        "On two devices a step of stage 3 takes at most 1.5 times as long as the plain step.",
-        row.of_time if third and row.devices == 2 else None,
-        at_most=1.5,
-        source="the cost model: as much work, and 1.5 times the bytes",
-    )
+def _tell_claims(t, row):
+    third, zero = row.stage == 3, "ZeRO, section 7"
+    sentence = """In stage 3 a device holds, at its peak and beside one gathered layer, at most 1.15 / k of the plain
+        parameters, gradients and state (the number is k times the share)."""
+    held = row.held * row.devices if third and row.get("held") else None
+    t.claim(sentence, held, at_most=1.15, exact=True, source="ZeRO, stage 3: all of it divided by the devices")
+    sentence = "Stages 1 and 2 move no more bytes than plain data parallelism."
+    t.claim(sentence, row.of_moved if row.stage in (1, 2) else None, at_most=1.0, exact=True, source=zero)
+    sentence = "Stage 3 moves at most 1.5 times the bytes of plain data parallelism."
+    t.claim(sentence, row.of_moved if third else None, at_most=1.5, exact=True, source=zero)
+    sentence = "On two devices a step of stage 3 takes at most 1.5 times as long as the plain step."
+    on_two = row.of_time if third and row.devices == 2 else None
+    t.claim(sentence, on_two, at_most=1.5, source="the cost model: as much work, and 1.5 times the bytes")
 
 
 def tell(t, s):
@@ -157,17 +126,15 @@ def tell(t, s):
         if row.get("peak_bytes") and plain.get("peak_bytes"):
             activations = plain.peak_bytes - plain.lasting_bytes
             row.held = (row.peak_bytes - activations - row.layer_bytes) / plain.lasting_bytes
-        _judge(t, row)
+        _tell_claims(t, row)
     t.column("seconds", "ms", ".1f", 1e3, about="a step of 'batch_size' samples a device, with Adam's update")
     t.column("of_time", "time", ".2f", spread=True, about="that over the time of the plain step")
     t.column("moved_bytes", "moved MB", ".1f", 1e-6, about="what a step and its update send between all devices")
     about = "the memory of the last device at its peak, with the activations, as MXNet counts it in the first process"
     t.column("peak_bytes", "MB", ".1f", 1e-6, about=about)
     t.column("predicted_peak_bytes", "MB pred.", ".1f", 1e-6, about="that, calculated from the plan and the shapes")
-    about = (
-        "the peak without activations and the one layer that is whole, over the plain parameters, gradients and state"
-    )
-    t.column("held", "of plain", ".3f", about=about)
+    about = "the peak without activations and the one layer that is whole"
+    t.column("held", "of plain", ".3f", about=f"{about}, over the plain parameters, gradients and state")
     t.note("MXNet's CPU devices share their temporary space, which is not in these numbers.")
     last = t.one(stage=3, net="resnet", devices=several(s)[0])
     memory = f"each device holds {last.held:.2f} of the plain memory, and " if last.get("held") else ""

@@ -8,8 +8,7 @@ from mxdp.backend import upload
 from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import SplitNet, net_and_shape, stage_cuts
+from mxdp.experiments.other_splits.split import FULL, INTEGERS, QUICK, SplitNet, net_and_shape, stage_cuts
 from mxdp.layers import forward, init
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.pipeline import inference
@@ -18,10 +17,10 @@ SOURCE = "Slides 'Multi-GPU', latency and throughput"
 COMPARED = "scores of every replica"
 TOGETHER = True
 PRESETS = {
-    "quick": dict(split.QUICK, batches=[1, 8, 64], stream=8),
-    "full": dict(split.FULL, batches=[1, 16, 256], stream=8),
+    "quick": dict(QUICK, batches=[1, 8, 64], stream=8),
+    "full": dict(FULL, batches=[1, 16, 256], stream=8),
 }
-CHECKS = {**SEVERAL, "batches": split.INTEGERS}
+CHECKS = {**SEVERAL, "batches": INTEGERS}
 LITTLE = dict(batches=[1, 2], stream=2)
 ONE = "1 device"
 
@@ -43,9 +42,8 @@ def expect(s, cores):
 
 def oracle(case, s):
     replicas = _replicas(case, s)
-    X, _ = replicas[0].batch(case.batch)
-    net, shape = net_and_shape("stages")
-    params = init(net, shape, s.seed)
+    net, (X, _) = replicas[0].net, replicas[0].batch(case.batch)
+    params = init(net, replicas[0].shape, s.seed)
     expected = forward(net, upload(X, params[0][0].ctx), params).asnumpy()
     for replica in replicas:
         yield replica.make().scores(X).asnumpy(), expected

@@ -7,12 +7,14 @@ if the stages are balanced and each has a core. 1F1B takes as long as GPipe, and
 """
 
 import statistics
+from functools import partial
 
+from mxdp import process
 from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import LR, SplitNet, memory, net_and_shape, stage_cuts, worker_count
+from mxdp.experiments.other_splits.split import SplitNet, memory, net_and_shape, stage_cuts, train
 from mxdp.parallel.stage_times import measure_stages
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.pipeline import PIPELINES, bubble, pipeline
@@ -62,27 +64,26 @@ def set_up(case, s):
     """A round measures the stages alone, and then steps with their updates. The first looks at memory, too."""
     net, size = _split(case, s), s.batch_size
     made, (X, y) = net.make(), net.batch(size)
+    step, lasting, known = partial(made.step, X, y), made.lasting_bytes(size), {}
     for _ in range(2):
-        made.step(X, y)
+        step()
         measure_stages(made, X, y)
-    cores, lasting, known = worker_count(made.devices), made.lasting_bytes(size), {}
+        made.update(0.0, size)
+    # Devices, and Python, that can work at the same time: one for each core, or all, if they are GPUs.
+    cores = process.cores() if made.devices[0].device_type == "cpu" else len(made.devices) + 1
     if not case.number:
-        known["peak_bytes"] = memory(made.devices, lasting, lambda: made.step(X, y))
+        known["peak_bytes"] = memory(made.devices, lasting, step)
         known["predicted_peak_bytes"] = max(map(sum, zip(lasting, made.peak_bytes(size))))
-
-    def step_and_update():
-        made.step(X, y)
-        made.update(LR, size)
 
     def one_round():
         times = measure_stages(made, X, y)
         expected = last_end(pipeline_spans(made.plan, times.forward, times.backward, cores=cores, push=times.push))
         expected += timed(lambda: made.update(0.0, size))
-        made.step(X, y)
-        seconds = statistics.median(timed(step_and_update) for _ in range(STEPS))
+        step()
+        seconds = statistics.median(timed(lambda: train(made, X, y)) for _ in range(STEPS))
         return seconds, dict(known, workers=cores, predicted_over_measured=expected / seconds)
 
-    return Work(one_round, made.devices, record=lambda: made.step(X, y))
+    return Work(one_round, made.devices, record=step)
 
 
 def _split(case, s):

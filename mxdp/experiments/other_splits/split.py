@@ -8,7 +8,6 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, T
 
 import numpy as onp
 
-from mxdp import process
 from mxdp.backend import Device, HostArray, autograd, upload
 from mxdp.experiments.memory import peak_bytes
 from mxdp.experiments.oracle import TOLERANCE, magnitude
@@ -109,10 +108,8 @@ class SplitNet:
         X, y = self.batch(samples)
         made = self.make()
         actual = _to_host([[made.scores(X)], [made.step(X, y)], *made.gradients()])
-        for _ in range(STEPS - 1):
-            made.update(LR, samples)
-            made.step(X, y)
         made.update(LR, samples)
+        train(made, X, y, STEPS - 1)
         for layer, expected in zip(actual + _to_host(made.params()), self._serial(X, y)):
             scale = max(map(magnitude, expected), default=0.0)
             for pair in zip(layer, expected):
@@ -134,6 +131,13 @@ class SplitNet:
         return expected + _to_host(params)
 
 
+def train(made: Any, X: HostArray, y: HostArray, steps: int = 1, lr: float = LR) -> None:
+    """Push ``steps`` steps of a strategy on one batch, each with its update. Doesn't wait."""
+    for _ in range(steps):
+        made.step(X, y)
+        made.update(lr, len(X))
+
+
 def memory(devices: Sequence[Device], lasting: Sequence[int], work: Callable[[], Any]) -> Optional[int]:
     """The most bytes in use on one of ``devices`` while ``work`` runs, with the ``lasting`` ones that are there before;
     None where MXNet can't count them (its profiler follows only the first CPU devices). Waits."""
@@ -148,11 +152,6 @@ def stage_cuts(
     net, shape = net_and_shape("stages")
     plan = pipeline("gpipe", stages, micro_batches)
     return find_cuts(net, init(net, shape, seed), shape, device, plan, batch_size, training=training)
-
-
-def worker_count(devices: Sequence[Device]) -> int:
-    """How many of ``devices``, and Python, can work at the same time: one for each core, or all, if they are GPUs."""
-    return process.cores() if devices[0].device_type == "cpu" else len(devices) + 1
 
 
 def _to_host(layers: Sequence[LayerParams]) -> List[List[HostArray]]:

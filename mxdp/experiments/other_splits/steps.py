@@ -8,7 +8,7 @@ is simulated; for the others, waiting between devices is left out. Two splits at
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Sequence, Tuple
 
 from mxdp import process
@@ -16,7 +16,7 @@ from mxdp.backend import Device, npx
 from mxdp.experiments.devices import timed
 from mxdp.experiments.lab import Work
 from mxdp.experiments.links import measured_link
-from mxdp.experiments.other_splits.split import COMBINED, LR, SERIAL, SplitNet, memory
+from mxdp.experiments.other_splits.split import COMBINED, LR, SERIAL, SplitNet, memory, train
 from mxdp.layers import Net, Shape, init, outputs
 from mxdp.parallel.layer_costs import LayerCost, measure_layers
 from mxdp.parallel.traffic import flat
@@ -33,19 +33,14 @@ WARM_UP = 8
 def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work:
     """A round is ``steps`` steps with ``samples`` samples each, and its seconds those of one. The row gets ``more``. A
     device's memory is what stays between steps, and the most in use in a step and its update (a number a parameter)."""
-    made, (X, y) = split.make(), split.batch(samples)
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            made.step(X, y)
-            made.update(LR, samples)
-
+    made = split.make()
+    run = partial(train, made, *split.batch(samples))
     run(WARM_UP)
     npx.waitall()
     lasting, work = made.lasting_bytes(samples), map(max, made.peak_bytes(samples), made.param_bytes())
     numbers = {
         "bytes_moved": made.bytes_moved(samples),
-        "peak_bytes": memory(split.devices, lasting, lambda: run(1)),
+        "peak_bytes": memory(split.devices, lasting, run),
         "predicted_peak_bytes": max(map(sum, zip(lasting, work))),
         **more,
     }
@@ -76,13 +71,9 @@ def predict_split(
     sent = float(made.bytes_moved(samples) / n * beta)
     work = [layer.seconds for layer in layers]
     if split.strategy == "pipeline":
-        there, back = (
-            [
-                sum(getattr(layer, way) for layer in layers[start:stop]) / made.plan.micro_batches
-                for start, stop in pieces(len(work), made.cuts)
-            ]
-            for way in ("forward", "backward")
-        )
+        stages = [layers[start:stop] for start, stop in pieces(len(layers), made.cuts)]
+        there = [sum(layer.forward for layer in stage) / made.plan.micro_batches for stage in stages]
+        back = [sum(layer.backward for layer in stage) / made.plan.micro_batches for stage in stages]
         update *= float(max(made.param_bytes()) / sum(made.param_bytes()))
         return last_end(pipeline_spans(made.plan, there, back, cores=cores)) + update + sent
     if split.strategy == "layerwise":

@@ -32,11 +32,9 @@ def two_places(s: Settings) -> List[Place]:
         return [Place(torch.device("cpu"), None)] * 2
     if not torch.cuda.is_available():
         raise Skipped("PyTorch finds no GPU (torch.cuda.is_available() is False); --kind cpu runs it without one")
-    if torch.cuda.device_count() == 1:
-        gpu = torch.device("cuda", 0)
-        return [Place(gpu, torch.cuda.Stream(gpu)) for _ in range(2)]
-    gpus = [torch.device("cuda", number) for number in range(2)]
-    return [Place(gpu, torch.cuda.default_stream(gpu)) for gpu in gpus]
+    count = torch.cuda.device_count()
+    stream = torch.cuda.default_stream if count > 1 else torch.cuda.Stream
+    return [Place(gpu, stream(gpu)) for gpu in [torch.device("cuda", number % count) for number in range(2)]]
 
 
 def processor(place: Place) -> str:

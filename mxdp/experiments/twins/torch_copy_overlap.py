@@ -52,9 +52,8 @@ def _ready(case, s, size):
 
     device = places.two_places(s)[0].device
     gpu = device.type == "cuda"
-    place = side = places.Place(device, torch.cuda.default_stream(device) if gpu else None)
-    if gpu and case.stream == SIDE:
-        side = places.Place(device, torch.cuda.Stream(device))
+    place = places.Place(device, torch.cuda.default_stream(device) if gpu else None)
+    side = torch.cuda.Stream(device) if gpu and case.stream == SIDE else place.stream
     x, w, y = places.square_factors(size, place, s.seed)
     results = [torch.empty_like(y) for _ in range(s.products)]
     host = [torch.empty(size, size, pin_memory=gpu and case.memory == PINNED) for _ in results]
@@ -64,10 +63,10 @@ def _ready(case, s, size):
         for result, copied in zip(results, host):
             if products:
                 places.push(place, x, w, [result])
-            if products and copies and side.stream is not place.stream:
-                side.stream.wait_stream(place.stream)
+            if products and copies and side is not place.stream:
+                side.wait_stream(place.stream)
             if copies:
-                with torch.cuda.stream(side.stream):
+                with torch.cuda.stream(side):
                     copied.copy_(result, non_blocking=True)
 
     return place, x, w, host, push
