@@ -13,8 +13,9 @@ import os
 import statistics
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
+
+import numpy as onp
 
 from mxdp.backend import npx
 from mxdp.experiments.data_parallel.training import check_step, synced_step
@@ -71,7 +72,7 @@ def set_up(case, s):
     params, half = init_lenet(s.seed), len(X) // count
     alone = [TrainStep([get_params(params, device)], [device], 0.1) for device in devices]
     for step, core in zip(alone, cores):
-        os.sched_setaffinity(_thread_of(partial(step, X[:half], y[:half])), {core})
+        os.sched_setaffinity(_thread_of(step, X[:half], y[:half]), {core})
 
     if case.busy:
         neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, str(os.getpid())])
@@ -89,7 +90,7 @@ def set_up(case, s):
     weights = None
     seconds(alone[-1], half)
     if case.split == BY_SPEED:
-        weights = [statistics.median(speed) for speed in zip(*(speeds() for _ in range(5)))]
+        weights = [*map(statistics.median, zip(*(speeds() for _ in range(5))))]
     together = TrainStep([get_params(params, device) for device in devices], devices, 0.1, weights=weights)
 
     def one_round():
@@ -97,16 +98,16 @@ def set_up(case, s):
         return seconds(together, len(X)), {"slower": first / last}
 
     one_round()
-    borders = [0, *cuts(len(X), len(devices), weights), len(X)]
-    return Work(one_round, devices, shards=" + ".join(str(stop - start) for start, stop in zip(borders, borders[1:])))
+    shards = onp.array_split(X, cuts(len(X), count, weights))
+    return Work(one_round, devices, shards=" + ".join(str(len(shard)) for shard in shards))
 
 
-def _thread_of(step):
+def _thread_of(step, *batch):
     """The thread of the device of these steps: the one that works most while they run."""
 
     def ran(times):
         for _ in range(times):
-            step()
+            step(*batch)
         npx.waitall()
         return {int(path.name): int((path / "schedstat").read_text().split()[0]) for path in TASKS.iterdir()}
 
