@@ -71,20 +71,26 @@ def set_up(case, s):
     (model, one), devices, n = _networks(case, s), devices_of(case, s), case.devices
     all_devices, batch = tuple(backend.devices(max(s.devices), s.kind)), random_batch(case.batch, s.seed)
     shard = tuple(array[: -(-case.batch // n)] for array in batch)
-    one.step(*shard)
-    model.step(*batch)
+    machine = calibrated(all_devices) if n > 1 else None
+    for _ in range(2):  # long ones
+        one.step(*shard)
+        model.step(*batch)
     steps = max(1, min(MOST, round(s.at_least / seconds_a_step(model, batch, 1)[0])))
     random, sizes = Random(os.getpid()), [param.size for param in model.replicas[0]]
 
+    def warm_seconds(network, samples):
+        """The second of two measurements: all cases share a network, which keeps the graphs of few shapes."""
+        seconds_a_step(network, samples, steps)
+        return seconds_a_step(network, samples, steps)
+
     def one_round():
         begin_anywhere(devices[0], random)
+        seconds, _ = warm_seconds(model, batch)
         if n == 1:
-            return seconds_a_step(model, batch, steps)[0]
-        machine = calibrated(all_devices)
-        seconds, _ = seconds_a_step(model, batch, steps)
-        shard_seconds, python = seconds_a_step(one, shard, steps)
+            return seconds
+        shard_seconds, python = warm_seconds(one, shard)
         model.sums = False
-        alone, _ = seconds_a_step(model, batch, steps)
+        alone, _ = warm_seconds(model, batch)
         model.sums = True
         return seconds, {
             "shard_seconds": shard_seconds, "python_seconds": python, "alone_seconds": alone,
