@@ -77,7 +77,7 @@ def set_up(case, s):
     X, y = random_batch(s.batch_size * len(devices), s.seed)
     training.net.hybridize(static_alloc=True)
     steps = s.steps * STEPS[case.net]
-    for _ in range(2):  # long ones
+    for _ in range(2 * STEPS[case.net]):  # ResNet-18's are long
         training.step(X, y)
 
     def one_round():
