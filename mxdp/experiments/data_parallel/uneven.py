@@ -19,7 +19,7 @@ import numpy as onp
 
 from mxdp.backend import npx
 from mxdp.experiments.data_parallel.training import check_step, synced_step
-from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.lab import Case, Skipped, Work
 from mxdp.experiments.oracle import random_batch
 from mxdp.plans.partition import cuts
@@ -80,18 +80,24 @@ def set_up(case, s):
         atexit.register(neighbour.wait)  # so that its time counts as this process's, not as another program's
         atexit.register(neighbour.kill)  # the last one registered is called first
 
+    def train(step, samples, steps):
+        for _ in range(steps):
+            step(X[:samples], y[:samples])
+
     def seconds(step, samples):
-        step(X[:samples], y[:samples])
-        return timed(lambda: [step(X[:samples], y[:samples]) for _ in range(s.steps)])
+        train(step, samples, 1)
+        return timed(lambda: train(step, samples, s.steps))
 
     def speeds():
         return [1 / seconds(step, half) for step in alone]
 
     weights = None
-    seconds(alone[-1], half)
+    for step in alone:
+        train(step, half, WARM_UP)
     if case.split == BY_SPEED:
         weights = [*map(statistics.median, zip(*(speeds() for _ in range(5))))]
     together = TrainStep([get_params(params, device) for device in devices], devices, 0.1, weights=weights)
+    train(together, len(X), WARM_UP)  # each device's own number of samples
 
     def one_round():
         first, *_, last = speeds()
