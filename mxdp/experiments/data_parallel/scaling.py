@@ -94,6 +94,10 @@ def set_up(case, s):
         summed()
     steps = max(1, min(MOST, round(s.at_least / TURNS / seconds_a_step(model, batch, 1)[0])))
 
+    def sums():
+        for _ in range(steps):
+            summed()
+
     def turn():
         begin_anywhere(devices[0], random)
         seconds, _ = seconds_a_step(model, batch, steps)
@@ -103,7 +107,7 @@ def set_up(case, s):
         unsynced, _ = seconds_a_step(model, batch, steps)
         model.sums = True
         alone, _ = seconds_a_step(one, shard, steps)
-        return seconds, unsynced, alone, timed(lambda: [summed() for _ in range(steps)]) / steps
+        return seconds, unsynced, alone, timed(sums) / steps
 
     def one_round():
         seconds, *others = (statistics.median(times) for times in zip(*[turn() for _ in range(TURNS)]))
