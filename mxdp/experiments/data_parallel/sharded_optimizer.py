@@ -104,7 +104,7 @@ def _state_bytes(trainer, sharded):
     """Of the optimiser's state: in shards on the fullest device, else in all."""
     from mxdp.gluon.updater import leaves
 
-    held = Counter()
+    held: Counter = Counter()
     for array in itertools.chain(*map(leaves, trainer._updaters[0].states.values())):
         held[array.ctx] += 4 * array.size
     return max(held.values()) if sharded else sum(held.values())
