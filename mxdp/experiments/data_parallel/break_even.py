@@ -38,8 +38,8 @@ CHECKS = dict.fromkeys(NETS, WHOLE)
 PAYS = """A second device pays if the batch is large enough: with each network's largest batch, two devices are faster
     than one."""
 ISSUES = "MXNet issues 2277 and 3136: 'increase the batch size'"
-WITHIN = """Predicted from one device, the time of a step of LeNet and of ResNet-18 on several devices is within a factor
-    of 1.15 of the measured one, for all batches but the smallest."""
+WITHIN = """Predicted from one device, the time of a step of LeNet and of ResNet-18 on several devices is within a
+    factor of 1.15 of the measured one, for all batches but the smallest."""
 OURS = "ours: what a reader wants to know of a model"
 BUCKET = 25 << 20
 """Bytes of a bucket: the default of ``GradientSync`` and of ``mxdp.Trainer``."""
