@@ -15,7 +15,7 @@ from mxdp.datasets import load, minibatches
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments.data_parallel.training import pictures, set_params
-from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.oracle import tolerances_of
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet, train_batch
@@ -98,6 +98,7 @@ def set_up(case, s):
             accuracies.append(evaluate(data.test, replicas, net=net))
         return seconds, {"test_accuracy": statistics.mean(accuracies[-3:])}
 
+    begin(s.seed)(WARM_UP * case.batch)  # a part has few steps of a large batch
     train(s.seed, 1)
     return Work(lambda: train(next(seeds), PARTS), data=data.name)
 

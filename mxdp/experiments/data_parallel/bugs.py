@@ -5,8 +5,6 @@ read. Some bugs need something that ``scratch.py`` does not have, such as dropou
 version, too. Pure Python.
 """
 
-from __future__ import annotations
-
 import difflib
 from typing import Dict, NamedTuple
 
@@ -14,12 +12,10 @@ from mxdp.experiments.lab.provenance import ROOT
 
 Change = Dict[str, str]
 NOTHING: Change = {}
-SCRATCH = ROOT / "mxdp" / "scratch.py"
 SGD, ADAM = "SGD", "Adam"
 
 IMPORTS = "import numpy as onp\n"
 GLOBALS = "Arrays = List"
-LOSSES = "        losses = [loss(*pair) for pair in zip(scores, y_shards)]\n"
 SPLIT = "    X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices)\n"
 UPDATE = "        param -= lr / batch_size * param.grad\n"
 ADAMS = """        m, v, t = MOMENTS.get(id(param), (0, 0, 0))
@@ -28,17 +24,12 @@ ADAMS = """        m, v, t = MOMENTS.get(id(param), (0, 0, 0))
         param -= 0.01 * lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
         MOMENTS[id(param)] = m, v, t
 """
-SUM = "        total += x.copyto(total.ctx)\n"
 CALL = "            train_batch(X, y, device_params, devices, lr, allreduce)\n"
 SCALED = CALL.replace(", lr,", ", len(devices) * lr,")
 BACK = "    for x in others:\n        total.copyto(x)\n"
 BACKWARD = "    backend.backward(losses, device_params)"
-SYNC = "if len(devices) > 1:\n        for same"
 
-COMMON: Dict[str, Change] = {
-    SGD: NOTHING,
-    ADAM: {UPDATE: ADAMS, GLOBALS: f"MOMENTS: Any = {{}}\n{GLOBALS}"},
-}
+COMMON = {SGD: NOTHING, ADAM: {UPDATE: ADAMS, GLOBALS: f"MOMENTS: Any = {{}}\n{GLOBALS}"}}
 """Of every version, by optimiser: an Adam (Kingma and Ba 2015) in place of SGD."""
 
 
@@ -56,12 +47,9 @@ class Bug(NamedTuple):
     allreduce: str = "naive_allreduce"
 
 
-STEPS: Change = {
-    IMPORTS: f"{IMPORTS}\nfrom itertools import count\n",
-    GLOBALS: f"STEPS = count()\n{GLOBALS}",
-}
+STEPS = {IMPORTS: f"{IMPORTS}\nfrom itertools import count\n", GLOBALS: f"STEPS = count()\n{GLOBALS}"}
 DROPPED = "np.array_split(kept, len(devices))"
-DROPOUT: Change = {
+DROPOUT = {
     **STEPS,
     SPLIT: f"""{SPLIT}    kept = np.array(onp.random.RandomState(next(STEPS)).rand(*X.shape) < 0.5, dtype="float32")
     X_shards = [x * mask.copyto(x.ctx) for x, mask in zip(X_shards, {DROPPED})]
@@ -69,7 +57,7 @@ DROPOUT: Change = {
 }
 MEAN = "    for {one} in {many}:\n        MEANS[device] = 0.9 * MEANS.get(device, 0.0) + 0.1 * float({data}.mean())\n"
 MEANS = MEAN.format(one="device", many="devices", data="X")
-RUNNING: Change = {
+RUNNING = {
     GLOBALS: f"MEANS: Any = {{}}\n{GLOBALS}",
     SPLIT: f"{MEANS}    X = X - X.mean()\n{SPLIT}",
     "        hits = [(net(X, W)": "        hits = [(net(X - MEANS[X.ctx], W)",
@@ -80,7 +68,7 @@ BUGS = [
         "rebinds",
         "the all-reduce makes a new array instead of writing into device 0's",
         "d2l-zh 955 and 1021: the book's PyTorch version once did",
-        {SUM: SUM.replace("total +=", "total = total +")},
+        {"total += x": "total = total + x"},
     ),
     Bug(
         "averaged-twice",
@@ -100,7 +88,7 @@ BUGS = [
         "each device takes the mean over its shard, and these are averaged, though shards are uneven",
         "PyTorch 37359",
         {
-            LOSSES: LOSSES.replace("loss(*pair)", "loss(*pair).mean()"),
+            "loss(*pair) for": "loss(*pair).mean() for",
             "        sgd(params, lr, len(X))\n": "        sgd(params, lr, len(devices))\n",
         },
         base={SPLIT: "    X_shards, y_shards = split_batch(X, y, devices, range(1, 2 * len(devices), 2))\n"},
@@ -132,7 +120,7 @@ BUGS = [
         "half-synced",
         "every second step sums nothing, as `no_sync` in the wrong place does",
         "build-nanogpt 30",
-        {**STEPS, SYNC: SYNC.replace("> 1", "> 1 and next(STEPS) % 2 == 0")},
+        {**STEPS, "if len(devices) > 1": "if len(devices) > 1 and next(STEPS) % 2 == 0"},
     ),
     Bug(
         "same-dropout",
@@ -166,12 +154,13 @@ BUGS = [
     ),
 ]
 """Each is caught by the oracle: parameters and gradients after two steps, compared with the serial run's."""
+BY_NAME = {bug.name: bug for bug in BUGS}
 
 
 def source(bug: Bug, optimizer: str = SGD, right: bool = False) -> str:
     """The text of ``scratch.py`` with the bug, or of the right version that it is compared with. Raises a ValueError if
     a text that is to be replaced does not stand there once."""
-    text = SCRATCH.read_text(encoding="utf-8")
+    text = (ROOT / "mxdp" / "scratch.py").read_text(encoding="utf-8")
     # Weights from which LeNet learns in a hundred steps, and a seed for each training.
     common = {
         "init_lenet(0, scale), device) for": "init_lenet(SEED, 0.1), device) for",
@@ -192,7 +181,3 @@ def diff(bug: Bug) -> str:
     right, wrong = (source(bug, right=is_right).splitlines() for is_right in (True, False))
     lines = list(difflib.unified_diff(right, wrong, lineterm="", n=1))[2:]
     return "\n".join(line for line in lines if not line.startswith("@@"))
-
-
-def of(name: str) -> Bug:
-    return next(bug for bug in BUGS if bug.name == name)

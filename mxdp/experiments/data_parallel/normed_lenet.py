@@ -1,7 +1,5 @@
 """The book's LeNet with batch normalisation on several devices, by three ways to normalise."""
 
-from typing import Any, List
-
 import numpy as onp
 
 from mxdp.backend import autograd, np, npx
@@ -30,13 +28,9 @@ class NormedLeNet:
         ranks = range(len(devices))
         self.groups = [[*ranks]] if way == SYNCED else [[rank] for rank in ranks]
         """Replicas whose shards are normalised together."""
-        self._norms: List[Any] = []
+        layers = range(0 if way == OWN else NORMS)
+        self._norms = [[self._norm(group, layer) for group in self.groups] for layer in layers]
         """Of each layer, one for each group; none where MXNet's operator normalises."""
-        for layer in range(NORMS if way in (APART, SYNCED) else 0):
-            self._norms.append([])
-            for group in self.groups:
-                scales, shifts, means, variances = zip(*[self._arrays(i, layer) for i in group])
-                self._norms[-1].append(SyncBatchNorm(scales, shifts, means, variances, MOMENTUM))
         self._sync = GradientSync(self.replicas)
         self._updates = [prepare_update(params, lr / batch) for params in self.replicas]
 
@@ -89,6 +83,10 @@ class NormedLeNet:
             return _layer(NORMS, X, params)
 
         return evaluate(data, self.replicas[:1], net=net)
+
+    def _norm(self, group, layer):
+        scales, shifts, means, variances = zip(*[self._arrays(i, layer) for i in group])
+        return SyncBatchNorm(scales, shifts, means, variances, MOMENTUM)
 
     def _arrays(self, replica, layer, running=None):
         """Scale, shift, mean and variance of a normalisation."""

@@ -7,11 +7,13 @@ updates, an equal part of all: the all-reduce becomes a reduce-scatter before th
 
 import itertools
 import os
+from collections import Counter
 from functools import partial
 from random import Random
 
 import mxdp
 from mxdp.backend import gluon, mx, np, npx, upload
+from mxdp.collectives.shards import ShardedSync
 from mxdp.errors import plural
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
@@ -75,7 +77,7 @@ def set_up(case, s):
     X, y = random_batch(s.batch_size * len(devices), s.seed)
     training.net.hybridize(static_alloc=True)
     steps = s.steps * STEPS[case.net]
-    for _ in range(2):  # long ones
+    for _ in range(2 * STEPS[case.net]):  # ResNet-18's are long
         training.step(X, y)
 
     def one_round():
@@ -102,24 +104,21 @@ def _state_bytes(trainer, sharded):
     """Of the optimiser's state: in shards on the fullest device, else in all."""
     from mxdp.gluon.updater import leaves
 
-    arrays = [array for state in trainer._updaters[0].states.values() for array in leaves(state)]
-    devices = {array.ctx for array in arrays}
-    held = [sum(4 * array.size for array in arrays if array.ctx == device) for device in devices]
-    return max(held) if sharded else sum(held)
+    held: Counter = Counter()
+    for array in itertools.chain(*map(leaves, trainer._updaters[0].states.values())):
+        held[array.ctx] += 4 * array.size
+    return max(held.values()) if sharded else sum(held.values())
 
 
 def _moved_bytes(training):
     """What a step sends between devices, if each sum is made of messages."""
-    from mxdp.collectives.shards import ShardedSync
-
     k, buckets = len(training.devices), training.trainer._buckets
     if not buckets:
         return 0
+    sums = sum(sum(plan("direct", k).sent(bucket.nbytes)) for bucket in buckets.buckets)
     # A weight is updated on one device and copied to the others.
-    moved = (k - 1) * sum(4 * param.size for param in training.replicas[0])
-    for bucket in buckets.buckets:
-        moved += sum(plan("direct", k).sent(bucket.nbytes)) // (2 if isinstance(buckets, ShardedSync) else 1)
-    return moved
+    copies = (k - 1) * sum(4 * param.size for param in training.replicas[0])
+    return copies + sums // (2 if isinstance(buckets, ShardedSync) else 1)
 
 
 def tell(t, s):

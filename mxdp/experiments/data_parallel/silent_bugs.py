@@ -7,23 +7,23 @@ at the accuracy, at replicas that are no longer equal, or a comparison of two st
 
 import contextlib
 import io
+import itertools
 import subprocess
 import sys
 import time
-from itertools import count
 from types import ModuleType
 from typing import Any, Dict, List
 
 from mxdp import backend
 from mxdp.backend import npx
 from mxdp.errors import MxdpError
-from mxdp.experiments.data_parallel.bugs import ADAM, BUGS, SGD, of, source
+from mxdp.experiments.data_parallel.bugs import ADAM, BUGS, BY_NAME, SGD, source
 from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Settings, Work
 from mxdp.experiments.lab.ranks import MPI
 from mxdp.experiments.lab.ranks import NEEDS as ENGINES
-from mxdp.experiments.oracle import count_wrong
+from mxdp.experiments.oracle import count
 from mxdp.scratch import in_sync
 
 SOURCE = "issues of d2l, PyTorch, BytePS, build-nanogpt and MXNet; a source a bug in docs/silent-bugs.md"
@@ -74,18 +74,15 @@ def expect(s, cores):
 
 def train_version(case, data, s, devices, epochs, seed, right):
     """The replicas, the accuracy after each epoch, and the module, which has the training's global names."""
-    bug = of(case.bug)
+    bug = BY_NAME[case.bug]
     module: Any = ModuleType(f"scratch, {bug.name}")
     accuracies: List[float] = []
     exec(compile(source(bug, case.optimizer, right), module.__name__, "exec"), vars(module))
-    module.SEED = seed
-
-    def keep(label, values):
-        accuracies[:] = values
-
-    allreduce = getattr(module, bug.allreduce)
+    module.SEED, allreduce = seed, getattr(module, bug.allreduce)
     with contextlib.redirect_stdout(io.StringIO()):
-        replicas = module.train(devices, s.batch_size, s.lr, epochs, data, allreduce=allreduce, draw=keep)
+        replicas = module.train(
+            devices, s.batch_size, s.lr, epochs, data, allreduce, lambda _, known: accuracies.append(known[-1])
+        )
     return replicas, accuracies, module
 
 
@@ -94,7 +91,7 @@ def compare(case, s, right):
     against those of the serial run; and the running means, if there are any."""
     n = case.devices
     # Devices that together have k times the batch make half as many steps of an epoch.
-    times = n if "k times" in of(case.bug).right else 1
+    times = n if "k times" in BY_NAME[case.bug].right else 1
     small = pictures(s).take(2 * times * 30, 10)
     replicas, _, module = train_version(case, small, Settings(s, batch_size=30), n, 1, s.seed, right)
     serial = Settings(s, batch_size=times * 30, lr=times * s.lr)
@@ -102,13 +99,12 @@ def compare(case, s, right):
     npx.waitall()
     for replica, device in zip(replicas, backend.devices(n)):
         compared = [
-            count_wrong(x.asnumpy(), y.asnumpy(), tolerance)
+            (x.asnumpy(), y.asnumpy(), tolerance)
             for one, other in zip(replica, expected)
             for x, y, tolerance in zip((one, one.grad), (other, other.grad), TOLERANCES)
         ]
-        for mean in getattr(true, "MEANS", {}).values():
-            compared.append(count_wrong(module.MEANS[device], mean, 1e-5))
-        yield tuple(map(sum, zip(*compared)))
+        compared += [(module.MEANS[device], mean, 1e-5) for mean in getattr(true, "MEANS", {}).values()]
+        yield count(compared)
 
 
 def oracle(case, s):
@@ -123,8 +119,8 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is a whole training from a seed of its own, which is the same in all rows."""
     if case.bug == LAST_BATCH:
-        return Work(lambda: (last_batch(case.devices), {}), ["cpu"] * case.devices)
-    data, seeds = pictures(s), count(s.seed + 1000 * case.number)
+        return Work(lambda: last_batch(case.devices), ["cpu"] * case.devices)
+    data, seeds = pictures(s), itertools.count(s.seed + 1000 * case.number)
     part = data.take(s.samples, s.samples)
 
     def one_round():
@@ -148,11 +144,11 @@ def last_batch(ranks):
 
 
 def tell(t, s):
-    rights = {(of(row.bug).right, row.optimizer): row for row in t.references if row.right}
+    rights = {(BY_NAME[row.bug].right, row.optimizer): row for row in t.references if row.right}
     for row in [*t.rows, *rights.values()]:
         row.in_sync = all(row.in_sync.values)
     for row in t.rows:
-        row.beside = rights[of(row.bug).right, row.optimizer]
+        row.beside = rights[BY_NAME[row.bug].right, row.optimizer]
         names = [f"accuracy_{part}" for part in range(PARTS)]
         behind = [row.beside.get(name) - row.get(name) for name in names]
         row.behind, near = behind[-1], [number.at_most(CLOSE) is not False for number in behind]

@@ -47,10 +47,8 @@ def expect(s, cores):
 
 def oracle(case, s):
     """An even batch: the book's loop can't split another."""
-    if case.loop == "book":
-        step, layout = book_loop.train_batch, book_loop.book_layout
-        return check_step(devices_of(case, s), 60, s.seed, step=step, layout=layout)
-    return check_step(devices_of(case, s), 60, s.seed, step=synced_step())
+    book, ours = dict(step=book_loop.train_batch, layout=book_loop.book_layout), dict(step=synced_step())
+    return check_step(devices_of(case, s), 60, s.seed, **(book if case.loop == "book" else ours))
 
 
 def set_up(case, s):

@@ -109,7 +109,6 @@ def recorder(
 ) -> Callable[[int], TimeSplit]:
     """A function that trains by ``step(X, y)`` for that many steps more and returns their split. Some steps warm up."""
     batches = Stream(data, batch_size, seed).take(1 << 60)  # samples: it never ends
-
     for _ in range(WARM_UP):
         step(*next(batches))
     return lambda steps: where_the_time_went(lambda: step(*next(batches)), steps, devices=devices)

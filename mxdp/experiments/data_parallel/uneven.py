@@ -13,12 +13,13 @@ import os
 import statistics
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
+
+import numpy as onp
 
 from mxdp.backend import npx
 from mxdp.experiments.data_parallel.training import check_step, synced_step
-from mxdp.experiments.devices import devices_of, timed
+from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.lab import Case, Skipped, Work
 from mxdp.experiments.oracle import random_batch
 from mxdp.plans.partition import cuts
@@ -71,7 +72,7 @@ def set_up(case, s):
     params, half = init_lenet(s.seed), len(X) // count
     alone = [TrainStep([get_params(params, device)], [device], 0.1) for device in devices]
     for step, core in zip(alone, cores):
-        os.sched_setaffinity(_thread_of(partial(step, X[:half], y[:half])), {core})
+        os.sched_setaffinity(_thread_of(step, X[:half], y[:half]), {core})
 
     if case.busy:
         neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, str(os.getpid())])
@@ -79,34 +80,40 @@ def set_up(case, s):
         atexit.register(neighbour.wait)  # so that its time counts as this process's, not as another program's
         atexit.register(neighbour.kill)  # the last one registered is called first
 
+    def train(step, samples, steps):
+        for _ in range(steps):
+            step(X[:samples], y[:samples])
+
     def seconds(step, samples):
-        step(X[:samples], y[:samples])
-        return timed(lambda: [step(X[:samples], y[:samples]) for _ in range(s.steps)])
+        train(step, samples, 1)
+        return timed(lambda: train(step, samples, s.steps))
 
     def speeds():
         return [1 / seconds(step, half) for step in alone]
 
     weights = None
-    seconds(alone[-1], half)
+    for step in alone:
+        train(step, half, WARM_UP)
     if case.split == BY_SPEED:
-        weights = [statistics.median(speed) for speed in zip(*(speeds() for _ in range(5)))]
+        weights = [*map(statistics.median, zip(*(speeds() for _ in range(5))))]
     together = TrainStep([get_params(params, device) for device in devices], devices, 0.1, weights=weights)
+    train(together, len(X), WARM_UP)  # each device's own number of samples
 
     def one_round():
         first, *_, last = speeds()
         return seconds(together, len(X)), {"slower": first / last}
 
     one_round()
-    borders = [0, *cuts(len(X), len(devices), weights), len(X)]
-    return Work(one_round, devices, shards=" + ".join(str(stop - start) for start, stop in zip(borders, borders[1:])))
+    shards = onp.array_split(X, cuts(len(X), count, weights))
+    return Work(one_round, devices, shards=" + ".join(str(len(shard)) for shard in shards))
 
 
-def _thread_of(step):
+def _thread_of(step, *batch):
     """The thread of the device of these steps: the one that works most while they run."""
 
     def ran(times):
         for _ in range(times):
-            step()
+            step(*batch)
         npx.waitall()
         return {int(path.name): int((path / "schedstat").read_text().split()[0]) for path in TASKS.iterdir()}
 

@@ -46,9 +46,8 @@ def set_up(case, s):
         several = plural(len(devices), "CPU device")
         raise UsageError(f"MXNet's profiler can't follow {several} on this machine: ask for fewer")
     replicas = [get_params(init_lenet(s.seed), device) for device in devices]
-    record = training.recorder(
-        training.pictures(s).train, s.batch_size, s.seed, TrainStep(replicas, devices, 0.1), devices
-    )
+    step = TrainStep(replicas, devices, 0.1)
+    record = training.recorder(training.pictures(s).train, s.batch_size, s.seed, step, devices)
 
     def one_round():
         split = record(s.steps)
