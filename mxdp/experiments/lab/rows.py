@@ -52,7 +52,7 @@ class Number:
 
     Computed from the values: ``median`` (NaN without any), ``low`` and ``high``, the ends of the interval (None if
     there are too few values), ``units``, of which both are: medians of runs, or processes; ``last``, the last process's
-    value; ``truth``, whether all are true or false; and ``seeds``, the values of one run, if :data:`RUNS` or more repeat
+    value; ``truth``, whether all are true or false; and ``seeds``, the values of one run, if six runs or more repeat
     them: then a value is one of a seed. ``made``: of a number times or over a plain one, these two and the sign, to be
     shown beside it.
 
