@@ -62,8 +62,7 @@ def parser() -> argparse.ArgumentParser:
     for name, how in OPTIONS.items():
         settings.add_argument(f"--{name.replace('_', '-')}", **how)
 
-    listed = "all experiments: question, answer, and how long it takes"
-    commands.add_parser("list", parents=[programs], help=listed)
+    commands.add_parser("list", parents=[programs], help="all experiments: question, answer, and how long it takes")
 
     command = commands.add_parser("run", parents=[settings], help="run experiments: tables, and a report in --out")
     command.add_argument("names", nargs="+", metavar="NAME", help="see 'list'; 'all' for all but profile")
@@ -92,8 +91,7 @@ def parser() -> argparse.ArgumentParser:
     ahead = "what many devices and nodes would give, from one that was measured"
     predict.add_arguments(commands.add_parser("predict", help=ahead))
 
-    here = "what this machine and installation can and cannot show"
-    commands.add_parser("doctor", parents=[programs], help=here)
+    commands.add_parser("doctor", parents=[programs], help="what this machine and installation can and cannot show")
     return top
 
 

@@ -152,8 +152,7 @@ def _variables() -> Check:
 
 def _data() -> Check:
     folder = given_folder(None) or cache_root()
-    places = (folder / FOLDER, folder)
-    if any(all((place / file.name).is_file() for file in FILES) for place in places):
+    if any(all((place / file.name).is_file() for file in FILES) for place in (folder / FOLDER, folder)):
         return Check("Fashion-MNIST", GOOD, f"in {folder}")
     if os.environ.get(DATA_DIR):
         cure = f"put the four files there, or unset {DATA_DIR}"

@@ -52,8 +52,9 @@ class Number:
 
     Computed from the values: ``median`` (NaN without any), ``low`` and ``high``, the ends of the interval (None if
     there are too few values), ``units``, of which both are: medians of runs, or processes; ``last``, the last process's
-    value; and ``truth``, whether all are true or false. ``made``: of a number times or over a plain one, these two and
-    the sign, to be shown beside it.
+    value; ``truth``, whether all are true or false; and ``seeds``, the values of one run, if six runs or more repeat
+    them: then a value is one of a seed. ``made``: of a number times or over a plain one, these two and the sign, to be
+    shown beside it.
 
     Numbers are added, subtracted, multiplied and divided process by process.
 
@@ -77,7 +78,9 @@ class Number:
         self.units = processes if len(by_run) < RUNS else [*map(statistics.median, by_run.values())]
         self.median = float(statistics.median(self.units)) if self.units else math.nan
         self.low, self.high = interval(self.units)
-        if len(by_run) >= RUNS and len({*map(tuple, by_run.values())}) == 1:
+        repeated = len(by_run) >= RUNS and len({*map(tuple, by_run.values())}) == 1
+        self.seeds = next(iter(by_run.values())) if repeated else []
+        if repeated:
             self.low, self.high = min(processes), max(processes)
 
     def at_most(self, bound: float) -> Optional[bool]:

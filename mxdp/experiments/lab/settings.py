@@ -11,7 +11,7 @@ from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.lab.module import COMMON, Question, Settings
 
 if sys.version_info >= (3, 11):
-    import tomllib
+    import tomllib as tomllib
 else:
     import tomli as tomllib
 

@@ -131,17 +131,10 @@ class Told:
         """What explains the answer: reasons, other rows, advice. Several calls add up."""
         self.explanation = " ".join(filter(None, [self.explanation, paragraph(text)]))
 
-    def bars(
-        self,
-        name: str = "seconds",
-        unit: str = "s",
-        scale: float = 1.0,
-        title: str = "",
-        colour: str = "",
-        rows: Optional[Sequence[Row]] = None,
-    ) -> None:
-        """Add a panel to the picture: a bar for each row. ``colour``: rows of one value of it have one colour."""
-        self.panels.append((name, unit, scale, title, colour, rows))
+    def bars(self, name: str = "seconds", *how: Any, rows: Optional[Sequence[Row]] = None, **more: Any) -> None:
+        """Add a panel to the picture: a bar for each row, by default for all that have this number, drawn by
+        :func:`mxdp.experiments.show.style.row_bars` with these arguments (unit, scale, title, colour)."""
+        self.panels.append((name, how, rows, more))
 
     def draw(self, panel: Callable[[Any], Any], height: float = 3.2) -> None:
         """Add a panel, ``height`` inches high: drawn by this function of matplotlib axes. A slide has the first."""
@@ -179,6 +172,8 @@ def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
     if not about.columns:
         for name in dict.fromkeys(name for row in about for name, x in vars(row).items() if isinstance(x, Number)):
             about.column(name, "s" if name == "seconds" else "", form=",.6g")
+    if not about.panels:
+        about.bars()
     if not complete or not about.sentence:
         about.answer(NO_ANSWER + trouble if list(about) else "")
         about.claims, about.explanation = {}, ""

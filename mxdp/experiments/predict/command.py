@@ -9,9 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any, List, Sequence, Tuple
 
+from rich.console import Console
+from rich.table import Table
+
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, plural
-from mxdp.experiments.predict import inputs, memory, published
+from mxdp.experiments.lab.settings import tomllib
+from mxdp.experiments.predict import inputs, memory, page, published
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, USUAL, Known, KnownMachine
 from mxdp.experiments.predict.ways import HEADINGS, Predicted, all_ways, scaling
 from mxdp.plans.cost.memory import BYTES, STATE
@@ -85,13 +89,10 @@ def main(options: argparse.Namespace) -> None:
     network, known = _network(options, machine, batch, shape)
     asked = network, machine.cluster, batch
     predicted = Predicted(*asked, all_ways(*asked), scaling(*asked), [*machine.known, *known])
-    if options.picture or options.html:
-        from mxdp.experiments.predict import page
-
-        if options.picture:
-            write_beside(options.picture, page.scaling_picture(predicted, options.picture.suffix[1:]))
-        if options.html:
-            write_beside(options.html, page.page(predicted))
+    if options.picture:
+        write_beside(options.picture, page.scaling_picture(predicted, options.picture.suffix[1:]))
+    if options.html:
+        write_beside(options.html, page.page(predicted))
     title, rows = f"{predicted.title}, batch {batch} a device", [row.cells() for row in predicted.rows]
     ways = title, HEADINGS, rows, f"{predicted.answer}\n"
     starts = "What this starts from", ("number", "value", "is"), [number.cells() for number in predicted.known], ""
@@ -103,9 +104,6 @@ def _show(options: argparse.Namespace, record: Any, *tables: Tuple[str, Sequence
     if options.json:
         print(json.dumps(record, indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-
     console = Console(highlight=False)
     for title, headings, rows, below in tables:
         table = Table(box=None, pad_edge=False, title=title, title_justify="left")
@@ -164,7 +162,7 @@ def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Kn
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise MxdpError(f"{options.model} can't be measured here: {last}; give --speed, samples a second, instead")
-    measured = inputs.loads(done.stdout)
+    measured = tomllib.loads(done.stdout)
     network, _ = inputs.network_of(measured, Path(options.model))
     if options.save:
         write_beside(options.save, done.stdout)

@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
+from mxdp.experiments.lab.settings import tomllib
 from mxdp.experiments.predict.symbols import layers_of_symbol
 from mxdp.plans.cost.cluster import Cluster
 from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.networks import NETWORKS, shared_out
 from mxdp.plans.cost.step import Network, TimedLayer
-
-if sys.version_info >= (3, 11):
-    from tomllib import loads as loads
-else:
-    from tomli import loads as loads
 
 MACHINES = Path(__file__).with_name("machines")
 HERE, PUBLISHED, ASSUMED, GIVEN = "calibrated here", "published", "assumed", "given"
@@ -222,7 +217,7 @@ def checked_number(value: Any, what: str, zero: bool = True) -> float:
     return float(value)
 
 
-def read(path: Path, parse: Callable[[str], Any] = loads, what: str = "a TOML file that can be read") -> Any:
+def read(path: Path, parse: Callable[[str], Any] = tomllib.loads, what: str = "a TOML file that can be read") -> Any:
     """What the file says."""
     try:
         return parse(path.read_text(encoding="utf-8"))

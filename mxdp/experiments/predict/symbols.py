@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from mxdp.errors import UsageError
@@ -113,10 +114,8 @@ def layers_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List
 
 def _values(texts: Mapping[str, str]) -> Attributes:
     """What these texts are as Python's literals; others stay texts."""
-    values: Dict[str, Any] = {}
+    values: Dict[str, Any] = dict(texts)
     for key, text in texts.items():
-        try:
+        with suppress(ValueError, SyntaxError):
             values[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            values[key] = text
     return values

@@ -35,13 +35,8 @@ Compared = Dict[str, Any]
 def measured(
     a: str, b: str, questions: Sequence[Question], preset: str, settings: Mapping[str, Settings], view: View
 ) -> List[Compared]:
-    """Measure these questions in both checkouts, in turns, and judge each ratio of B's time over A's.
-
-    ``a`` and ``b`` are folders, or commits of this one.
-
-    Raises:
-        UsageError: one of them is neither.
-    """
+    """Measure these questions in both checkouts, in turns, and judge each ratio of B's time over A's. ``a`` and ``b``
+    are folders, or commits of this one; raises a UsageError if one of them is neither."""
     compared, folder = [], Path("runs") / "compare"
     with checkout(a) as first, checkout(b) as second:
         for question in questions:
@@ -75,12 +70,8 @@ def checkout(which: str) -> Iterator[Path]:
 
 
 def side_by_side(a: Path, b: Path) -> List[Compared]:
-    """Every question that is in both folders of results; nothing is judged.
-
-    Raises:
-        UsageError: they have none in common.
-        MxdpError: a result is damaged.
-    """
+    """Every question that is in both folders of results; nothing is judged. Raises a UsageError if they have none in
+    common, an MxdpError if a result is damaged."""
     old, new = result.read_folder(a), result.read_folder(b)
     both = [name for name in old if name in new]
     if not both:

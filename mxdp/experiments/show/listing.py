@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Optional
 
 from rich.console import Console
 from rich.table import Table
@@ -14,15 +14,18 @@ from mxdp.experiments.lab import provenance, result
 from mxdp.experiments.lab.module import COMMON, discover
 from mxdp.experiments.show.words import duration
 
+KNOWN = json.loads(Path(__file__).parents[1].joinpath("reference.json").read_text(encoding="utf-8"))
+"""What ``tools/tables.py`` has written of the reference results, since an installed mxdp has none."""
+
 
 def show(as_json: bool) -> None:
     """Print it, as a table or as JSON."""
-    known, listed = _reference(), []
+    listed = []
     for question in discover().values():
         name = question.name
         seconds = {preset: _seconds(name, preset, question.preset(preset)["processes"]) for preset in COMMON}
         about = dict(name=name, question=question.question, source=question.SOURCE, tour=question.TOUR)
-        listed.append({**about, "seconds": seconds, "answer": known["answers"].get(name)})
+        listed.append({**about, "seconds": seconds, "answer": KNOWN["answers"].get(name)})
     if as_json:
         print(json.dumps(listed, indent=2))
         return
@@ -35,7 +38,7 @@ def show(as_json: bool) -> None:
         table.add_row(left, Text.assemble((one["question"], "bold"), f"\n{one['answer'] or ''}"))
     console = Console()
     console.print(table)
-    where = f"Times (--preset quick / full) and answers are those of {known['machine']}."
+    where = f"Times (--preset quick / full) and answers are those of {KNOWN['machine']}."
     if any(str(one["answer"]).endswith("older)") for one in listed):
         where += " Older: measured before a change of the code."
     console.print(where, highlight=False, markup=False)
@@ -63,13 +66,7 @@ def due(name: str, preset: str, folder: Path) -> str:
     return f"measured before a change of {changed[0]}{more}" if changed else ""
 
 
-def _reference() -> Dict[str, Any]:
-    """What ``tools/tables.py`` has written of the reference results, since an installed mxdp has none."""
-    known: Dict[str, Any] = json.loads(Path(__file__).parents[1].joinpath("reference.json").read_text(encoding="utf-8"))
-    return known
-
-
 def _seconds(name: str, preset: str, processes: int) -> Optional[float]:
     """How long that question takes, if it was measured with this preset."""
-    of_one = _reference()["seconds"].get(preset, {}).get(name)
+    of_one = KNOWN["seconds"].get(preset, {}).get(name)
     return None if of_one is None else round(of_one * processes, 1)

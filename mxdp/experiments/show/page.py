@@ -25,12 +25,8 @@ PLAIN = Column("", "", form=",.15g")
 def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
     """Read the results that a run wrote to ``folder``; write ``<question>.svg`` for each, unless the same is there
     already, and ``report.html``, beside and renamed; its path. ``slides``: write ``slides.html`` instead, and nothing
-    else: one panel of a picture and one sentence a page.
-
-    Raises:
-        UsageError: there is no such folder, or no result in it.
-        MxdpError: a result is damaged, or a file can't be written.
-    """
+    else: one panel of a picture and one sentence a page. Raises a UsageError if there is no such folder or no result in
+    it, an MxdpError if a result is damaged or a file can't be written."""
     folder = Path(folder)
     results = [words.shown(runs) for runs in result.read_folder(folder).values()]
     templates = Path(__file__).with_name("templates")

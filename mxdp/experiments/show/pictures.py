@@ -61,13 +61,9 @@ def saved(draw: Callable[[style.Figure], Any], salt: str, form: str, slide: bool
 
 
 def draw_told(about: Told, figure: style.Figure, panel: Optional[int] = None) -> None:
-    """The panels of a result, one below the other; or one of them (from 1), as high as the figure. Without any: a bar
-    for each row.
-
-    Raises:
-        UsageError: there is no such panel.
-    """
-    panels = [_drawing(about, given) for given in about.panels or [("seconds", "s", 1.0, "", "", None)]]
+    """The panels of a result, one below the other; or one of them (from 1), as high as the figure. Raises a
+    UsageError if there is no such panel."""
+    panels = [_drawing(about, given) for given in about.panels]
     if panel is None:
         heights = [height for _, height in panels]
         figure.set_figheight(sum(heights))
@@ -84,18 +80,15 @@ def _drawing(about: Told, given: Any) -> Panel:
     """How a panel is drawn, and its height."""
     if len(given) == 2:
         return given[0], given[1]
-    *how, chosen = given
-    rows = chosen or [row for row in about if row.get(given[0]) is not None]
-    return lambda axes: style.row_bars(axes, rows, *how), len(rows) * style.BAR_HEIGHT + 0.9
+    name, how, chosen, more = given
+    rows = chosen or [row for row in about if row.get(name) is not None]
+    return lambda axes: style.row_bars(axes, rows, name, *how, **more), len(rows) * style.BAR_HEIGHT + 0.9
 
 
 def drawn(s: Shown, form: str, panel: Optional[int] = None) -> bytes:
     """A result's picture as a file of that format, or one panel of it (from 1), in the size of a slide's picture.
-
-    Raises:
-        UsageError: there is no such question or panel, or nothing was measured.
-        MxdpError: it can't be drawn.
-    """
+    Raises a UsageError if there is no such question or panel, or nothing was measured; else an MxdpError if it can't be
+    drawn."""
     name, why = s.latest["experiment"], ""
     if s.question is None:
         why = f"this installation has no experiment of that name; {EXTRA_MODULES} names modules with more"
@@ -112,12 +105,8 @@ def drawn(s: Shown, form: str, panel: Optional[int] = None) -> bytes:
 
 
 def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> Path:
-    """Write the picture of the question ``name`` to ``folder``, or one panel of it; its path.
-
-    Raises:
-        UsageError: there is no such folder or result, or as :func:`drawn`.
-        MxdpError: the result is damaged, or the picture can't be drawn or written.
-    """
+    """Write the picture of the question ``name`` to ``folder``, or one panel of it; its path. Raises what
+    :func:`drawn` and :func:`mxdp.experiments.lab.result.read_folder` raise, and an MxdpError if it can't be written."""
     known = result.read_folder(folder)
     if name not in known:
         raise UsageError(f"there is no result of {name!r} in {folder}; {did_you_mean(name, known)}")

@@ -90,9 +90,8 @@ def row_bars(
     one, as on a slide. The axis says what bar and dots are. Rows with one value of ``colour`` have one colour;
     references are grey."""
     measured: List[Number] = [row.get(name) for row in rows]
-    seeds = [_repeated(one) for one in measured]
-    seeded = all(seeds) and any(len(set(values)) > 1 for values in seeds)
-    values = [[value * scale for value in dots] for dots in (seeds if seeded else [one.units for one in measured])]
+    seeded = all(one.seeds for one in measured) and any(len({*one.seeds}) > 1 for one in measured)
+    values = [[value * scale for value in (one.seeds if seeded else one.units)] for one in measured]
     kinds = list(dict.fromkeys(row.get(colour) for row in rows if not row.reference))
     above = len(rows) * BAR_HEIGHT + 0.9 <= axes.get_figure().get_figheight() + 0.01
     for y, (row, dots) in enumerate(zip(rows, values)):
@@ -114,14 +113,6 @@ def row_bars(
     of = "seeds" if seeded else "runs" if of_runs else "processes"
     axes.set_xlabel(f"{unit} (bar: median, dots: {of})".lstrip())
     axes.set_title(title)
-
-
-def _repeated(number: Number) -> List[float]:
-    """The values of one run, if six runs or more repeat them, as of accuracies: then a value is one of a seed. Else
-    nothing."""
-    known = [(run, value) for run, value in zip(number.runs, number.values) if value is not None]
-    runs, first = {run for run, _ in known}, [value for run, value in known if run == known[0][0]]
-    return first if len(runs) >= RUNS and [value for _, value in known] == first * len(runs) else []
 
 
 def plain_logarithmic(*axes: Axis) -> None:

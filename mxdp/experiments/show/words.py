@@ -169,6 +169,5 @@ def oracle_line(s: Shown) -> Tuple[str, str]:
     checked, wrong, text = (s.latest["oracle"][key] for key in ("checked", "wrong", "text"))
     if not checked:
         return "unknown", "" if s.latest["status"] != "ok" else "not compared with the serial run"
-    start = "not equal" if wrong else "equal"
-    line = f"{start} to the serial run: {checked:,} numbers checked, {wrong:,} wrong"
+    line = f"{'not equal' if wrong else 'equal'} to the serial run: {checked:,} numbers checked, {wrong:,} wrong"
     return ("bad" if wrong else "yes"), f"{line} ({text})" if text else line
