@@ -115,7 +115,8 @@ def running(
         yield started
     finally:
         for one in started:
-            one.terminate()
+            with contextlib.suppress(ProcessLookupError):  # Python 3.8 knows nothing of one that psutil has waited for
+                one.terminate()
         until = time.monotonic() + GRACE
         for one in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
