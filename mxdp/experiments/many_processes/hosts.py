@@ -23,12 +23,13 @@ from collections import deque
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import psutil
 
 from mxdp.errors import MxdpError
 from mxdp.experiments.lab import Skipped
+from mxdp.processes import World, world
 
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 CABLE = "mxdp0"
@@ -116,6 +117,13 @@ def launched(module: str, order: Any, ranks: int, rate: int = 0, delay: float = 
         if done.returncode:
             raise MxdpError(f"its processes ended with status {done.returncode}: {done.stderr[-500:]}")
         return [pickle.loads((folder / f"rank.{rank}").read_bytes()) for rank in range(ranks)]
+
+
+def answer(do: Callable[[Any, World], Any]) -> None:
+    """In a process that :func:`launched` has started: do what is ordered, and write what came of it."""
+    folder, ranks = Path(sys.argv[1]), world()
+    result = do(pickle.loads((folder / "order").read_bytes()), ranks)
+    (folder / f"rank.{ranks.rank}").write_bytes(pickle.dumps(result))
 
 
 def _remove_left_behind() -> None:

@@ -20,11 +20,12 @@ import numpy as onp
 from mxdp.collectives.compress import BFLOAT16, FLOAT16
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
+from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, by_process, fastest, mean
 from mxdp.experiments.many_processes import hosts
 from mxdp.experiments.many_processes import traffic_ranks as forms
-from mxdp.experiments.many_processes.traffic_in_numpy import KEEPING, all_gradients, in_numpy, one_by_one
+from mxdp.experiments.many_processes.traffic_in_numpy import KEEPING, in_numpy, one_by_one
 from mxdp.experiments.many_processes.traffic_ranks import FULL, HALF, LARGEST, WORKERS
 from mxdp.experiments.show import style
 from mxdp.processes import World
@@ -109,18 +110,16 @@ def oracle(case, s):
     else:
         devices = devices_of(case, s)
         replicas = [get_params(init_lenet(s.seed, forms.SCALE), device) for device in devices]
-        after, params, kept = forms.compared(case.form, s, replicas, World())
-        ranks = [([step[k : k + 1] for step in after], [params[k]], kept and [kept[k]]) for k in range(WORKERS)]
-    expected, params, kept = in_numpy(case.form, s)
-    for worker, (after, (found,), found_kept) in enumerate(ranks):
-        for (gradients,), right in zip(after, expected):
-            yield gradients, right[worker], 0.0
-        yield found, params[worker], 0.0
-        if found_kept is not None:
-            yield found_kept[0], kept[worker], 0.0
-    if case.form in KEEPING and ranks[0][2]:  # what was said and what was kept are all gradients together
-        said = sum(gradients.astype("float64") for (gradients,) in ranks[0][0])
-        yield said + sum(found_kept[0] for *_, found_kept in ranks), all_gradients(s), 0.0
+        ranks = forms.compared(case.form, s, replicas, World())
+    for found, right in zip(ranks, in_numpy(case.form, s)):
+        for gradients, expected in zip(found[0], right[0]):
+            yield gradients, expected, 0.0
+        for vector, expected in zip(found[1:], right[1:]):
+            if vector is not None:
+                yield vector, expected, 0.0
+    if case.form in KEEPING and ranks[0][2] is not None:  # what was said and kept are all gradients together
+        said = sum(gradients.astype("float64") for gradients in ranks[0][0])
+        yield said + sum(kept for *_, kept in ranks), sum(in_numpy(FULL, s)[0][0]), 0.0
     if case.form == forms.EVERY and case.place == "devices":
         yield from one_by_one(devices, s)
 
@@ -133,7 +132,7 @@ def set_up(case, s):
         words = json.dumps({**s, "compare": False})
         names = [f"cpu(0) of host {rank + 1}" for rank in range(WORKERS)]
         return Work(lambda: between_hosts(words, next(numbers))[case.form][0], names)
-    devices, net, data = devices_of(case, s), BoundNet(lenet), forms.pictures(s.data, s.data_dir, s.seed, s.test)
+    devices, net, data = devices_of(case, s), BoundNet(lenet), pictures(s)
 
     def train(seed, parts):
         replicas, train_part, sync = forms.training(case.form, s, seed, devices)
