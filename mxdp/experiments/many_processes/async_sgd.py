@@ -62,7 +62,7 @@ class Worker:
         share = slice(case.process, None, case.processes)
         part = Split(onp.ascontiguousarray(data.train.X[share]), onp.ascontiguousarray(data.train.y[share]))
         self._stream = Stream(part, s.batch_size // case.processes, s.seed)
-        self._test = Split(data.test.X[:TEST], data.test.y[:TEST])
+        self._test = data.test.take(TEST)
         self._wait = SLOW - 1 if case.workers == ONE_SLOW and case.process == case.processes - 1 else 0.0
         self._at_once = case.processes if case.engine == SYNC else 1
 
