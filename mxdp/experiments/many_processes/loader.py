@@ -14,6 +14,7 @@ import numpy as onp
 from mxdp.backend import npx
 from mxdp.datasets import load
 from mxdp.errors import plural
+from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import MPI
 from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
@@ -115,7 +116,7 @@ def set_up(case, s):
         return max(case.share(time.perf_counter() - started))
 
     for part in ("all", *PARTS):
-        slowest(part, 1)
+        slowest(part, WARM_UP)
 
     def measure():
         return slowest("all", s.steps), {f"{part}_ms": slowest(part, s.steps) / s.steps * 1e3 for part in PARTS}
