@@ -146,8 +146,7 @@ def set_up(case, s):
 
     halves = {forms.BFLOAT: BFLOAT16, HALF: FLOAT16}
     of_many = {"of_many": sums_of_ones(halves[case.form])} if case.form in halves else {}
-    if case.form == FULL:  # warms the process up for all its cases: each training makes its arrays anew
-        train(s.seed, 1)
+    train(s.seed, 1)  # warms up what the form calls: each training makes its arrays anew
     return Work(lambda: train(s.seed + 1000 * case.number + next(numbers), PARTS), data=data.name)
 
 

@@ -23,6 +23,8 @@ SCALE = 0.1
 """Of the weights: larger than the book's, which learn nothing in few steps."""
 LR = 0.125
 """Of the updates that are compared: exact in float32."""
+WARM = 24
+"""Steps before those that are timed: at least ``WARM_UP``, and a multiple of all ``every``."""
 BETWEEN_HOSTS = ("full", "float16", "bfloat16", "two-bits", "largest", "careless", "every")
 FULL, HALF, BFLOAT, TWO_BITS, LARGEST, CARELESS, EVERY = BETWEEN_HOSTS
 MXNET = "mxnet"
@@ -105,12 +107,15 @@ def training(
 def of_each_form(s: Settings, ranks: World) -> Dict[str, Any]:
     """For each form: what became of known gradients, or the seconds of a step, of the slowest rank."""
     on, batch, found = devices(1, s["kind"]), random_batch(s["batch_size"], s["seed"]), {}
+    trains = {} if s["compare"] else {form: training(form, s, s["seed"], on, ranks)[1] for form in BETWEEN_HOSTS}
+    for train in trains.values():  # all forms, before the first is timed
+        train([batch] * WARM)
     for form in BETWEEN_HOSTS:
         if s["compare"]:
             replica = get_params(init_lenet(s["seed"], SCALE), on[0])
             (found[form],) = compared(form, s, [replica], ranks)
         else:
-            _, train, _ = training(form, s, s["seed"], on, ranks)
+            train = trains[form]
             train([batch] * (s["every"] if form == EVERY else 2))
             ranks.barrier()
             found[form] = max(ranks.gather(train([batch] * s["hosts_steps"]))) / s["hosts_steps"]
