@@ -16,6 +16,7 @@ from mxdp.backend import devices, mx, npx
 from mxdp.datasets import Split, load
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
+from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.ranks import ASYNC, SYNC
 from mxdp.experiments.many_processes.training import store
@@ -147,7 +148,7 @@ def set_up(case, s):
         return seconds, dict(numbers, reached=accuracy >= s.accuracy)
 
     worker.start()
-    worker.train(2)
+    worker.train(WARM_UP * case.processes)
     worker.accuracy()
     return Work(train, [worker.device])
 
