@@ -180,12 +180,11 @@ def test_the_bits_of_undisturbed_trainings_are_compared(monkeypatch):
 def test_all_ranks_of_a_training_that_was_started_again_must_end_alike(monkeypatch, bits, same):
     def launch(workers, s, folder, harm, at):
         (folder / "harmed").write_text("100.0")
-        return 103.5
+        return 103.5, found
 
     # Of 10 steps the worker was lost after 5, and 8 were made after the restart: 3 of them for the second time.
     found = [{"steps": steps, "bits": own} for steps, own in zip((9, 8), bits)]
     monkeypatch.setattr(lost_worker, "launch", launch)
-    monkeypatch.setattr(lost_worker, "results", lambda folder, workers: found)
     done = lost_worker.lost_by_launcher(lost(), S, [[1, 2], [1, 2]], 10)
     assert done == (3.5, {"noticed": True, "lost": 3, "same": same})
 

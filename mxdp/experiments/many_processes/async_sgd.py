@@ -16,6 +16,7 @@ from mxdp.backend import devices, mx, npx
 from mxdp.datasets import Split, load
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
+from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.ranks import ASYNC, SYNC
 from mxdp.experiments.many_processes.training import store
@@ -62,7 +63,7 @@ class Worker:
         share = slice(case.process, None, case.processes)
         part = Split(onp.ascontiguousarray(data.train.X[share]), onp.ascontiguousarray(data.train.y[share]))
         self._stream = Stream(part, s.batch_size // case.processes, s.seed)
-        self._test = Split(data.test.X[:TEST], data.test.y[:TEST])
+        self._test = data.test.take(TEST)
         self._wait = SLOW - 1 if case.workers == ONE_SLOW and case.process == case.processes - 1 else 0.0
         self._at_once = case.processes if case.engine == SYNC else 1
 
@@ -147,7 +148,7 @@ def set_up(case, s):
         return seconds, dict(numbers, reached=accuracy >= s.accuracy)
 
     worker.start()
-    worker.train(2)
+    worker.train(WARM_UP * case.processes)
     worker.accuracy()
     return Work(train, [worker.device])
 

@@ -23,12 +23,13 @@ from collections import deque
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import psutil
 
 from mxdp.errors import MxdpError
 from mxdp.experiments.lab import Skipped
+from mxdp.processes import World, world
 
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 CABLE = "mxdp0"
@@ -85,10 +86,10 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
         shell.write_text(SHELL % (ADDRESSES[0], *names))
         shell.chmod(0o755)
         file.write_text("\n".join(ADDRESSES))
-        inside = ["ip", "netns", "exec", names[0], "unshare", "--uts", "sh", "-c"]
-        inside += [f'hostname {names[0]}; exec "$@"', "sh"]
-        options = ["--hosts", str(file), "--interface", CABLE]
-        options += [f"--mpiexec=-ppn 1 -launcher ssh -launcher-exec {shell}"]
+        named = f'hostname {names[0]}; exec "$@"'
+        inside = ["ip", "netns", "exec", names[0], "unshare", "--uts", "sh", "-c", named, "sh"]
+        mpiexec = f"--mpiexec=-ppn 1 -launcher ssh -launcher-exec {shell}"
+        options = ["--hosts", str(file), "--interface", CABLE, mpiexec]
         yield Hosts(names, inside, options, {**os.environ, "UCX_TLS": "tcp,self"})
     finally:
         for name in names:
@@ -110,12 +111,19 @@ def launched(module: str, order: Any, ranks: int, rate: int = 0, delay: float = 
             stack.enter_context(slow_cable(hosts, rate, delay))
             command, environ = [*hosts.inside, *command, *hosts.options], hosts.environ
         else:
-            command = [*command, "--mpiexec=-bind-to core"]
-        command = [*command, "--", sys.executable, "-m", module, str(folder)]
+            command.append("--mpiexec=-bind-to core")
+        command += ["--", sys.executable, "-m", module, str(folder)]
         done = subprocess.run(command, env=environ, stderr=subprocess.PIPE, text=True)
         if done.returncode:
             raise MxdpError(f"its processes ended with status {done.returncode}: {done.stderr[-500:]}")
         return [pickle.loads((folder / f"rank.{rank}").read_bytes()) for rank in range(ranks)]
+
+
+def answer(do: Callable[[Any, World], Any]) -> None:
+    """In a process that :func:`launched` has started: do what is ordered, and write what came of it."""
+    folder, ranks = Path(sys.argv[1]), world()
+    result = do(pickle.loads((folder / "order").read_bytes()), ranks)
+    (folder / f"rank.{ranks.rank}").write_bytes(pickle.dumps(result))
 
 
 def _remove_left_behind() -> None:
@@ -149,19 +157,16 @@ def slow_cable(hosts: Hosts, rate: int, delay: float) -> Iterator[None]:
 @contextmanager
 def _late_cable(hosts: Hosts, delay: float) -> Iterator[None]:
     with ExitStack() as stack:
-        ends = []
         try:
-            for _ in hosts.names:
-                ends.append(os.open("/dev/net/tun", os.O_RDWR))
-                stack.callback(os.close, ends[-1])
+            files = [stack.enter_context(open("/dev/net/tun", "r+b", buffering=0)) for _ in hosts.names]
+            ends = [file.fileno() for file in files]
             made = [fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH22x", b"mxdp%d", TAP | NO_PREFIX)) for end in ends]
         except OSError as error:
             raise Skipped(f"no cable that delays can be made here (root can, with /dev/net/tun): {error}") from error
         _cable_ip("-n", hosts.names[0], "link", "del", CABLE)
         for name, address, device in zip(hosts.names, ADDRESSES, made):
-            _cable_ip(
-                "link", "set", device[:16].rstrip(b"\0").decode(), "netns", name, "name", CABLE, "mtu", str(FRAME)
-            )
+            end = device[:16].rstrip(b"\0").decode()
+            _cable_ip("link", "set", end, "netns", name, "name", CABLE, "mtu", str(FRAME))
             _cable_ip("-n", name, "addr", "add", f"{address}/24", "dev", CABLE)
             _cable_ip("-n", name, "link", "set", CABLE, "up")
         pulled, pull = os.pipe()

@@ -24,7 +24,7 @@ from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, by_process, fastest, mean
 from mxdp.experiments.many_processes import hosts
 from mxdp.experiments.many_processes import traffic_ranks as forms
-from mxdp.experiments.many_processes.traffic_in_numpy import KEEPING, all_gradients, in_numpy, one_by_one
+from mxdp.experiments.many_processes.traffic_in_numpy import KEEPING, in_numpy, one_by_one
 from mxdp.experiments.many_processes.traffic_ranks import FULL, HALF, LARGEST, WORKERS
 from mxdp.experiments.show import style
 from mxdp.processes import World
@@ -109,18 +109,16 @@ def oracle(case, s):
     else:
         devices = devices_of(case, s)
         replicas = [get_params(init_lenet(s.seed, forms.SCALE), device) for device in devices]
-        after, params, kept = forms.compared(case.form, s, replicas, World())
-        ranks = [([step[k : k + 1] for step in after], [params[k]], kept and [kept[k]]) for k in range(WORKERS)]
-    expected, params, kept = in_numpy(case.form, s)
-    for worker, (after, (found,), found_kept) in enumerate(ranks):
-        for (gradients,), right in zip(after, expected):
-            yield gradients, right[worker], 0.0
-        yield found, params[worker], 0.0
-        if found_kept is not None:
-            yield found_kept[0], kept[worker], 0.0
-    if case.form in KEEPING and ranks[0][2]:  # what was said and what was kept are all gradients together
-        said = sum(gradients.astype("float64") for (gradients,) in ranks[0][0])
-        yield said + sum(found_kept[0] for *_, found_kept in ranks), all_gradients(s), 0.0
+        ranks = forms.compared(case.form, s, replicas, World())
+    for found, right in zip(ranks, in_numpy(case.form, s)):
+        for gradients, expected in zip(found[0], right[0]):
+            yield gradients, expected, 0.0
+        for vector, expected in zip(found[1:], right[1:]):
+            if vector is not None:
+                yield vector, expected, 0.0
+    if case.form in KEEPING and ranks[0][2] is not None:  # what was said and kept are all gradients together
+        said = sum(gradients.astype("float64") for gradients in ranks[0][0])
+        yield said + sum(kept for *_, kept in ranks), sum(in_numpy(FULL, s)[0][0]), 0.0
     if case.form == forms.EVERY and case.place == "devices":
         yield from one_by_one(devices, s)
 
@@ -147,8 +145,7 @@ def set_up(case, s):
 
     halves = {forms.BFLOAT: BFLOAT16, HALF: FLOAT16}
     of_many = {"of_many": sums_of_ones(halves[case.form])} if case.form in halves else {}
-    if case.form == FULL:  # warms the process up for all its cases: each training makes its arrays anew
-        train(s.seed, 1)
+    train(s.seed, 1)  # warms up what the form calls: each training makes its arrays anew
     return Work(lambda: train(s.seed + 1000 * case.number + next(numbers), PARTS), data=data.name)
 
 

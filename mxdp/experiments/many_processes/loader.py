@@ -14,6 +14,7 @@ import numpy as onp
 from mxdp.backend import npx
 from mxdp.datasets import load
 from mxdp.errors import plural
+from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import MPI
 from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
@@ -22,9 +23,7 @@ from mxdp.training import TrainStep, train_steps
 SOURCE = "Slides 'Multi-GPU', DataParallel against DistributedDataParallel"
 COMPARED = "decoded pictures, exactly; parameters of every replica in every process after three steps"
 NEEDS = ranks.NEEDS[MPI]
-PRESETS = {
-    "quick": dict(devices=[2], data="auto", data_dir=None, batch_size=64, lr=0.1, steps=16, scales=[1, 8, 32]),
-}
+PRESETS = {"quick": dict(devices=[2], data="auto", data_dir=None, batch_size=64, lr=0.1, steps=16, scales=[1, 8, 32])}
 CHECKS = {"scales": (lambda scales: len(set(scales)) == len(scales), "different whole numbers")}
 LITTLE = dict(data="synthetic", batch_size=8, steps=2, scales=[1, 2])
 PARTS = ("input", "compute")
@@ -80,15 +79,13 @@ class LoadingRank(TrainingRank):
 
     def _train_own(self, batches, step, samples):
         """Train on batches of which this rank has loaded its own part alone, of ``samples`` in all ranks together."""
-        return train_steps(batches, lambda X, y, _: step(X, y, samples))
+        train_steps(batches, lambda X, y, _: step(X, y, samples))
 
     def steps(self, batches, step):
         """Train on whole batches, of which this rank takes its part before it trains."""
-        losses = []
         for X, y in batches:
             part = self.ranks.shard(len(X))
-            losses = self._train_own([(X[part], y[part])], step, len(X))
-        return losses
+            self._train_own([(X[part], y[part])], step, len(X))
 
     def run(self, part, steps):
         """All of ``steps`` steps, to their end, or one part of them; computing on one batch."""
@@ -119,7 +116,7 @@ def set_up(case, s):
         return max(case.share(time.perf_counter() - started))
 
     for part in ("all", *PARTS):
-        slowest(part, 1)
+        slowest(part, WARM_UP)
 
     def measure():
         return slowest("all", s.steps), {f"{part}_ms": slowest(part, s.steps) / s.steps * 1e3 for part in PARTS}

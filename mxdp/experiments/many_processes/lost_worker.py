@@ -101,8 +101,7 @@ def by_engine(case, s, harm):
         files = [Path(folder, f"rank.{rank}") for rank in range(case.workers)]
         with running([*started, *servers], 2) as every:
             while not all(file.exists() for file in files):
-                ended = [process.returncode for process in every if process.poll() is not None]
-                if ended:
+                if ended := [process.returncode for process in every if process.poll() is not None]:
                     raise MxdpError(f"a process of {WORDS[case.by]} ended with status {ended[0]}")
                 time.sleep(0.02)
             yield [pickle.loads(file.read_bytes()) for file in files]
@@ -112,8 +111,7 @@ def by_engine(case, s, harm):
 def undisturbed(workers, settings_words):
     """The bits of each process, and the number of steps: trained once for the oracles and rounds of all cases."""
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
-        launch(workers, Settings(json.loads(settings_words)), Path(folder), "", 0)
-        written = results(Path(folder), workers)
+        _, written = launch(workers, Settings(json.loads(settings_words)), Path(folder), "", 0)
     return [rank["bits"] for rank in written], written[0]["steps"]
 
 
@@ -121,23 +119,24 @@ def lost_by_launcher(case, s, expected, steps):
     """``mxdp.launch`` with one restart, and :func:`mxdp.train` with checkpoints."""
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
         folder, at = Path(name), steps // 2
-        noticed = launch(case.workers, s, folder, case.harm, at)
-        written = results(folder, case.workers)
+        noticed, written = launch(case.workers, s, folder, case.harm, at)
         seconds = noticed - float((folder / "harmed").read_text())
     lost = at - (steps - written[-1]["steps"])
     return seconds, {"noticed": True, "lost": lost, "same": [rank["bits"] for rank in written] == expected}
 
 
 def launch(workers, s, folder, harm, at):
-    """Train by the launcher, to the end; when it said that a rank is lost (``time.time``)."""
+    """Train by the launcher, to the end; when it said that a rank is lost (``time.time``), and what each wrote."""
     options = ["-n", str(workers), "--restarts", "1", "--silent-after", str(s.silent)]
     command = [sys.executable, "-m", "mxdp.launch", *options]
     training = ["--", *_command(workers, MPI, s, folder, harm, at)]
-    if harm != CUT_OFF:
-        return heard([*command, *training], os.environ, lambda: None)
-    with two_hosts(folder) as hosts:
-        command = [*hosts.inside, *command, *hosts.options, *training]
-        return heard(command, hosts.environ, lambda: hosts.cable("up"))
+    if harm == CUT_OFF:
+        with two_hosts(folder) as hosts:
+            command = [*hosts.inside, *command, *hosts.options, *training]
+            noticed = heard(command, hosts.environ, lambda: hosts.cable("up"))
+    else:
+        noticed = heard([*command, *training], os.environ, lambda: None)
+    return noticed, [json.loads((folder / f"rank.{rank}").read_text()) for rank in range(workers)]
 
 
 def _command(workers, by, s, folder, harm, at):
@@ -158,10 +157,6 @@ def heard(command, environ, then):
     if launcher.returncode:
         raise MxdpError(f"the training ended with status {launcher.returncode}: {''.join(lines[-5:])}")
     return noticed
-
-
-def results(folder, workers):
-    return [json.loads((folder / f"rank.{rank}").read_text()) for rank in range(workers)]
 
 
 def tell(t, s):

@@ -25,26 +25,21 @@ from mxdp.scratch import get_params, init_lenet, train_batch
 
 COMPARED = "the losses of five steps on one batch, against mxdp on one device"
 COMMON = dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2)
-PRESETS = {
-    "quick": dict(COMMON, timeout=600.0, samples=2560),
-    "full": dict(COMMON, timeout=1200.0, samples=5120),
-}
+PRESETS = {"quick": dict(COMMON, timeout=600.0, samples=2560), "full": dict(COMMON, timeout=1200.0, samples=5120)}
 LITTLE = dict(devices=[2], data="digits", batch_size=24, samples=168)
-BOOK, GLUON, HYBRID, HOROVOD, TORCH, DDP, MXDP, MXDP_MPI, CEILING = (
-    "book", "gluon", "gluon-hybrid", "horovod", "torch", "torch-ddp", "mxdp", "mxdp-mpi", "ceiling",
-)  # fmt: skip
 WORDS = {
-    BOOK: "the book's loop",
-    GLUON: "gluon.Trainer",
-    HYBRID: "gluon.Trainer, hybridised",
-    HOROVOD: "Horovod",
-    TORCH: "PyTorch",
-    DDP: "PyTorch's DDP",
-    MXDP: "mxdp",
-    MXDP_MPI: "mxdp by MPI",
-    CEILING: "nothing exchanged",
+    "book": "the book's loop",
+    "gluon": "gluon.Trainer",
+    "gluon-hybrid": "gluon.Trainer, hybridised",
+    "horovod": "Horovod",
+    "torch": "PyTorch",
+    "torch-ddp": "PyTorch's DDP",
+    "mxdp": "mxdp",
+    "mxdp-mpi": "mxdp by MPI",
+    "ceiling": "nothing exchanged",
 }
 """The peers, in the order of the rows."""
+BOOK, GLUON, HYBRID, HOROVOD, TORCH, DDP, MXDP, MXDP_MPI, CEILING = WORDS
 HYBRIDS = "a hybridised gluon.Trainer"
 ENGINES = {HOROVOD: ranks.HOROVOD, DDP: ranks.DDP, MXDP_MPI: ranks.MPI}
 SEVERAL = (HOROVOD, DDP, MXDP_MPI, CEILING)

@@ -3,18 +3,16 @@ under mxdp's launcher; or in one alone."""
 
 from __future__ import annotations
 
-import pickle
 import statistics
-import sys
 from functools import partial
-from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from mxdp.backend import HostArray, devices, mx, npx, upload
 from mxdp.experiments.devices import timed
+from mxdp.experiments.many_processes.hosts import answer
 from mxdp.experiments.networks import network, seconds_a_step
 from mxdp.experiments.oracle import random_batch
-from mxdp.processes import World, world
+from mxdp.processes import World
 
 SUMS = (4, 65_536, 1_048_576)
 """Bytes of the sums that tell what a sum takes: none is a network's."""
@@ -67,15 +65,12 @@ class PredictedRank:
         return dict(steps=steps, sums=sums, seconds=max(self.ranks.gather(self.steps(X, y, steps, -(-steps // 4))[0])))
 
 
-def main() -> None:
-    """Do what the order in the folder says, and write what came of it."""
-    folder, ranks = Path(sys.argv[1]), world()
-    order = pickle.loads((folder / "order").read_bytes())
+def obey(order: Dict[str, Any], ranks: World) -> Any:
+    """The parameters after a step from those ``before``, if the order has any; else the measurement."""
     rank = PredictedRank(order["net"], order["seed"], order["kind"], ranks)
     batch = random_batch(order["batch"], order["seed"])
-    result = rank.stepped(order["before"], *batch) if order["before"] else rank.measured(*batch, order["at_least"])
-    (folder / f"rank.{ranks.rank}").write_bytes(pickle.dumps(result))
+    return rank.stepped(order["before"], *batch) if order["before"] else rank.measured(*batch, order["at_least"])
 
 
 if __name__ == "__main__":
-    main()
+    answer(obey)

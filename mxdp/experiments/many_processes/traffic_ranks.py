@@ -3,10 +3,7 @@ mxdp.experiments.many_processes.traffic_ranks FOLDER``, under mxdp's launcher. O
 
 from __future__ import annotations
 
-import pickle
-import sys
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as onp
@@ -16,8 +13,9 @@ from mxdp.collectives import GradientSync
 from mxdp.collectives.compress import BFLOAT16, FLOAT16, FLOAT32, CompressedSync, largest, two_bits
 from mxdp.datasets import Dataset, load
 from mxdp.experiments.devices import timed
+from mxdp.experiments.many_processes.hosts import answer
 from mxdp.experiments.oracle import random_batch
-from mxdp.processes import World, world
+from mxdp.processes import World
 from mxdp.scratch import Params, get_params, init_lenet
 from mxdp.training import TrainStep, train_steps
 
@@ -27,29 +25,31 @@ SCALE = 0.1
 """Of the weights: larger than the book's, which learn nothing in few steps."""
 LR = 0.125
 """Of the updates that are compared: exact in float32."""
-FULL, HALF, BFLOAT, TWO_BITS, LARGEST, CARELESS, EVERY, MXNET = (
-    "full", "float16", "bfloat16", "two-bits", "largest", "careless", "every", "mxnet",
-)  # fmt: skip
-BETWEEN_HOSTS = (FULL, HALF, BFLOAT, TWO_BITS, LARGEST, CARELESS, EVERY)
+WARM = 24
+"""Steps before those that are timed: at least ``WARM_UP``, and a multiple of all ``every``."""
+BETWEEN_HOSTS = ("full", "float16", "bfloat16", "two-bits", "largest", "careless", "every")
+FULL, HALF, BFLOAT, TWO_BITS, LARGEST, CARELESS, EVERY = BETWEEN_HOSTS
+MXNET = "mxnet"
 Settings = Mapping[str, Any]
-Compared = Tuple[List[List[HostArray]], List[HostArray], Optional[List[HostArray]]]
+Compared = Tuple[List[HostArray], HostArray, Optional[HostArray]]
 
 
 def sync_of(form: str, replicas: Sequence[Params], s: Settings, ranks: Optional[World] = None) -> Callable[[], Any]:
     """What sums the gradients of all workers in this form. ``s`` has the threshold of 2 bits, the share that is sent of
     the largest, and every how many steps local steps are summed."""
-    make = partial(CompressedSync, replicas, world=ranks)
-    makers: Dict[str, Callable[[], Callable[[], Any]]] = {
-        FULL: lambda: GradientSync(replicas, world=ranks),
-        HALF: lambda: make(FLOAT16),
-        BFLOAT: lambda: make(BFLOAT16),
-        TWO_BITS: lambda: make(two_bits(s["threshold"]), feedback=True),
-        LARGEST: lambda: make(largest(s["share"]), feedback=True),
-        CARELESS: lambda: make(largest(s["share"])),
-        EVERY: lambda: make(FLOAT32, every=s["every"]),
-        MXNET: lambda: _by_store(replicas, s["threshold"]),
+    if form == FULL:
+        return GradientSync(replicas, world=ranks)
+    if form == MXNET:
+        return _by_store(replicas, s["threshold"])
+    compressed: Dict[str, Dict[str, Any]] = {
+        HALF: dict(form=FLOAT16),
+        BFLOAT: dict(form=BFLOAT16),
+        TWO_BITS: dict(form=two_bits(s["threshold"]), feedback=True),
+        LARGEST: dict(form=largest(s["share"]), feedback=True),
+        CARELESS: dict(form=largest(s["share"])),
+        EVERY: dict(form=FLOAT32, every=s["every"]),
     }
-    return makers[form]()
+    return CompressedSync(replicas, world=ranks, **compressed[form])
 
 
 def _by_store(replicas: Sequence[Params], threshold: float) -> Callable[[], None]:
@@ -73,21 +73,22 @@ def known_gradient(worker: int, step: int, sizes: Sequence[int], seed: int) -> H
     return (random.randint(-4096, 4097, sum(sizes)) / 1024).astype("float32")
 
 
-def compared(form: str, s: Settings, replicas: Sequence[Params], ranks: World) -> Compared:
-    """What became of known gradients: those of each replica after each sum; its parameters in the end, and what its
-    worker has kept (None: it can't be seen). Each sum is followed by an update that is not divided. Waits."""
+def compared(form: str, s: Settings, replicas: Sequence[Params], ranks: World) -> List[Compared]:
+    """What became of each replica's known gradients: the gradients after each sum; its parameters in the end, and what
+    its worker has kept (None: it can't be seen). Each sum is followed by an update that is not divided. Waits."""
     sync, sizes = sync_of(form, replicas, s, ranks), [param.size for param in replicas[0]]
-    after: List[List[HostArray]] = []
+    after: List[List[HostArray]] = [[] for _ in replicas]
     for step in range(CHECKED):
         for number, params in enumerate(replicas):
             vector = known_gradient(ranks.rank * len(replicas) + number, step, sizes, s["seed"])
             for param, part in zip(params, onp.split(vector, onp.cumsum(sizes)[:-1])):
                 param.grad[()] = upload(part.reshape(param.shape), param.ctx)
         sync()
-        after.append([flat(param.grad for param in params) for params in replicas])
-        for param in (param for params in replicas for param in params):
-            param[()] = param - LR * param.grad
-    return after, [flat(params) for params in replicas], getattr(sync, "kept", None)
+        for params, sums in zip(replicas, after):
+            sums.append(flat(param.grad for param in params))
+            for param in params:
+                param[()] = param - LR * param.grad
+    return list(zip(after, map(flat, replicas), getattr(sync, "kept", [None] * len(replicas))))
 
 
 def flat(arrays: Iterable[Any]) -> HostArray:
@@ -112,22 +113,23 @@ def training(
     return replicas, lambda batches: timed(lambda: train_steps(batches, step, ranks)), sync
 
 
-def main() -> None:
+def of_each_form(s: Settings, ranks: World) -> Dict[str, Any]:
     """For each form: what became of known gradients, or the seconds of a step, of the slowest rank."""
-    folder, ranks = Path(sys.argv[1]), world()
-    s = pickle.loads((folder / "order").read_bytes())
     on, batch, found = devices(1, s["kind"]), random_batch(s["batch_size"], s["seed"]), {}
+    trains = {} if s["compare"] else {form: training(form, s, s["seed"], on, ranks)[1] for form in BETWEEN_HOSTS}
+    for train in trains.values():  # all forms, before the first is timed
+        train([batch] * WARM)
     for form in BETWEEN_HOSTS:
         if s["compare"]:
             replica = get_params(init_lenet(s["seed"], SCALE), on[0])
-            found[form] = compared(form, s, [replica], ranks)
+            (found[form],) = compared(form, s, [replica], ranks)
         else:
-            _, train, _ = training(form, s, s["seed"], on, ranks)
+            train = trains[form]
             train([batch] * (s["every"] if form == EVERY else 2))
             ranks.barrier()
             found[form] = max(ranks.gather(train([batch] * s["hosts_steps"]))) / s["hosts_steps"]
-    (folder / f"rank.{ranks.rank}").write_bytes(pickle.dumps(found))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    answer(of_each_form)
