@@ -251,3 +251,10 @@ def test_a_process_may_end_at_any_moment_between_two_looks_at_it(at, monkeypatch
     processes = [Mock(**{"poll.side_effect": chain([None] * at, repeat(0))}) for _ in "ab"]
     monkeypatch.setattr(ranks, "running", lambda *_: nullcontext(processes))
     assert ranks.wait_for(([((), {})] * 2, []), 9.0, tmp_path / "log", None, lambda: None) is None
+
+
+def test_a_process_that_was_waited_for_does_not_keep_the_others_alive():
+    with ranks.running([(["sleep", "1000"], dict(os.environ))] * 2, subprocess.DEVNULL) as started:
+        started[0].kill()
+        psutil.wait_procs([psutil.Process(started[0].pid)], 5)
+    assert all(one.returncode is not None for one in started)

@@ -66,8 +66,8 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    """A round is some steps, on one device. On several, it is these with the all-reduce and without it, and what the
-    prediction takes: steps of one device on its shard, and the links' speeds."""
+    """A round is some steps, and on several devices what the prediction takes: steps of one device on its shard, and
+    the links' speeds."""
     (model, one), devices, n = _networks(case, s), devices_of(case, s), case.devices
     all_devices, batch = tuple(backend.devices(max(s.devices), s.kind)), random_batch(case.batch, s.seed)
     shard = tuple(array[: -(-case.batch // n)] for array in batch)
@@ -89,13 +89,8 @@ def set_up(case, s):
         if n == 1:
             return seconds
         shard_seconds, python = warm_seconds(one, shard)
-        model.sums = False
-        alone, _ = warm_seconds(model, batch)
-        model.sums = True
-        return seconds, {
-            "shard_seconds": shard_seconds, "python_seconds": python, "alone_seconds": alone,
-            "allreduce_seconds": sums_seconds(sizes, devices, machine),
-        }  # fmt: skip
+        predicted = sums_seconds(sizes, devices, machine)
+        return seconds, dict(shard_seconds=shard_seconds, python_seconds=python, allreduce_seconds=predicted)
 
     return Work(one_round, cores=process.cores() if devices[0].device_type == "cpu" else None)
 
