@@ -1,12 +1,14 @@
-"""The devices that a case runs on, and times of work that is pushed to them."""
+"""The devices that a case runs on, variables that make them others' (MXNet reads them when it is loaded), and times of
+work that is pushed to them."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as onp
 
+from mxdp import process
 from mxdp.backend import Device, devices, npx
 from mxdp.experiments.lab.module import Case, Settings
 from mxdp.timing import Timer
@@ -31,6 +33,20 @@ def devices_of(case: Case, s: Settings) -> List[Device]:
     of_all_cases = devices(max([*s.get("devices", ()), case.devices * alone]), s.kind)
     first = case.process * case.devices if alone > 1 else 0
     return of_all_cases[first : first + case.devices]
+
+
+def defaults(devices: int) -> Dict[str, Optional[str]]:
+    """MXNet's default environment, for this number of devices: its allocator, its temporary space, its single worker.
+    With four cores or more, its two OpenMP threads would let ``np.dot`` on two devices hang (:mod:`mxdp.process`):
+    there it gets one."""
+    threads = "1" if devices > 1 and process.cores() >= 4 else None
+    return {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0", "OMP_NUM_THREADS": threads}
+
+
+def workers(count: int) -> Dict[str, Optional[str]]:
+    """mxdp's settings with ``count`` workers for each device. MXNet's own defaults are 1 on a CPU and 2 on a GPU."""
+    kinds = ("MXNET_CPU_WORKER_NTHREADS", "MXNET_GPU_WORKER_NTHREADS")
+    return {"OMP_NUM_THREADS": "1", **dict.fromkeys(kinds, str(count))}
 
 
 def random_of(s: Settings) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache, partial
-from random import Random
+from random import SystemRandom
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
@@ -151,13 +151,13 @@ def compared_step(many: Any, one: Any, X: HostArray, y: HostArray, lr: float, su
         yield from map(same_bits, replica, params)
 
 
-def begin_anywhere(device: Device, random: Random) -> None:
+def begin_anywhere(device: Device) -> None:
     """Go on to a random place in the turn of temporary space. Doesn't wait. All CPU devices use the same copies of it,
     one after the other (:mod:`mxdp.process`), and a hybrid network keeps its own. If an operator of the second device
     gets a copy that the first one's backward pass still needs, a step takes half as long again. Every process would
     begin a round of few steps at the same place."""
     small = np.ones((2, 2), ctx=device)
-    for _ in range(random.randrange(process.SMALL_TEMP_COPY)):
+    for _ in range(SystemRandom().randrange(process.SMALL_TEMP_COPY)):
         np.dot(small, small)  # takes one copy
 
 

@@ -8,6 +8,9 @@ from mxdp.experiments.devices import devices_of, mean_seconds
 from mxdp.experiments.lab import Case, Settings
 
 CPUS = [mx.cpu(0), mx.cpu(1)]
+USERS = {"PATH": "/bin", "MXNET_CPU_TEMP_COPY": "128", "MXNET_CPU_WORKER_NTHREADS": "7", "OMP_NUM_THREADS": "4"}
+STOCK = {"PATH": "/bin", "MXDP_PREPARE": "0"}
+ONE = {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.parametrize(
@@ -35,3 +38,19 @@ def test_a_mean_is_of_several_calls_and_splits_off_the_front_end(virtual, at_lea
     """A call takes a second, and so does the wait; none of it is Python's."""
     x = np.ones(1)
     assert mean_seconds(lambda: x + 1, at_least) == (0, (calls + 1) / calls)
+
+
+@pytest.mark.parametrize(
+    ("of", "devices", "cores", "expected"),
+    [
+        # Two large products at the same time hang for ever with two OpenMP threads, which MXNet takes from 4 cores on.
+        (work.defaults, 1, 8, STOCK),
+        (work.defaults, 2, 2, STOCK),
+        (work.defaults, 2, 4, {**STOCK, **ONE}),
+        (work.workers, 2, 2, {**USERS, **ONE, **dict.fromkeys(work.workers(2), "2"), **ONE}),
+    ],
+)
+def test_what_a_case_of_another_engine_is_started_with(monkeypatch, of, devices, cores, expected):
+    monkeypatch.setattr(work.process, "cores", lambda: cores)
+    changed = {**USERS, **of(devices)}
+    assert {name: value for name, value in changed.items() if value is not None} == expected

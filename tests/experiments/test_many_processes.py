@@ -16,7 +16,7 @@ from mxdp.backend import NDArray
 from mxdp.datasets import load
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
-from mxdp.experiments.environments import defaults
+from mxdp.experiments.devices import defaults
 from mxdp.experiments.lab import Case, Number, Row, Told, ranks
 from mxdp.experiments.lab.ranks import ASYNC, MPI, SYNC
 from mxdp.experiments.many_processes import async_sgd, loader, lost_worker, machines, peers, victim

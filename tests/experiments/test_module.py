@@ -101,7 +101,9 @@ def test_presets_options_and_files_lie_one_over_the_other(tmp_path):
         ("[epochs]\ndevices = [1, 1]", "devices must be different numbers"),
         ("[epochs]\ndevices = [1, '2']", "devices must be different numbers"),
         ("[epochs]\nsamples = 'all'", "samples must be of type int, not 'all'"),
-        ("[allreduce]\nsizes = []", "allreduce: sizes must be one or more numbers above 0, not "),
+        ("[allreduce]\nsizes = []", "allreduce: sizes must be one or more whole numbers above 0, not "),
+        ("[pipeline]\nmicro_batches = [1, 1.5]", "micro_batches must be one or more whole numbers above 0, not "),
+        ("[buckets]\nbucket_mb = [4, 0]", "bucket_mb must be one or more numbers above 0, not "),
         ("batch_size = 3", "'batch_size' stands outside a table"),
         ("[epoch]\nseed = 1", "has no table for epochs, only for epoch"),
         ("", "has no table for epochs, only for nothing"),
@@ -113,4 +115,8 @@ def test_a_file_that_is_wrong(tmp_path, text, message):
     path = tmp_path / "wrong.toml"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError, match=message.replace("[", r"\[")):
-        resolve([EPOCHS, *(find(name) for name in ("allreduce",) if name in text)], str(path), {})
+        resolve(
+            [EPOCHS, *(find(name) for name in ("allreduce", "pipeline", "buckets") if f"[{name}]" in text)],
+            str(path),
+            {},
+        )

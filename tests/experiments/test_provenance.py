@@ -95,6 +95,9 @@ def test_a_change_that_is_held_to_be_without_effect_ages_nothing_until_the_next(
         path.write_text(json.dumps(held))
         assert provenance.changes(found) == []
     assert provenance.carried(found["sources"])[1] == ["one", "two"]
+    gone = {**found["sources"], "mxdp.gone": "1"}
+    path.write_text(json.dumps([*held, {"reason": "three", "changes": [["mxdp.gone", "1", ""]]}]))
+    assert provenance.changes({**found, "sources": gone}) == []
     other = {**found["sources"], name: "0"}
     assert provenance.changes({**found, "sources": other}) == [name]
     assert provenance.carried(other) == (other, [])

@@ -27,7 +27,7 @@ LITTLE = dict(sizes=[4, 4096])
 CHECKS = {
     **SEVERAL,
     "sizes": (
-        lambda sizes: len(set(sizes)) > 1 and all(type(nbytes) is int and nbytes % 4 == 0 for nbytes in sizes),
+        lambda sizes: len(set(sizes)) > 1 and all(n % 4 == 0 for n in sizes),
         "two or more different multiples of 4, the bytes of a float32",
     ),
 }

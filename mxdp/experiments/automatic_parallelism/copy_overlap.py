@@ -24,8 +24,7 @@ from mxdp.backend import mx, np
 from mxdp.engine import prepare
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism.products import SLIDES, Products, compare_products, factors, whole_factors
-from mxdp.experiments.devices import devices_of, timed
-from mxdp.experiments.environments import workers
+from mxdp.experiments.devices import devices_of, timed, workers
 from mxdp.experiments.lab import Case, Work
 
 SOURCE = "Dive into Deep Learning, 'Automatic Parallelism'"

@@ -7,8 +7,7 @@ repeated into one array: MXNet lets one operator at a time write an array.
 
 from mxdp.errors import plural
 from mxdp.experiments.automatic_parallelism.products import Products, compare_products, factors, whole_factors
-from mxdp.experiments.devices import devices_of, mean_seconds
-from mxdp.experiments.environments import workers
+from mxdp.experiments.devices import devices_of, mean_seconds, workers
 from mxdp.experiments.lab import Case, Work
 from mxdp.plans.cost.link import jobs_ratio
 

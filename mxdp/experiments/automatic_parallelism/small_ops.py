@@ -11,8 +11,7 @@ from functools import partial
 from mxdp.backend import devices, np, upload
 from mxdp.engine import prepare
 from mxdp.errors import plural, size
-from mxdp.experiments.devices import mean_seconds
-from mxdp.experiments.environments import workers
+from mxdp.experiments.devices import mean_seconds, workers
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.oracle import whole_numbers
 from mxdp.experiments.show import style
@@ -25,9 +24,7 @@ PRESETS = {
     "full": dict(timeout=1800.0, round_seconds=0.025, sizes=[4, 1 << 8, 1 << 12, *(1 << n for n in range(15, 22))]),
 }
 LITTLE = dict(sizes=[4, 4096], round_seconds=0.001)
-CHECKS = {
-    "sizes": (lambda sizes: all(type(n) is int and n % 4 == 0 for n in sizes), "multiples of 4, a float32's bytes")
-}
+CHECKS = {"sizes": (lambda sizes: all(n % 4 == 0 for n in sizes), "multiples of 4, a float32's bytes")}
 COUNT = 30
 """Operators in a group."""
 COMPARED_BYTES = 1 << 18

@@ -29,8 +29,8 @@ PRESETS = {
 LITTLE = dict(data="synthetic", shards=[4, 32], steps=2, test=50)
 CHECKS = {
     "shards": (
-        lambda shards: all(type(n) is int and n > 1 for n in shards) and len(set(shards)) == len(shards),
-        "different whole numbers above 1, as in 8,32: one sample has no variance",
+        lambda shards: min(shards) > 1 and len(set(shards)) == len(shards),
+        "different numbers above 1, as in 8,32: one sample has no variance",
     )
 }
 TOLERANCE = 1e-3

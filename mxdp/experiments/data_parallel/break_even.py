@@ -5,9 +5,7 @@ compute to parameters. :mod:`mxdp.plans.cost.step` makes numbers of that, from w
 batch and on a part of it, Python's part, and the speed of the links.
 """
 
-import os
 import statistics
-from random import Random
 
 from mxdp import backend, process
 from mxdp.collectives.tuning import choose
@@ -33,8 +31,6 @@ PRESETS = {
 }
 LITTLE = dict(devices=[1, 2], units=16, width=4, at_least=0.01, lenet=[4], mlp=[4], resnet=[2])
 NETS = {"lenet": "LeNet", "mlp": "MLP", "resnet": "ResNet-18"}
-WHOLE = (lambda batches: batches and all(type(n) is int and n > 0 for n in batches), "whole numbers above 0")
-CHECKS = dict.fromkeys(NETS, WHOLE)
 PAYS = """A second device pays if the batch is large enough: with each network's largest batch, two devices are faster
     than one."""
 ISSUES = "MXNet issues 2277 and 3136: 'increase the batch size'"
@@ -76,7 +72,7 @@ def set_up(case, s):
         one.step(*shard)
         model.step(*batch)
     steps = max(1, min(MOST, round(s.at_least / seconds_a_step(model, batch, 1)[0])))
-    random, sizes = Random(os.getpid()), [param.size for param in model.replicas[0]]
+    sizes = [param.size for param in model.replicas[0]]
 
     def warm_seconds(network, samples):
         """The second of two measurements: all cases share a network, which keeps the graphs of few shapes."""
@@ -84,7 +80,7 @@ def set_up(case, s):
         return seconds_a_step(network, samples, steps)
 
     def one_round():
-        begin_anywhere(devices[0], random)
+        begin_anywhere(devices[0])
         seconds, _ = warm_seconds(model, batch)
         if n == 1:
             return seconds

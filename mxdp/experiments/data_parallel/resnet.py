@@ -5,9 +5,7 @@ one GPU and 7.3 s on two, with the same batch a device. The cost model says as m
 3 billion operations a sample. The setting ``net`` takes another network (:mod:`.your_net`).
 """
 
-import os
 from functools import partial
-from random import Random
 
 import mxdp
 from mxdp.backend import gluon, mx, npx
@@ -61,13 +59,13 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round is ``steps`` steps; its time is that of a step."""
-    devices, random = devices_of(case, s), Random(os.getpid())
+    devices = devices_of(case, s)
     training = _training(devices, case.trainer, case.hybrid, s)
     X, y = _batch(s.batch_size * len(devices), s)
 
     def steps():
         for _ in range(s.steps):
-            begin_anywhere(devices[0], random)  # about a thousandth of a step
+            begin_anywhere(devices[0])  # about a thousandth of a step
             training.step(X, y)
 
     for _ in range(2):  # long ones

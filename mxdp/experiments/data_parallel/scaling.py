@@ -14,9 +14,7 @@ devices that come late and memory that others have used. So we claim it for ResN
 1 % of a step, and one step differs more from the next.
 """
 
-import os
 import statistics
-from random import Random
 
 from mxdp import backend, process
 from mxdp.collectives import AllReduce
@@ -86,7 +84,7 @@ def set_up(case, s):
     devices, batch = devices_of(case, s), random_batch(case.batch, s.seed)
     model, one = on_all_and_one(case.net, s.width, devices, s.seed)
     shard = tuple(array[: -(-case.batch // case.devices)] for array in batch)
-    count, random = sum(param.size for param in model.replicas[0]), Random(os.getpid())
+    count = sum(param.size for param in model.replicas[0])
     summed = AllReduce([backend.np.zeros(count, ctx=device) for device in devices], "auto")
     for _ in range(2):  # long ones
         one.step(*shard)
@@ -99,7 +97,7 @@ def set_up(case, s):
             summed()
 
     def turn():
-        begin_anywhere(devices[0], random)
+        begin_anywhere(devices[0])
         seconds, _ = seconds_a_step(model, batch, steps)
         if case.devices == 1:
             return (seconds,)

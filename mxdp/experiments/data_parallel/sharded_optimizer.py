@@ -6,10 +6,8 @@ updates, an equal part of all: the all-reduce becomes a reduce-scatter before th
 """
 
 import itertools
-import os
 from collections import Counter
 from functools import partial
-from random import Random
 
 import mxdp
 from mxdp.backend import gluon, mx, np, npx, upload
@@ -72,7 +70,7 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round is 'steps' steps, ten times as many of the MLP; its time is that of a step."""
-    devices, random = devices_of(case, s), Random(os.getpid())
+    devices = devices_of(case, s)
     training = _training(case, devices, case.sharded, s)
     X, y = random_batch(s.batch_size * len(devices), s.seed)
     training.net.hybridize(static_alloc=True)
@@ -81,7 +79,7 @@ def set_up(case, s):
         training.step(X, y)
 
     def one_round():
-        begin_anywhere(devices[0], random)
+        begin_anywhere(devices[0])
         seconds = timed(lambda: [training.step(X, y) for _ in range(steps)]) / steps
         state_bytes = _state_bytes(training.trainer, case.sharded)
         return seconds, dict(state_bytes=state_bytes, moved_bytes=_moved_bytes(training))

@@ -16,8 +16,7 @@ from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments import book_loop
 from mxdp.experiments.data_parallel.training import check_step, expect_speedups, pictures, set_params, synced_step
-from mxdp.experiments.devices import WARM_UP, devices_of, timed
-from mxdp.experiments.environments import defaults
+from mxdp.experiments.devices import WARM_UP, defaults, devices_of, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import TrainStep, train_steps

@@ -108,7 +108,7 @@ def carried(sources: Mapping[str, str]) -> Tuple[Dict[str, str], List[str]]:
     now, reasons, path = dict(sources), [], ROOT / HELD
     for held in json.loads(path.read_text(encoding="utf-8")) if path.exists() else ():
         after = {name: new for name, old, new in held["changes"] if now.get(name) == old}
-        now.update(after)
+        now = {name: code for name, code in {**now, **after}.items() if code or name not in after}  # it may be gone
         reasons += [held["reason"]] if after else []
     return now, reasons
 

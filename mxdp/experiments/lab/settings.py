@@ -18,7 +18,11 @@ else:
 Check = Tuple[Callable[[Any], Any], str]
 CHECKS: Mapping[Any, Check] = {
     **dict.fromkeys((int, float), (lambda value: value > 0, "more than 0")),
-    list: (lambda ns: ns and all(type(n) in (int, float) and n > 0 for n in ns), "one or more numbers above 0"),
+    list: (lambda ns: ns and all(type(n) is int and n > 0 for n in ns), "one or more whole numbers above 0"),
+    (list, float): (
+        lambda ns: ns and all(type(n) in (int, float) and n > 0 for n in ns),
+        "one or more numbers above 0",
+    ),
     "devices": (
         lambda ns: ns and all(type(n) is int and n > 0 for n in ns) and len({*ns}) == len(ns),
         "different numbers of at least 1, as in 1,2",
@@ -26,7 +30,7 @@ CHECKS: Mapping[Any, Check] = {
     "kind": (lambda kind: kind in ("auto", "cpu", "gpu"), "auto, cpu or gpu"),
     "seed": (lambda seed: 0 <= seed < 2**32, f"from 0 to {2**32 - 1}"),
 }
-"""Of a setting of that name, else of that type: a test of the value, and what is allowed, in words."""
+"""Of a setting of that name, else of that type, or a list with numbers of that type in a preset: a test of the value, and what is allowed, in words."""
 
 
 def resolve(questions: Sequence[Question], preset: str, options: Mapping[str, Any]) -> Tuple[str, Dict[str, Settings]]:
@@ -67,8 +71,10 @@ def _checked(question: Question, key: str, value: Any) -> Any:
         raise UsageError(f"{question.name} has no setting {key!r}; it has: {', '.join(full)}")
     wanted: Any = next((type(preset[key]) for preset in (full, quick) if preset.get(key) is not None), str)
     value = float(value) if wanted is float and type(value) is int else value
+    numbers = [n for preset in (full, quick) for n in (preset.get(key) or () if wanted is list else ())]
+    kind = (list, float) if float in map(type, numbers) else wanted
     of_type: Check = (lambda value: type(value) is wanted, f"of type {wanted.__name__}")
-    for check in (of_type, CHECKS.get(key, CHECKS.get(wanted)), question.CHECKS.get(key)):
+    for check in (of_type, CHECKS.get(key, CHECKS.get(kind)), question.CHECKS.get(key)):
         if check and not check[0](value):
             raise UsageError(f"{question.name}: {key} must be {check[1]}, not {value!r}")
     return value

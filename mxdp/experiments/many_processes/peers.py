@@ -14,8 +14,7 @@ import numpy as onp
 
 from mxdp.backend import devices
 from mxdp.errors import plural
-from mxdp.experiments.devices import WARM_UP
-from mxdp.experiments.environments import defaults
+from mxdp.experiments.devices import WARM_UP, defaults
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import ALONE
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank

@@ -29,10 +29,6 @@ PRESETS = {
     ),
 }  # fmt: skip
 LITTLE = dict(rates=[100], delays=[1], lenet=[4], resnet=[], at_least=0.01)
-CHECKS = dict.fromkeys(
-    ("rates", "delays", "lenet", "resnet"),
-    (lambda values: all(type(n) is int and n > 0 for n in values), "whole numbers above 0"),
-)
 NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
 """Titles and numbers of parameters."""
 FEW_COPIES = {"MXNET_CPU_TEMP_COPY": "16"}

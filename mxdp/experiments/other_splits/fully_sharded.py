@@ -7,9 +7,7 @@ its forward and its backward pass, and freed after it. Stages 1 and 2 move 2 N b
 stage 3 moves 3 N. What remains whole are the activations and one layer.
 """
 
-import os
 from dataclasses import replace
-from random import Random
 
 from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
@@ -72,7 +70,7 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is 'steps' steps, ten times as many of the MLP; its time is a step's. The first looks at memory, too."""
     net, steps = _split(case, s, stage=case.stage, optimizer="adam"), s.steps * STEPS[case.net]
-    (X, y), random = net.batch(s.batch_size * case.devices), Random(os.getpid())
+    X, y = net.batch(s.batch_size * case.devices)
     known = _memory(net, X, y) if not case.number and can_record(net.devices) else {}
     made = net.make()
     train(made, X, y, WARM_UP, LR)
@@ -80,7 +78,7 @@ def set_up(case, s):
     known["predicted_peak_bytes"] = made.lasting_bytes(len(X))[-1] + made.peak_bytes(len(X))[-1]
 
     def one_round():
-        begin_anywhere(net.devices[0], random)
+        begin_anywhere(net.devices[0])
         return timed(lambda: train(made, X, y, steps, LR)) / steps, known
 
     return Work(one_round, net.devices)

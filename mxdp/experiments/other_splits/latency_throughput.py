@@ -8,7 +8,7 @@ from mxdp.backend import upload
 from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.other_splits.split import FULL, INTEGERS, QUICK, SplitNet, net_and_shape, stage_cuts
+from mxdp.experiments.other_splits.split import FULL, QUICK, SplitNet, net_and_shape, stage_cuts
 from mxdp.layers import forward, init
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.pipeline import inference
@@ -20,7 +20,7 @@ PRESETS = {
     "quick": dict(QUICK, batches=[1, 8, 64], stream=8),
     "full": dict(FULL, batches=[1, 16, 256], stream=8),
 }
-CHECKS = {**SEVERAL, "batches": INTEGERS}
+CHECKS = SEVERAL
 LITTLE = dict(batches=[1, 2], stream=2)
 ONE = "1 device"
 

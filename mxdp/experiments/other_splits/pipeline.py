@@ -26,7 +26,7 @@ PRESETS = {
     "quick": dict(split.QUICK, batch_size=128, micro_batches=[1, 2, 4, 8]),
     "full": dict(split.FULL, batch_size=256, micro_batches=[1, 2, 4, 8]),
 }
-CHECKS = {**SEVERAL, "micro_batches": split.INTEGERS}
+CHECKS = SEVERAL
 LITTLE = dict(batch_size=40, micro_batches=[1, 4])
 SOME = 4
 """Micro-batches that must be faster than one."""

@@ -37,8 +37,6 @@ COMPARED = "losses, scores, each gradient and, after three steps, each parameter
 QUICK = dict(devices=[2], timeout=120.0)
 FULL = dict(devices=[2, 4], timeout=1200.0)
 """What the presets of this room have in common."""
-INTEGERS = (lambda values: all(type(value) is int for value in values), "whole numbers")
-"""A check of a setting."""
 STEPS, LR = 3, 0.1
 """Steps after which parameters are compared, and their learning rate."""
 NETS = {"lenet": "LeNet", "wide": "Wide net"}

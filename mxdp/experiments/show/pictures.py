@@ -42,13 +42,14 @@ def saved(draw: Callable[[style.Figure], Any], salt: str, form: str, slide: bool
 
     ``slide``: in the size of a slide's picture, and no text is smaller than may stand on a slide.
     """
-    import matplotlib
+    import matplotlib.style
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({**style.RC, "svg.hashsalt": salt})
+        matplotlib.style.use(Path(__file__).with_name("templates") / "pictures.mplstyle")
+        matplotlib.rcParams.update({"axes.prop_cycle": f"cycler(color={style.COLOURS})", "svg.hashsalt": salt})
         figure = Figure(figsize=style.SLIDE if slide else None)
         draw(figure)
         if slide:

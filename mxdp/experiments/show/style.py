@@ -10,7 +10,7 @@ Nothing here imports matplotlib before it draws, so a question may import this m
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, List, Mapping, Sequence
+from typing import TYPE_CHECKING, List, Sequence
 
 from mxdp.experiments.lab.rows import RUNS, Number, Row
 
@@ -32,32 +32,6 @@ SMALLEST = 9.5
 """Points. A slide of 1280 x 720 pixels shows a picture 1190 pixels wide, and 9.5 points 14 pixels high."""
 BAR_HEIGHT = 0.62  # inches that a bar takes with the label above it
 THICK = 0.4  # the part of them that the bar itself takes
-
-# Above matplotlib's own defaults, so that a picture is the same everywhere.
-RC: Mapping[str, Any] = {
-    "figure.figsize": (5.2, 3.2),
-    "figure.constrained_layout.use": True,
-    "axes.prop_cycle": f"cycler(color={COLOURS})",
-    "font.size": 12.5,
-    "axes.titlesize": 13.0,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "xtick.labelsize": 11.5,
-    "ytick.labelsize": 11.5,
-    "legend.fontsize": 11.5,
-    "legend.frameon": False,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": GREY,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E5E7EB",
-    "lines.linewidth": 2.0,
-}
 
 
 def number(value: float, digits: int = 3) -> str:
