@@ -18,7 +18,10 @@ from mxdp import process
 from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, gluon, mx, np, npx, upload
 from mxdp.collectives import GradientSync
 from mxdp.experiments.data_parallel.training import set_params
+from mxdp.experiments.devices import devices_of
+from mxdp.experiments.lab import Case, Settings
 from mxdp.experiments.oracle import changed, same_bits
+from mxdp.plans.partition import fill_buckets
 from mxdp.processes import World
 from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, split_batch
 from mxdp.training import TrainStep
@@ -27,6 +30,8 @@ LR = 1e-3
 """Small, since all steps train on the same random batch."""
 Devices = Tuple[Device, ...]
 PICTURE = (1, 28, 28)
+MOST = 200
+"""Steps of one measurement."""
 
 
 class Functional:
@@ -101,13 +106,20 @@ def network(name: str, size: int, devices: Devices, seed: int, world: Optional[W
     return Gluon(net, devices, seed, sgd, mx.init.Xavier())
 
 
-def on_all_and_one(name: str, size: int, devices: Sequence[Device], seed: int) -> Tuple[Any, Any]:
-    """The :func:`network` on all of these devices, and on the first alone, with the same parameters: a step without
-    its sums leaves the replicas different. Doesn't wait."""
-    many, one = (network(name, size, tuple(some), seed) for some in (devices, devices[:1]))
+def on_all_and_one(case: Case, s: Settings) -> Tuple[Any, Any]:
+    """The :func:`network` ``net`` of a case on all of its devices, and on the first alone, with the same parameters: a
+    step without its sums leaves the replicas different. Doesn't wait."""
+    devices, size = tuple(devices_of(case, s)), s.units if case.net == "mlp" else s.width
+    many, one = (network(case.net, size, some, s.seed) for some in (devices, devices[:1]))
     if many is not one:
         set_params(many.replicas, one.replicas[0])
     return many, one
+
+
+def in_buckets(sizes: Sequence[int]) -> List[List[int]]:
+    """The elements of each gradient (float32), bucket by bucket, as ``GradientSync`` and ``mxdp.Trainer`` fill them."""
+    filled = fill_buckets([4 * size for size in sizes], ["float32"] * len(sizes), 25 << 20)
+    return [[sizes[number] for number in numbers] for numbers in filled]
 
 
 def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[float, float]:
@@ -134,15 +146,15 @@ def serial_gradients(model: Any, X: HostArray, y: HostArray, shards: int, coarse
     return total
 
 
-def compared_step(many: Any, one: Any, X: HostArray, y: HostArray, lr: float, summed: bool = True) -> Iterator[Any]:
+def compared_step(many: Any, one: Any, batch: Sequence[Any], lr: float = LR, summed: bool = True) -> Iterator[Any]:
     """For an oracle: the parameters of ``many``'s replicas after a step, and their gradients if the step has ``summed``
     them, with what ``one`` device gets shard by shard from the same parameters; and all replicas bit for bit. Waits."""
-    start, gradients = [param.asnumpy() for param in one.replicas[0]], serial_gradients(one, X, y, len(many.replicas))
-    many.step(X, y)
+    start, gradients = [param.asnumpy() for param in one.replicas[0]], serial_gradients(one, *batch, len(many.replicas))
+    many.step(*batch)
     npx.waitall()  # MXNet's store may still read what is read here: see mxdp.scratch.in_sync
     params, *others = [[param.asnumpy() for param in replica] for replica in many.replicas]
     for param, before, gradient in zip(params, start, gradients):
-        yield changed(param, before, -lr / len(X) * gradient)
+        yield changed(param, before, -lr / len(batch[0]) * gradient)
     if summed:
         grads, *other_grads = [[param.grad.asnumpy() for param in replica] for replica in many.replicas]
         yield from zip(grads, gradients)
@@ -163,10 +175,9 @@ def begin_anywhere(device: Device) -> None:
 
 def mlp(X: NDArray, params: Sequence[NDArray]) -> NDArray:
     """Scores of pictures, by three dense layers."""
-    W1, b1, W2, b2, W3, b3 = params
-    h = npx.activation(npx.fully_connected(X, W1, b1, num_hidden=W1.shape[0]), act_type="relu")
-    h = npx.activation(npx.fully_connected(h, W2, b2, num_hidden=W2.shape[0]), act_type="relu")
-    return npx.fully_connected(h, W3, b3, num_hidden=10)
+    for W, b in (params[:2], params[2:4]):
+        X = npx.activation(npx.fully_connected(X, W, b, num_hidden=W.shape[0]), act_type="relu")
+    return npx.fully_connected(X, *params[4:], num_hidden=10)
 
 
 def _init_mlp(units: int, seed: int) -> List[NDArray]:

@@ -49,7 +49,7 @@ def test_its_oracle_finds_nothing_wrong_and_finds_a_missing_all_reduce(net, n, b
     case, s = Case("", n, net=net, batch=batch), little(Question(question), kind="cpu", devices=[n], width=8)
     checked, wrong = count(question.oracle(case, s))
     assert wrong == 0
-    model = network(net, 8 if net == "resnet" else 16, tuple(devices(n, "cpu")), 0)
+    model = network(net, 16 if net == "mlp" else 8, tuple(devices(n, "cpu")), 0)
     monkeypatch.setattr(model, "sums", False)
     assert (count(question.oracle(case, s))[1] > checked / 10) == (n > 1)
 

@@ -13,13 +13,12 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.links import calibrated
-from mxdp.experiments.networks import LR, begin_anywhere, compared_step, on_all_and_one, seconds_a_step
+from mxdp.experiments.networks import MOST, begin_anywhere, compared_step, in_buckets, on_all_and_one, seconds_a_step
 from mxdp.experiments.oracle import random_batch
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.simulate import predict
 from mxdp.plans.cost.step import break_even, step_seconds
-from mxdp.plans.partition import fill_buckets
 
 SOURCE = "MXNet issues 2277, 3136, 4286, 5943 and 12577: several GPUs are slower than one"
 COMPARED = "gradients and parameters of every replica, against the shards one by one on one device"
@@ -37,10 +36,6 @@ ISSUES = "MXNet issues 2277 and 3136: 'increase the batch size'"
 WITHIN = """Predicted from one device, the time of a step of LeNet and of ResNet-18 on several devices is within a
     factor of 1.15 of the measured one, for all batches but the smallest."""
 OURS = "ours: what a reader wants to know of a model"
-BUCKET = 25 << 20
-"""Bytes of a bucket: the default of ``GradientSync`` and of ``mxdp.Trainer``."""
-MOST = 200
-"""Steps of one measurement."""
 
 
 def cases(s):
@@ -57,14 +52,14 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    many, one = _networks(case, s)
-    yield from compared_step(many, one, *random_batch(case.batch, s.seed), LR)
+    many, one = on_all_and_one(case, s)
+    yield from compared_step(many, one, random_batch(case.batch, s.seed))
 
 
 def set_up(case, s):
     """A round is some steps, and on several devices what the prediction takes: steps of one device on its shard, and
     the links' speeds."""
-    (model, one), devices, n = _networks(case, s), devices_of(case, s), case.devices
+    (model, one), devices, n = on_all_and_one(case, s), devices_of(case, s), case.devices
     all_devices, batch = tuple(backend.devices(max(s.devices), s.kind)), random_batch(case.batch, s.seed)
     shard = tuple(array[: -(-case.batch // n)] for array in batch)
     machine = calibrated(all_devices) if n > 1 else None
@@ -74,34 +69,25 @@ def set_up(case, s):
     steps = max(1, min(MOST, round(s.at_least / seconds_a_step(model, batch, 1)[0])))
     sizes = [param.size for param in model.replicas[0]]
 
-    def warm_seconds(network, samples):
-        """The second of two measurements: all cases share a network, which keeps the graphs of few shapes."""
-        seconds_a_step(network, samples, steps)
-        return seconds_a_step(network, samples, steps)
-
     def one_round():
         begin_anywhere(devices[0])
-        seconds, _ = warm_seconds(model, batch)
+        # The second of two measurements: all cases share a network, which keeps the graphs of few shapes.
+        seconds, _ = [seconds_a_step(model, batch, steps) for _ in range(2)][-1]
         if n == 1:
             return seconds
-        shard_seconds, python = warm_seconds(one, shard)
+        shard_seconds, python = [seconds_a_step(one, shard, steps) for _ in range(2)][-1]
         predicted = sums_seconds(sizes, devices, machine)
         return seconds, dict(shard_seconds=shard_seconds, python_seconds=python, allreduce_seconds=predicted)
 
     return Work(one_round, cores=process.cores() if devices[0].device_type == "cpu" else None)
 
 
-def _networks(case, s):
-    return on_all_and_one(case.net, s.width if case.net == "resnet" else s.units, devices_of(case, s), s.seed)
-
-
 def sums_seconds(sizes, devices, machine):
     """Predicted time of the sums of all gradients (float32, ``sizes`` elements), in the buckets that the step has."""
-    total = 0.0
-    for numbers in fill_buckets([4 * size for size in sizes], ["float32"] * len(sizes), BUCKET):
-        inside = [sizes[number] for number in numbers]
-        total += predict(plan(choose(devices, inside, 4), len(devices), inside), 4 * sum(inside), machine)
-    return total
+    return sum(
+        predict(plan(choose(devices, inside, 4), len(devices), inside), 4 * sum(inside), machine)
+        for inside in in_buckets(sizes)
+    )
 
 
 def tell(t, s):

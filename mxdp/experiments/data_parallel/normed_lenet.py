@@ -6,10 +6,10 @@ from mxdp.backend import autograd, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets.minibatches import Stream
 from mxdp.experiments.data_parallel.training import set_params
-from mxdp.experiments.devices import timed
 from mxdp.layers import EPSILON
 from mxdp.parallel.batch_norm import SyncBatchNorm
 from mxdp.scratch import cross_entropy, evaluate, get_params, split_batch
+from mxdp.timing import Timer
 from mxdp.training.update import prepare_update
 
 WAYS = OWN, APART, SYNCED = "own", "own, mxdp's operators", "synchronised"
@@ -60,14 +60,12 @@ class NormedLeNet:
     def train(self, data, seed, steps):
         """Returns the seconds of a step. Waits."""
         batches = Stream(data, self._batch, seed).take(self._batch * steps)
-
-        def push():
+        with Timer() as timer:
             for X, y in batches:
                 self.backward(X, y)
                 for update in self._updates:
                     update()
-
-        return timed(push) / steps
+        return timer.sum() / steps
 
     def flat(self):
         """All parameters of replica 0, in one vector. Waits."""

@@ -6,6 +6,7 @@ one GPU and 7.3 s on two, with the same batch a device. The cost model says as m
 """
 
 from functools import partial
+from itertools import product
 
 import mxdp
 from mxdp.backend import gluon, mx, npx
@@ -35,12 +36,10 @@ BOOK = "On two devices an epoch takes at most 0.6 of one device's time (the book
 def cases(s):
     if s.net:
         your_net.check(s.net)
-    for hybrid in (False, True):
-        for n in s.devices:
-            for trainer, words in TRAINERS.items():
-                if n > 1 or trainer == "device":
-                    label = f"{plural(n, 'device')}{f', {words}' * (n > 1)}{', hybrid' * hybrid}"
-                    yield Case(label, n, trainer=trainer, hybrid=hybrid)
+    for hybrid, n, trainer in product((False, True), s.devices, TRAINERS):
+        if n > 1 or trainer == "device":
+            label = f"{plural(n, 'device')}{f', {TRAINERS[trainer]}' * (n > 1)}{', hybrid' * hybrid}"
+            yield Case(label, n, trainer=trainer, hybrid=hybrid)
 
 
 def expect(s, cores):
@@ -53,8 +52,7 @@ def oracle(case, s):
     devices = devices_of(case, s)
     together = _training(devices, case.trainer, case.hybrid, s, your_net.stop_dropout)
     alone = _training(devices[:1], "device", False, s, your_net.stop_dropout)
-    X, y = _batch(2 * len(devices), s)
-    yield from compared_step(together, alone, X, y, LR, summed=case.trainer != "device")
+    yield from compared_step(together, alone, _batch(2 * len(devices), s), LR, summed=case.trainer != "device")
 
 
 def set_up(case, s):

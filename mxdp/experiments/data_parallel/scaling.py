@@ -19,14 +19,15 @@ import statistics
 from mxdp import backend, process
 from mxdp.collectives import AllReduce
 from mxdp.errors import plural, size
-from mxdp.experiments.devices import SEVERAL, devices_of, timed
+from mxdp.experiments.devices import SEVERAL, devices_of
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.networks import LR, begin_anywhere, compared_step, on_all_and_one, seconds_a_step
+from mxdp.experiments.networks import MOST, begin_anywhere, compared_step, on_all_and_one, seconds_a_step
 from mxdp.experiments.oracle import random_batch
 from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
+from mxdp.timing import Timer
 
 SOURCE = "Dive into Deep Learning, new edition, 'Multi-GPU from First Principles' and 'Multi-GPU in Practice'"
 COMPARED = "gradients and parameters of every replica, against the shards one by one on one device"
@@ -43,8 +44,6 @@ NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
 all devices share that of two."""
 TURNS = 3
 """In which a round measures each time once; the median counts."""
-MOST = 200
-"""Steps of one measurement."""
 BOOK = "the book's new edition, on RTX 4090"
 HALF = "LeNet: one device takes at least 0.9 of the time for half of the batch, so a second device brings nothing."
 WEAK = "ResNet-18, weak scaling: {} devices reach at least {:.0%} of linear."
@@ -74,15 +73,14 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    many, one = on_all_and_one(case.net, s.width, devices_of(case, s), s.seed)
-    yield from compared_step(many, one, *random_batch(case.batch, s.seed), LR)
+    many, one = on_all_and_one(case, s)
+    yield from compared_step(many, one, random_batch(case.batch, s.seed))
 
 
 def set_up(case, s):
     """A round is some steps; on several devices also steps without the all-reduce, steps of one device on its shard,
     and all-reduces of one vector as long as all gradients. All take turns."""
-    devices, batch = devices_of(case, s), random_batch(case.batch, s.seed)
-    model, one = on_all_and_one(case.net, s.width, devices, s.seed)
+    (model, one), devices, batch = on_all_and_one(case, s), devices_of(case, s), random_batch(case.batch, s.seed)
     shard = tuple(array[: -(-case.batch // case.devices)] for array in batch)
     count = sum(param.size for param in model.replicas[0])
     summed = AllReduce([backend.np.zeros(count, ctx=device) for device in devices], "auto")
@@ -91,10 +89,6 @@ def set_up(case, s):
         model.step(*batch)
         summed()
     steps = max(1, min(MOST, round(s.at_least / TURNS / seconds_a_step(model, batch, 1)[0])))
-
-    def sums():
-        for _ in range(steps):
-            summed()
 
     def turn():
         begin_anywhere(devices[0])
@@ -105,7 +99,10 @@ def set_up(case, s):
         unsynced, _ = seconds_a_step(model, batch, steps)
         model.sums = True
         alone, _ = seconds_a_step(one, shard, steps)
-        return seconds, unsynced, alone, timed(sums) / steps
+        with Timer() as timer:
+            for _ in range(steps):
+                summed()
+        return seconds, unsynced, alone, timer.sum() / steps
 
     def one_round():
         seconds, *others = (statistics.median(times) for times in zip(*[turn() for _ in range(TURNS)]))
@@ -185,8 +182,7 @@ def _draw_efficiency(axes, t, s):
         axes.plot(counts, measured, f"{marker}-", color=colour, label=f"{NETS[net][0]}, {kind}")
         axes.plot(counts, predicted, "--", color=colour, linewidth=1.2)
     axes.axhline(1, color=style.GREY, linewidth=1)
-    axes.set(xlabel="devices (dashed: predicted)", ylabel="of linear", xticks=sorted({1, *s.devices}))
-    axes.set_ylim(bottom=0)
+    axes.set(xlabel="devices (dashed: predicted)", ylabel="of linear", xticks=sorted({1, *s.devices}), ylim=(0, None))
     axes.legend(fontsize=9.5, ncols=2, loc="lower center")
 
 
@@ -202,7 +198,6 @@ def _draw_lost(axes, rows):
             left += wide
         axes.plot([1 / unit] * 2, [y - 0.3, y + 0.3], color=style.INK)
         axes.annotate(row.label, (0, y - style.THICK / 2), (3, 2), textcoords="offset points", va="bottom")
-    axes.set_ylim(len(rows) - 0.5, -0.8)
-    axes.set(yticks=[], title="Strong scaling: where a step's time goes")
-    axes.set_xlabel("one device's time / k")
+    axes.set(ylim=(len(rows) - 0.5, -0.8), yticks=[], xlabel="one device's time / k")
+    axes.set_title("Strong scaling: where a step's time goes")
     style.legend_below(axes)

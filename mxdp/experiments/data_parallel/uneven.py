@@ -91,11 +91,10 @@ def set_up(case, s):
     def speeds():
         return [1 / seconds(step, half) for step in alone]
 
-    weights = None
     for step in alone:
         train(step, half, WARM_UP)
-    if case.split == BY_SPEED:
-        weights = [*map(statistics.median, zip(*(speeds() for _ in range(5))))]
+    measured = [speeds() for _ in range(5 if case.split == BY_SPEED else 0)]
+    weights = [*map(statistics.median, zip(*measured))] or None
     together = TrainStep([get_params(params, device) for device in devices], devices, 0.1, weights=weights)
     train(together, len(X), WARM_UP)  # each device's own number of samples
 

@@ -10,12 +10,11 @@ from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.many_processes import hosts, predicted_ranks
 from mxdp.experiments.many_processes.predicted_ranks import PredictedRank
-from mxdp.experiments.networks import LR, serial_gradients
+from mxdp.experiments.networks import LR, in_buckets, serial_gradients
 from mxdp.experiments.oracle import changed, random_batch, same_bits
 from mxdp.experiments.show import style
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.step import step_seconds
-from mxdp.plans.partition import fill_buckets
 
 SOURCE = "ours: `python -m mxdp.experiments predict` says what it would be on machines that are not here"
 COMPARED = "parameters of every process after a step, with those of the shards one by one on one device"
@@ -37,7 +36,6 @@ DELAYED = 100
 """Mbit/s of a cable that delays: no more, since Python carries its frames."""
 FAST = 500
 """Mbit/s from which on ResNet-18's gradients, 45 MB, are sent in seconds."""
-BUCKET = 25 << 20
 
 
 def cases(s):
@@ -96,9 +94,7 @@ def set_up(case, s):
         measured, *_ = launched(case, s)
         link, steps = fit_link(measured["sums"]), measured["steps"]
         shard_seconds, python_seconds = one.steps(X, y, steps, -(-steps // 4))
-        sizes = [4 * param.size for param in one.params]
-        buckets = fill_buckets(sizes, ["float32"] * len(sizes), BUCKET)
-        sums = sum(link.seconds(sum(sizes[number] for number in bucket)) for bucket in buckets)
+        sums = sum(link.seconds(4 * sum(inside)) for inside in in_buckets([param.size for param in one.params]))
         return measured["seconds"], dict(shard_seconds=shard_seconds, python_seconds=python_seconds, sum_seconds=sums)
 
     return Work(measure, [f"cpu(0) of process {rank}" for rank in range(case.ranks)])

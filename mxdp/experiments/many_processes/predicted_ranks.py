@@ -10,14 +10,12 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from mxdp.backend import HostArray, devices, mx, npx, upload
 from mxdp.experiments.devices import timed
 from mxdp.experiments.many_processes.hosts import answer
-from mxdp.experiments.networks import network, seconds_a_step
+from mxdp.experiments.networks import MOST, network, seconds_a_step
 from mxdp.experiments.oracle import random_batch
 from mxdp.processes import World
 
 SUMS = (4, 65_536, 1_048_576)
 """Bytes of the sums that tell what a sum takes: none is a network's."""
-MOST = 200
-"""Steps of one measurement."""
 
 
 class PredictedRank:
