@@ -30,6 +30,8 @@ LR = 1e-3
 """Small, since all steps train on the same random batch."""
 Devices = Tuple[Device, ...]
 PICTURE = (1, 28, 28)
+NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
+"""Titles, and numbers of parameters."""
 MOST = 200
 """Steps of one measurement."""
 
@@ -146,7 +148,7 @@ def serial_gradients(model: Any, X: HostArray, y: HostArray, shards: int, coarse
     return total
 
 
-def compared_step(many: Any, one: Any, batch: Sequence[Any], lr: float = LR, summed: bool = True) -> Iterator[Any]:
+def compared_step(many: Any, one: Any, batch: Tuple[Any, Any], lr: float = LR, summed: bool = True) -> Iterator[Any]:
     """For an oracle: the parameters of ``many``'s replicas after a step, and their gradients if the step has ``summed``
     them, with what ``one`` device gets shard by shard from the same parameters; and all replicas bit for bit. Waits."""
     start, gradients = [param.asnumpy() for param in one.replicas[0]], serial_gradients(one, *batch, len(many.replicas))

@@ -67,7 +67,6 @@ def set_up(case, s):
         one.step(*shard)
         model.step(*batch)
     steps = max(1, min(MOST, round(s.at_least / seconds_a_step(model, batch, 1)[0])))
-    sizes = [param.size for param in model.replicas[0]]
 
     def one_round():
         begin_anywhere(devices[0])
@@ -76,7 +75,7 @@ def set_up(case, s):
         if n == 1:
             return seconds
         shard_seconds, python = [seconds_a_step(one, shard, steps) for _ in range(2)][-1]
-        predicted = sums_seconds(sizes, devices, machine)
+        predicted = sums_seconds([param.size for param in model.replicas[0]], devices, machine)
         return seconds, dict(shard_seconds=shard_seconds, python_seconds=python, allreduce_seconds=predicted)
 
     return Work(one_round, cores=process.cores() if devices[0].device_type == "cpu" else None)
@@ -123,10 +122,8 @@ def tell(t, s):
 
 def _tell_point(row, one):
     """What a row on several devices says beside that on one. Without an interval the median decides whether it pays."""
-    row.predicted_seconds = by_process(
-        lambda shard, python, allreduce: step_seconds(shard, python, row.devices, row.cores, allreduce),
-        row.shard_seconds, row.python_seconds, row.allreduce_seconds,
-    )  # fmt: skip
+    times = row.shard_seconds, row.python_seconds, row.allreduce_seconds
+    row.predicted_seconds = by_process(lambda a, b, c: step_seconds(a, b, row.devices, row.cores, c), *times)
     row.speedup, row.predicted = 1 / (row.seconds / one.seconds), 1 / (row.predicted_seconds / one.seconds)
     row.off = (row.predicted_seconds / row.seconds).one_way()
     low, high = (end or row.speedup.median for end in (row.speedup.low, row.speedup.high))

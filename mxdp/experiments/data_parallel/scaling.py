@@ -21,7 +21,7 @@ from mxdp.collectives import AllReduce
 from mxdp.errors import plural, size
 from mxdp.experiments.devices import SEVERAL, devices_of
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.networks import MOST, begin_anywhere, compared_step, on_all_and_one, seconds_a_step
+from mxdp.experiments.networks import MOST, NETS, begin_anywhere, compared_step, on_all_and_one, seconds_a_step
 from mxdp.experiments.oracle import random_batch
 from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import plan
@@ -32,6 +32,7 @@ from mxdp.timing import Timer
 SOURCE = "Dive into Deep Learning, new edition, 'Multi-GPU from First Principles' and 'Multi-GPU in Practice'"
 COMPARED = "gradients and parameters of every replica, against the shards one by one on one device"
 TOGETHER = True
+# `lenet` and `resnet`: the batch of a device in weak scaling; in strong scaling all devices share that of two.
 COMMON = dict(devices=[n for n in (1, 2, 4) if n <= max(2, process.cores())], width=64, lenet=128, resnet=8)
 PRESETS = {
     "quick": dict(COMMON, at_least=0.3, processes=6),
@@ -39,9 +40,6 @@ PRESETS = {
 }
 CHECKS = SEVERAL
 LITTLE = dict(devices=[1, 2], width=4, lenet=4, resnet=2, at_least=0.01)
-NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
-"""Titles, and numbers of parameters. A setting of each name is the batch of a device in weak scaling; in strong scaling
-all devices share that of two."""
 TURNS = 3
 """In which a round measures each time once; the median counts."""
 BOOK = "the book's new edition, on RTX 4090"
@@ -55,9 +53,8 @@ OURS = "ours, stated before measuring; the book: within tens of percent"
 
 def cases(s):
     for net, (title, _) in NETS.items():
-        whole = 2 * s[net]
         for n in sorted({1, *s.devices}):
-            for batch in sorted({s[net] * n, whole}):  # the same on two devices
+            for batch in sorted({s[net] * n, 2 * s[net]}):  # the same on two devices
                 if n <= batch:
                     yield Case(f"{title}, {plural(n, 'device')}, batch {batch}", n, net=net, batch=batch)
 

@@ -34,8 +34,7 @@ STEPS = {"mlp": 10, "resnet": 1}
 
 def cases(s):
     for n, net, optimizer, sharded in itertools.product(s.devices, NETS, OPTIMIZERS, (False, True)):
-        words = f"{'shards' if sharded else 'plain'}{f', {n} devices' * (n != 2)}"
-        label = f"{NETS[net]}, {OPTIMIZERS[optimizer]}, {words}"
+        label = f"{NETS[net]}, {OPTIMIZERS[optimizer]}, {'shards' if sharded else 'plain'}{f', {n} devices' * (n != 2)}"
         yield Case(label, n, net=net, optimizer=optimizer, sharded=sharded)
 
 
@@ -79,7 +78,8 @@ def set_up(case, s):
     def one_round():
         begin_anywhere(devices[0])
         seconds = timed(lambda: [training.step(X, y) for _ in range(steps)]) / steps
-        return seconds, dict(state_bytes=_state_bytes(training, case.sharded), moved_bytes=_moved_bytes(training))
+        state_bytes = _state_bytes(training.trainer, case.sharded)
+        return seconds, dict(state_bytes=state_bytes, moved_bytes=_moved_bytes(training))
 
     return Work(one_round)
 
@@ -95,12 +95,12 @@ def _coarse(x):
     return np.rint(x * 2.0**18) / 2.0**18
 
 
-def _state_bytes(training, sharded):
+def _state_bytes(trainer, sharded):
     """Of the optimiser's state: in shards on the fullest device, else in all."""
     from mxdp.gluon.updater import leaves
 
     held: Counter = Counter()
-    for array in itertools.chain(*map(leaves, training.trainer._updaters[0].states.values())):
+    for array in itertools.chain(*map(leaves, trainer._updaters[0].states.values())):
         held[array.ctx] += 4 * array.size
     return max(held.values()) if sharded else sum(held.values())
 

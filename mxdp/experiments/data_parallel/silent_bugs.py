@@ -149,8 +149,7 @@ def tell(t, s):
         row.in_sync = all(row.in_sync.values)
     for row in t.rows:
         row.beside = rights[BY_NAME[row.bug].right, row.optimizer]
-        names = [f"accuracy_{part}" for part in range(PARTS)]
-        behind = [row.beside.get(name) - row.get(name) for name in names]
+        behind = [row.beside.get(f"accuracy_{part}") - row.get(f"accuracy_{part}") for part in range(PARTS)]
         row.behind, near = behind[-1], [number.at_most(CLOSE) is not False for number in behind]
         shown = [part for part in range(PARTS) if not any(near[part:])]
         row.shown_after = (shown[0] + 1) * row.steps if shown else None
@@ -186,5 +185,4 @@ def _tell_claims(t):
     t.claim(sentence, *behind, at_most=CLOSE, source=source)
     sentence = "A rank that drops its last batch hangs others; mxdp ends the job, within 60 s."
     source = "PyTorch 38174 and its like, where it waits for ever; the bound is ours"
-    ended = t.maybe(bug=LAST_BATCH)
-    t.claim(sentence, ended.seconds if ended else None, at_most=60.0, source=source)
+    t.claim(sentence, *(row.seconds for row in t if row.bug == LAST_BATCH), at_most=60.0, source=source)

@@ -45,8 +45,7 @@ def set_up(case, s):
     if not can_record(devices):
         several = plural(len(devices), "CPU device")
         raise UsageError(f"MXNet's profiler can't follow {several} on this machine: ask for fewer")
-    replicas = [get_params(init_lenet(s.seed), device) for device in devices]
-    step = TrainStep(replicas, devices, 0.1)
+    step = TrainStep([get_params(init_lenet(s.seed), device) for device in devices], devices, 0.1)
     record = training.recorder(training.pictures(s).train, s.batch_size, s.seed, step, devices)
 
     def one_round():

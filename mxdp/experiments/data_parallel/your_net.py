@@ -54,7 +54,7 @@ def stop_dropout(block):
 def check(where):
     """See that this network can be trained, in a process of its own: MXNet is not loaded in this one. Waits. Raises a
     UsageError if it can't."""
-    code = f"import sys; from {__name__} import problem; sys.exit(problem(sys.argv[1]))"
+    code = f"import sys; from {__name__} import try_out; try_out(sys.argv[1])"
     command = [sys.executable, "-c", code, where]
     try:
         done = subprocess.run(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, timeout=LIMIT)
@@ -63,32 +63,28 @@ def check(where):
             f"--net {where}: a pass of two samples takes more than {LIMIT:g} s: give a smaller one"
         ) from None
     if done.returncode:
-        raise UsageError(done.stderr.strip().rpartition("\n")[2] or f"--net {where}: its process died")
+        last = done.stderr.strip().rpartition("\n")[2]  # of the error, behind its type
+        raise UsageError(last.rpartition("mxdp.errors.UsageError: ")[2] or f"--net {where}: its process died")
 
 
-def problem(where):
-    """Why this network can't be trained here, in a sentence; None if it can. Waits."""
-    try:
-        net = make(where)
-    except UsageError as error:
-        return str(error)
-    shape, classes = samples(where)
+def try_out(where):
+    """See, in this process, that this network can be trained. Waits. Raises a UsageError if it can't."""
+    net, (shape, classes) = make(where), samples(where)
     name = where.partition(":")[2]
     try:
         net.initialize(mx.init.Xavier(), force_reinit=True)
         scores = net(np.zeros((2, *shape)))
         scores.wait_to_read()
     except Exception as error:
-        return (
+        raise UsageError(
             f"--net {where} can't take samples of the shape {shape} ({_first_line(error)}): write their shape below "
             f"the function, {name}.shape = ..., and use operators that take MXNet's NumPy arrays"
-        )
+        ) from error
     if scores.shape != (2, classes):
-        return (
+        raise UsageError(
             f"--net {where} makes scores of the shape {scores.shape} of two samples, not (2, {classes}): write "
             f"{name}.classes = ... below the function"
         )
-    return None
 
 
 def _first_line(error):

@@ -10,7 +10,7 @@ from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.many_processes import hosts, predicted_ranks
 from mxdp.experiments.many_processes.predicted_ranks import PredictedRank
-from mxdp.experiments.networks import LR, in_buckets, serial_gradients
+from mxdp.experiments.networks import LR, NETS, in_buckets, serial_gradients
 from mxdp.experiments.oracle import changed, random_batch, same_bits
 from mxdp.experiments.show import style
 from mxdp.plans.cost.link import fit_link
@@ -28,8 +28,6 @@ PRESETS = {
     ),
 }  # fmt: skip
 LITTLE = dict(rates=[100], delays=[1], lenet=[4], resnet=[], at_least=0.01)
-NETS = {"lenet": ("LeNet", 129_068), "resnet": ("ResNet-18", 11_175_818)}
-"""Titles and numbers of parameters."""
 FEW_COPIES = {"MXNET_CPU_TEMP_COPY": "16"}
 """Of temporary space: enough for one device, here and in each process, and the same for both."""
 DELAYED = 100
