@@ -28,10 +28,8 @@ class NormedLeNet:
         ranks = range(len(devices))
         self.groups = [[*ranks]] if way == SYNCED else [[rank] for rank in ranks]
         """Replicas whose shards are normalised together."""
-        self._norms = [
-            [SyncBatchNorm(*zip(*[self._arrays(i, layer) for i in group]), momentum=MOMENTUM) for group in self.groups]
-            for layer in range(0 if way == OWN else NORMS)
-        ]
+        layers = range(0 if way == OWN else NORMS)
+        self._norms = [[self._norm(group, layer) for group in self.groups] for layer in layers]
         """Of each layer, one for each group; none where MXNet's operator normalises."""
         self._sync = GradientSync(self.replicas)
         self._updates = [prepare_update(params, lr / batch) for params in self.replicas]
@@ -83,6 +81,10 @@ class NormedLeNet:
             return _layer(NORMS, X, params)
 
         return evaluate(data, self.replicas[:1], net=net)
+
+    def _norm(self, group, layer):
+        scales, shifts, means, variances = zip(*[self._arrays(i, layer) for i in group])
+        return SyncBatchNorm(scales, shifts, means, variances, MOMENTUM)
 
     def _arrays(self, replica, layer, running=None):
         """Scale, shift, mean and variance of a normalisation."""
