@@ -78,11 +78,8 @@ def _training(devices, trainer, hybrid, s, change=lambda block: None):
     net.apply(change)
     if hybrid:  # one graph, in memory of its own
         net.hybridize(static_alloc=True, static_shape=True)
-
-    def make(params):
-        kind = mxdp.Trainer if trainer == "mxdp.Trainer" else partial(gluon.Trainer, kvstore=trainer)
-        return kind(params, "sgd", {"learning_rate": LR})
-
+    kind = mxdp.Trainer if trainer == "mxdp.Trainer" else partial(gluon.Trainer, kvstore=trainer)
+    make = partial(kind, optimizer="sgd", optimizer_params={"learning_rate": LR})
     init = mx.init.Xavier() if s.net else mx.init.Normal(0.05)
     shape, _ = your_net.samples(s.net)
     return Gluon(net, devices, s.seed, make, init, gluon.loss.SoftmaxCrossEntropyLoss(), shape)

@@ -20,9 +20,7 @@ from mxdp.errors import MxdpError
 from mxdp.experiments.data_parallel.bugs import ADAM, BUGS, BY_NAME, SGD, source
 from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import devices_of
-from mxdp.experiments.lab import Case, Settings, Work
-from mxdp.experiments.lab.ranks import MPI
-from mxdp.experiments.lab.ranks import NEEDS as ENGINES
+from mxdp.experiments.lab import Case, Settings, Work, ranks
 from mxdp.experiments.oracle import count
 from mxdp.scratch import in_sync
 
@@ -64,7 +62,7 @@ def cases(s):
             yield Case(f"{bug.name}, {optimizer}", n, bug=bug.name, right=False, optimizer=optimizer)
     # It trains nothing, so it is no row beside the others.
     label = "a rank drops its last batch"
-    yield Case(label, n, reference=True, needs=ENGINES[MPI], bug=LAST_BATCH, right=False, optimizer="")
+    yield Case(label, n, reference=True, needs=ranks.NEEDS[ranks.MPI], bug=LAST_BATCH, right=False, optimizer="")
 
 
 def expect(s, cores):
@@ -133,9 +131,9 @@ def set_up(case, s):
     return Work(one_round, devices_of(case, s), data=data.name, steps=-(-s.samples // s.batch_size))
 
 
-def last_batch(ranks):
+def last_batch(count_of):
     """Seconds until the job has ended in which one of several ranks ends a step before the others, who wait for it."""
-    command = [sys.executable, "-m", "mxdp.launch", "-n", str(ranks), "--", sys.executable, "-c", LAST]
+    command = [sys.executable, "-m", "mxdp.launch", "-n", str(count_of), "--", sys.executable, "-c", LAST]
     started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     if not done.returncode:
