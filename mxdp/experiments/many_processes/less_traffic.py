@@ -20,7 +20,6 @@ import numpy as onp
 from mxdp.collectives.compress import BFLOAT16, FLOAT16
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
-from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, by_process, fastest, mean
 from mxdp.experiments.many_processes import hosts
@@ -132,7 +131,7 @@ def set_up(case, s):
         words = json.dumps({**s, "compare": False})
         names = [f"cpu(0) of host {rank + 1}" for rank in range(WORKERS)]
         return Work(lambda: between_hosts(words, next(numbers))[case.form][0], names)
-    devices, net, data = devices_of(case, s), BoundNet(lenet), pictures(s)
+    devices, net, data = devices_of(case, s), BoundNet(lenet), forms.pictures(s.data, s.data_dir, s.seed, s.test)
 
     def train(seed, parts):
         replicas, train_part, sync = forms.training(case.form, s, seed, devices)

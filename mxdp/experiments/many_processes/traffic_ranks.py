@@ -3,6 +3,7 @@ mxdp.experiments.many_processes.traffic_ranks FOLDER``, under mxdp's launcher. O
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as onp
@@ -10,6 +11,7 @@ import numpy as onp
 from mxdp.backend import HostArray, devices, mx, upload
 from mxdp.collectives import GradientSync
 from mxdp.collectives.compress import BFLOAT16, FLOAT16, FLOAT32, CompressedSync, largest, two_bits
+from mxdp.datasets import Dataset, load
 from mxdp.experiments.devices import timed
 from mxdp.experiments.many_processes.hosts import answer
 from mxdp.experiments.oracle import random_batch
@@ -92,6 +94,13 @@ def compared(form: str, s: Settings, replicas: Sequence[Params], ranks: World) -
 def flat(arrays: Iterable[Any]) -> HostArray:
     """One vector of all. Waits."""
     return onp.concatenate([array.asnumpy().ravel() for array in arrays])
+
+
+@lru_cache(maxsize=1)
+def pictures(name: str, folder: Optional[str], seed: int, test: int) -> Dataset:
+    """The data set, with that many samples to test with: one copy for all cases of a process."""
+    data = load(name, folder, seed=seed)
+    return data.take(len(data.train), test)
 
 
 def training(
