@@ -55,7 +55,7 @@ def test_a_rounds_time_is_that_of_a_step(monkeypatch):
 def test_anywhere_is_each_place_of_the_turn(monkeypatch):
     taken, counts = [], []
     monkeypatch.setattr(networks.np, "dot", lambda a, b: taken.append(a.ctx))
-    for _ in range(200):
+    for _ in range(400):
         taken.clear()
         networks.begin_anywhere(mx.cpu(1))
         assert set(taken) <= {mx.cpu(1)}
