@@ -28,7 +28,7 @@ from mxdp.experiments.many_processes.traffic_in_numpy import KEEPING, in_numpy, 
 from mxdp.experiments.many_processes.traffic_ranks import FULL, HALF, LARGEST, WORKERS
 from mxdp.experiments.show import style
 from mxdp.processes import World
-from mxdp.scratch import evaluate, get_params, init_lenet, lenet
+from mxdp.scratch import evaluate, lenet
 from mxdp.training import BoundNet
 
 SOURCE = "Dive into Deep Learning, new edition, exercise 4; MXNet's documentation, 'Gradient Compression'"
@@ -108,8 +108,7 @@ def oracle(case, s):
         ranks = between_hosts(json.dumps({**s, "compare": True}), 0)[case.form]
     else:
         devices = devices_of(case, s)
-        replicas = [get_params(init_lenet(s.seed, forms.SCALE), device) for device in devices]
-        ranks = forms.compared(case.form, s, replicas, World())
+        ranks = forms.compared(case.form, s, devices, World())
     for found, right in zip(ranks, in_numpy(case.form, s)):
         for gradients, expected in zip(found[0], right[0]):
             yield gradients, expected, 0.0

@@ -73,14 +73,15 @@ def known_gradient(worker: int, step: int, sizes: Sequence[int], seed: int) -> H
     return (random.randint(-4096, 4097, sum(sizes)) / 1024).astype("float32")
 
 
-def compared(form: str, s: Settings, replicas: Sequence[Params], ranks: World) -> List[Compared]:
+def compared(form: str, s: Settings, on: Sequence[Any], ranks: World) -> List[Compared]:
     """What became of each replica's known gradients: the gradients after each sum; its parameters in the end, and what
     its worker has kept (None: it can't be seen). Each sum is followed by an update that is not divided. Waits."""
-    sync, sizes = sync_of(form, replicas, s, ranks), [param.size for param in replicas[0]]
+    replicas, _, sync = training(form, s, s["seed"], on, ranks)
+    sizes = [param.size for param in replicas[0]]
     after: List[List[HostArray]] = [[] for _ in replicas]
     for step in range(CHECKED):
         for number, params in enumerate(replicas):
-            vector = known_gradient(ranks.rank * len(replicas) + number, step, sizes, s["seed"])
+            vector = known_gradient(ranks.rank * len(on) + number, step, sizes, s["seed"])
             for param, part in zip(params, onp.split(vector, onp.cumsum(sizes)[:-1])):
                 param.grad[()] = upload(part.reshape(param.shape), param.ctx)
         sync()
@@ -115,19 +116,16 @@ def training(
 
 def of_each_form(s: Settings, ranks: World) -> Dict[str, Any]:
     """For each form: what became of known gradients, or the seconds of a step, of the slowest rank."""
-    on, batch, found = devices(1, s["kind"]), random_batch(s["batch_size"], s["seed"]), {}
-    trains = {} if s["compare"] else {form: training(form, s, s["seed"], on, ranks)[1] for form in BETWEEN_HOSTS}
+    on, batch, steps, found = devices(1, s["kind"]), random_batch(s["batch_size"], s["seed"]), s["hosts_steps"], {}
+    if s["compare"]:
+        return {form: compared(form, s, on, ranks)[0] for form in BETWEEN_HOSTS}
+    trains = {form: training(form, s, s["seed"], on, ranks)[1] for form in BETWEEN_HOSTS}
     for train in trains.values():  # all forms, before the first is timed
         train([batch] * WARM)
-    for form in BETWEEN_HOSTS:
-        if s["compare"]:
-            replica = get_params(init_lenet(s["seed"], SCALE), on[0])
-            (found[form],) = compared(form, s, [replica], ranks)
-        else:
-            train = trains[form]
-            train([batch] * (s["every"] if form == EVERY else 2))
-            ranks.barrier()
-            found[form] = max(ranks.gather(train([batch] * s["hosts_steps"]))) / s["hosts_steps"]
+    for form, train in trains.items():
+        train([batch] * (s["every"] if form == EVERY else 2))
+        ranks.barrier()
+        found[form] = max(ranks.gather(train([batch] * steps))) / steps
     return found
 
 
