@@ -107,19 +107,16 @@ def oracle(case, s):
     if case.place == "hosts":
         ranks = between_hosts(json.dumps({**s, "compare": True}), 0)[case.form]
     else:
-        devices = devices_of(case, s)
-        ranks = forms.compared(case.form, s, devices, World())
+        ranks = forms.compared(case.form, s, devices_of(case, s), World())
     for found, right in zip(ranks, in_numpy(case.form, s)):
-        for gradients, expected in zip(found[0], right[0]):
-            yield gradients, expected, 0.0
-        for vector, expected in zip(found[1:], right[1:]):
+        for vector, expected in zip([*found[0], *found[1:]], [*right[0], *right[1:]]):
             if vector is not None:
                 yield vector, expected, 0.0
     if case.form in KEEPING and ranks[0][2] is not None:  # what was said and kept are all gradients together
         said = sum(gradients.astype("float64") for gradients in ranks[0][0])
         yield said + sum(kept for *_, kept in ranks), sum(in_numpy(FULL, s)[0][0]), 0.0
     if case.form == forms.EVERY and case.place == "devices":
-        yield from one_by_one(devices, s)
+        yield from one_by_one(devices_of(case, s), s)
 
 
 def set_up(case, s):
