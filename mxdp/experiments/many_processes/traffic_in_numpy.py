@@ -8,7 +8,6 @@ import numpy as onp
 
 from mxdp.backend import Device, HostArray
 from mxdp.experiments.many_processes import traffic_ranks as forms
-from mxdp.experiments.many_processes.traffic_ranks import EVERY, WORKERS, known_gradient
 from mxdp.experiments.oracle import random_batch, same_bits
 from mxdp.scratch import init_lenet
 
@@ -20,21 +19,21 @@ Vectors = List[HostArray]
 def in_numpy(form: str, s: Any) -> List[Tuple[Vectors, HostArray, HostArray]]:
     """Of each worker: what its gradients must be after each sum, its parameters in the end, and what it has kept."""
     start = init_lenet(s.seed, forms.SCALE)
-    sizes, every = [param.size for param in start], s.every if form == EVERY else 1
-    kept = [onp.zeros(sum(sizes), "float32")] * WORKERS
-    params, after = [forms.flat(start)] * WORKERS, []
+    sizes, every = [param.size for param in start], s.every if form == forms.EVERY else 1
+    kept = [onp.zeros(sum(sizes), "float32")] * forms.WORKERS
+    params, after = [forms.flat(start)] * forms.WORKERS, []
     for step in range(forms.CHECKED):
         if step % every == 0:
             together = params
-        new = [known_gradient(worker, step, sizes, s.seed) for worker in range(WORKERS)]
+        new = [forms.known_gradient(worker, step, sizes, s.seed) for worker in range(forms.WORKERS)]
         kept = [old + gradient for old, gradient in zip(kept, new)]
         if (step + 1) % every:
-            after.append([WORKERS * gradient for gradient in new])
+            after.append([forms.WORKERS * gradient for gradient in new])
         else:
             said = [_said(form, vector, s) for vector in kept]
             lost: Vectors = [vector - sent for vector, sent in zip(kept, said)]
             kept = lost if form in KEEPING else [onp.zeros_like(vector) for vector in lost]
-            after.append([sum(said, onp.zeros_like(said[0]))] * WORKERS)
+            after.append([sum(said, onp.zeros_like(said[0]))] * forms.WORKERS)
             params = together
         params = [param - forms.LR * gradient for param, gradient in zip(params, after[-1])]
     return [(list(sums), param, rest) for sums, param, rest in zip(zip(*after), params, kept)]
@@ -60,7 +59,7 @@ def one_by_one(devices: Sequence[Device], s: Any) -> Iterator[Tuple[Any, ...]]:
     """For an oracle: three steps with a float32 sum every step, and with mxdp's own all-reduce, bit for bit."""
     X, y = random_batch(s.batch_size, s.seed)
     found = []
-    for form in (EVERY, forms.FULL):
+    for form in (forms.EVERY, forms.FULL):
         replicas, train, _ = forms.training(form, {**s, "every": 1}, s.seed, devices)
         train([(X, y)] * 3)
         found.append(map(forms.flat, replicas))

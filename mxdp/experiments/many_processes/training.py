@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import Any, Callable, Iterator, List, Sequence, Set, Tuple
+from itertools import count
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
 from mxdp.collectives import GradientSync
@@ -19,6 +20,8 @@ from mxdp.training import TrainStep, train_steps
 STEPS, CHECKED = 3, 60
 """Steps, and samples of their batch, that are compared with the serial run."""
 Sync = Callable[[], Any]
+KEYS = count()
+"""Of what servers are given: they can't be given a value twice under one key."""
 
 
 def join(case: Case) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
@@ -43,21 +46,16 @@ def store(engine: str) -> Any:
     return mx.kv.create(engine)
 
 
-_known: Set[int] = set()
-
-
 def _by_stores(replicas: Sequence[Params]) -> Sync:
     """MXNet's own servers add up what all workers push; each pulls the sum."""
-    servers, gradients = store(SYNC), _gradients(replicas)
-    for key, gradient in enumerate(gradients):
-        if key not in _known:
-            servers.init(key, mx.nd.zeros_like(gradient))
-            _known.add(key)
+    servers, gradients = store(SYNC), {key: gradient for gradient, key in zip(_gradients(replicas), KEYS)}
+    for key, gradient in gradients.items():
+        servers.init(key, mx.nd.zeros_like(gradient))
 
     def sync() -> None:
-        for key, gradient in enumerate(gradients):
+        for key, gradient in gradients.items():
             servers.push(key, gradient, priority=-key)
-        for key, gradient in enumerate(gradients):
+        for key, gradient in gradients.items():
             servers.pull(key, gradient, priority=-key)
 
     return sync
