@@ -70,7 +70,7 @@ def set_up(case, s):
 
 def lost_by_engine(case, s):
     """The engine as it comes, which starts nothing again."""
-    with by_engine(case, s, case.harm) as pids:
+    with by_engine(case.by, case.workers, s, case.harm) as pids:
         time.sleep(0.5)
         started = time.monotonic()
         os.kill(pids[-1], victim.SIGNALS[case.harm])
@@ -83,22 +83,21 @@ def lost_by_engine(case, s):
 @lru_cache(maxsize=None)
 def compared_by(engine, workers, settings_words):
     """What all processes of another engine than mxdp's compare: trained once for the oracles of all its cases."""
-    case = Case("", by=engine, workers=workers)
-    with by_engine(case, Settings(json.loads(settings_words)), "") as of_processes:
+    with by_engine(engine, workers, Settings(json.loads(settings_words)), "") as of_processes:
         return [arrays for compared in of_processes for arrays in compared]
 
 
 @contextmanager
-def by_engine(case, s, harm):
+def by_engine(engine, workers, s, harm):
     """Processes of an engine other than mxdp's, which train until the block's end, and what each has written first."""
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
-        command = _command(case.workers, case.by, s, folder, harm, 0)
-        started, servers = ranks.commands(case.by, case.workers, command, os.environ)
-        files = [Path(folder, f"rank.{rank}") for rank in range(case.workers)]
+        command = _command(workers, engine, s, folder, harm, 0)
+        started, servers = ranks.commands(engine, workers, command, os.environ)
+        files = [Path(folder, f"rank.{rank}") for rank in range(workers)]
         with running([*started, *servers], 2) as every:
             while not all(file.exists() for file in files):
                 if ended := [process.returncode for process in every if process.poll() is not None]:
-                    raise MxdpError(f"a process of {WORDS[case.by]} ended with status {ended[0]}")
+                    raise MxdpError(f"a process of {WORDS[engine]} ended with status {ended[0]}")
                 time.sleep(0.02)
             yield [pickle.loads(file.read_bytes()) for file in files]
 
