@@ -41,7 +41,7 @@ RECORDED = ("where-the-time-went",)
 IDLE = ("memory-guard", "run-ahead")
 """Some rounds of these push nothing: what they ask is refused, or Python goes on at once."""
 PUSHING = {
-    *("devices.mean_seconds", "run_ahead._until_python_goes_on", "run_ahead.additions", "sections.section"),
+    *("devices.mean_seconds", "run_ahead.until_python_goes_on", "run_ahead.additions", "sections.section"),
     *("stage_times._timed", "training.step"),
 }
 """Who reads the clock while devices work: it is Python's time."""

@@ -12,12 +12,8 @@ from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.lab.told import Told
 from mxdp.experiments.oracle import count
-from mxdp.experiments.other_splits import (
-    combined,
-    fully_sharded,
-    layerwise,
-    steps,
-)
+from mxdp.experiments.other_splits import combined, fully_sharded, layerwise
+from mxdp.experiments.other_splits import split as module
 from mxdp.experiments.other_splits.split import COMBINED, SplitNet, net_and_shape, numbers_of
 from mxdp.layers import param_shapes
 from mxdp.parallel import traffic
@@ -76,7 +72,7 @@ def test_a_parameter_that_is_wrong_on_any_device_is_found(strategy, n, monkeypat
 
 @pytest.mark.parametrize(("name", "n"), [("data", 2), ("layerwise", 2), ("tile", 2), (COMBINED[1], 4)])
 def test_a_step_is_counted_as_predicted(name, n):
-    seconds, numbers = steps.set_up_steps(split(name, n=n), 6, steps=1, more=7).round()
+    seconds, numbers = module.set_up_steps(split(name, n=n), 6, steps=1, more=7).round()
     assert seconds > 0
     assert numbers["bytes_moved"] > 0
     assert 0.5 < numbers["predicted_peak_bytes"] / numbers["peak_bytes"] < 2
@@ -109,16 +105,16 @@ def test_the_cost_model_counts_what_the_networks_have():
 def test_a_prediction_divides_the_work_and_adds_what_is_moved(name, options, n, cores, seconds):
     net = split(name, options, n)
     made, layers = net.make(), [LayerCost(1.0, 2.0)] * 9
-    fast, slow = (steps.predict_split(net, made, 6, layers, 0.5, beta, cores) for beta in (0.0, 1e-6))
+    fast, slow = (module.predict_split(net, made, 6, layers, 0.5, beta, cores) for beta in (0.0, 1e-6))
     assert fast == pytest.approx(seconds, rel=1e-3)
     assert slow - fast == pytest.approx(made.bytes_moved(6) * 1e-6 / n)
 
 
 def test_the_work_is_measured_once_for_all_cases(monkeypatch):
-    asked, right = [], steps.measure_layers
-    monkeypatch.setattr(steps, "measure_layers", lambda *args: asked.append(args[3]) or right(*args))
-    steps.measured_work.cache_clear()
-    ready = [steps.set_up_steps(split(name, {}, n), 6, steps=1) for name, n in (("serial", 1), ("data", 2))]
+    asked, right = [], module.measure_layers
+    monkeypatch.setattr(module, "measure_layers", lambda *args: asked.append(args[3]) or right(*args))
+    module.measured_work.cache_clear()
+    ready = [module.set_up_steps(split(name, {}, n), 6, steps=1) for name, n in (("serial", 1), ("data", 2))]
     assert min(work.round()[1]["predicted_seconds"] for work in ready) > 0
     assert asked == devices(1, "cpu")
 

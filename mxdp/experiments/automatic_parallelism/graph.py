@@ -22,7 +22,7 @@ import numpy as onp
 
 from mxdp.backend import npx, upload
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.task_graph import alone, copy_to, length, one_by_one, run_tasks, with_times
+from mxdp.experiments.automatic_parallelism.task_graph import alone, copy_to, length, run_tasks
 from mxdp.experiments.devices import SEVERAL, devices_of, random_of, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.plans.cost.simulate import Job
@@ -63,7 +63,7 @@ PHASES = [
 ]
 WAYS = {
     "one": ("one device", [TASKS]),
-    "waits": ("a wait after each task", one_by_one(TASKS)),
+    "waits": ("a wait after each task", [[task] for task in TASKS]),
     "by hand": ("by hand: 5 phases", PHASES),
     "engine": ("engine, long branch first", [TASKS]),
     "long last": ("engine, long branch last", [LONG_LAST]),
@@ -85,8 +85,7 @@ def expect(s, cores):
 
 def modelled(way, cores, seconds=None):
     """The simulated length of a pass in this way: of the costs, or of each task's measured time."""
-    groups = with_times(WAYS[way][1], seconds) if seconds else WAYS[way][1]
-    return length(groups, cores, workers=2 if way == "2 workers" else 1)
+    return length(WAYS[way][1], cores, 2 if way == "2 workers" else 1, seconds)
 
 
 def oracle(case, s):

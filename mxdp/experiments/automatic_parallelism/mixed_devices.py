@@ -18,7 +18,7 @@ import numpy as onp
 
 from mxdp.backend import devices, mx, npx, upload
 from mxdp.errors import plural
-from mxdp.experiments.automatic_parallelism.task_graph import alone, copy_to, length, one_by_one, run_tasks, with_times
+from mxdp.experiments.automatic_parallelism.task_graph import alone, copy_to, length, run_tasks
 from mxdp.experiments.devices import SEVERAL, random_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.plans.cost.simulate import Job
@@ -78,15 +78,16 @@ def cases(s):
 
 def expect(s, cores):
     n = max(s.devices)
-    tasks = step_tasks(n - 1, s.steps)
-    free, waits = (length(groups, cores) for groups in ([tasks], one_by_one(tasks)))
+    free, waits = (length(_groups(n, run, s.steps), cores) for run in ("free", "waits"))
     return f"""On {plural(cores, "core")} {n} devices are {waits / free:.2f} times as fast without waits as with them,
         if each task of the keeper takes {SMALL:.0%} of a product of the whole batch."""
 
 
 def oracle(case, s):
     batches, weights, serial = whole_numbers_run(s.seed)
-    done = run_tasks(_groups(case, len(batches)), task_functions(lanes(case, s), batches, weights, 1.0))
+    done = run_tasks(
+        _groups(case.devices, case.run, len(batches)), task_functions(lanes(case, s), batches, weights, 1.0)
+    )
     for step, expected in enumerate(serial):
         for layer, (gradient, weight) in enumerate(expected, 1):
             yield done[f"fc{layer} sum {step}"][0].asnumpy(), gradient, 0.0
@@ -108,7 +109,7 @@ def set_up(case, s):
 
     for _ in range(2):  # the first ones ask for memory, which takes longer than the tasks
         measure()
-    few = partial(run_tasks, _groups(case, min(RECORDED_STEPS, s.steps)), functions)
+    few = partial(run_tasks, _groups(case.devices, case.run, min(RECORDED_STEPS, s.steps)), functions)
     return Work(measure, lanes(case, s), record=None if case.run == "one" else few)
 
 
@@ -121,9 +122,9 @@ def lanes(case, s):
     return devices(case.devices, s.kind)
 
 
-def _groups(case, steps):
-    tasks = step_tasks(case.devices - 1, steps)
-    return one_by_one(tasks) if case.run == "waits" else [tasks]
+def _groups(devices, run, steps):
+    tasks = step_tasks(devices - 1, steps)
+    return [[task] for task in tasks] if run == "waits" else [tasks]
 
 
 def task_functions(devices, batches, weights, lr):
@@ -236,8 +237,8 @@ def tell(t, s):
     for row in free:
         waits = t.one(run="waits", devices=row.devices)
         row.of_waits = row.seconds / waits.seconds
-        tasks = with_times([step_tasks(row.devices - 1, s.steps)], waits.tasks)
-        row.model_ms = length(tasks, row.cores) * 1e3 / s.steps
+        groups = _groups(row.devices, row.run, s.steps)
+        row.model_ms = length(groups, row.cores, seconds=waits.tasks) * 1e3 / s.steps
         sentence = "Several devices without waits take at most 0.8 of the time with a wait after each task."
         source = "the book, which gives no number; the bound is ours"
         t.claim(sentence, row.of_waits, at_most=0.8, source=source)

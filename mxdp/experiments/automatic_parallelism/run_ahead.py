@@ -92,20 +92,20 @@ def set_up(case, s):
         return _train(case.wait, devices, s)
     if case.get("way"):
         push = products(devices, s.size, s.products, s)[1]
+
+        def until_python_goes_on():
+            """Seconds. Products that run after this wait don't count; the laboratory waits for them."""
+            started = time.perf_counter()
+            WAITS[case.way](push())
+            return time.perf_counter() - started
+
         for _ in range(3):  # alone in its process, the first rounds after a single push took twice as long
-            _until_python_goes_on(push, WAITS[case.way])
+            until_python_goes_on()
             npx.waitall()
-        return Work(lambda: _until_python_goes_on(push, WAITS[case.way]))
+        return Work(until_python_goes_on)
     x = np.ones((1, 2), ctx=devices[0])
     additions(x, -(-s.additions // 10), case.each)
     return Work(lambda: timed(lambda: additions(x, s.additions, case.each)))
-
-
-def _until_python_goes_on(push, wait):
-    """Seconds. Products that run after this wait don't count; the laboratory waits for them."""
-    started = time.perf_counter()
-    wait(push())
-    return time.perf_counter() - started
 
 
 def _train(way, devices, s):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Callable, Dict, Mapping, Sequence, Tuple
+from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from mxdp.backend import Device, NDArray, npx
 from mxdp.experiments.devices import timed
@@ -23,18 +23,11 @@ Functions = Mapping[str, Callable[..., Results]]
 """By a task's name: takes the results of the tasks it needs, in that order, and pushes the task's operators."""
 
 
-def one_by_one(tasks: Sequence[Task]) -> Groups:
-    """A wait after each task."""
-    return [[task] for task in tasks]
-
-
-def with_times(groups: Groups, seconds: Mapping[str, Number]) -> Groups:
-    """The same tasks, each with its own measured time, the median, as its cost."""
-    return [[replace(task, cost=seconds[task.name].median) for task in group] for group in groups]
-
-
-def length(groups: Groups, cores: int, workers: int = 1) -> float:
-    """The simulated time until the last task ends, in the unit of the costs."""
+def length(groups: Groups, cores: int, workers: int = 1, seconds: Optional[Mapping[str, Number]] = None) -> float:
+    """The simulated time until the last task ends, in the unit of the costs. With ``seconds``, measured for each task,
+    their medians are the costs."""
+    if seconds:
+        groups = [[replace(task, cost=seconds[task.name].median) for task in group] for group in groups]
     return max(end for _, end in simulate(groups, cores, workers).values())
 
 

@@ -30,7 +30,8 @@ CHECKS: Mapping[Any, Check] = {
     "kind": (lambda kind: kind in ("auto", "cpu", "gpu"), "auto, cpu or gpu"),
     "seed": (lambda seed: 0 <= seed < 2**32, f"from 0 to {2**32 - 1}"),
 }
-"""Of a setting of that name, else of that type, or a list with numbers of that type in a preset: a test of the value, and what is allowed, in words."""
+"""Of a setting of that name, else of that type (``list, float``: a list with fractions in a preset): a test of the
+value, and what is allowed, in words."""
 
 
 def resolve(questions: Sequence[Question], preset: str, options: Mapping[str, Any]) -> Tuple[str, Dict[str, Settings]]:

@@ -19,7 +19,7 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.ranks import ASYNC, SYNC
-from mxdp.experiments.many_processes.training import store
+from mxdp.experiments.many_processes.training import KEYS, store
 from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
 
 SOURCE = "Dive into Deep Learning, 'Parameter Servers', exercise 2"
@@ -33,7 +33,6 @@ EVEN, ONE_SLOW = "equal workers", "one slow worker"
 TEST = 2000
 """Test pictures in an evaluation."""
 CHECKED = 5
-KEYS = itertools.count()
 
 
 def cases(s):

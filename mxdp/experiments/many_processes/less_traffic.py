@@ -24,11 +24,10 @@ from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, by_process, fastest, mean
 from mxdp.experiments.many_processes import hosts
 from mxdp.experiments.many_processes import traffic_ranks as forms
-from mxdp.experiments.many_processes.traffic_in_numpy import KEEPING, in_numpy, one_by_one
 from mxdp.experiments.many_processes.traffic_ranks import FULL, HALF, LARGEST, WORKERS
 from mxdp.experiments.show import style
 from mxdp.processes import World
-from mxdp.scratch import evaluate, get_params, init_lenet, lenet
+from mxdp.scratch import evaluate, lenet
 from mxdp.training import BoundNet
 
 SOURCE = "Dive into Deep Learning, new edition, exercise 4; MXNet's documentation, 'Gradient Compression'"
@@ -107,20 +106,16 @@ def oracle(case, s):
     if case.place == "hosts":
         ranks = between_hosts(json.dumps({**s, "compare": True}), 0)[case.form]
     else:
-        devices = devices_of(case, s)
-        replicas = [get_params(init_lenet(s.seed, forms.SCALE), device) for device in devices]
-        ranks = forms.compared(case.form, s, replicas, World())
-    for found, right in zip(ranks, in_numpy(case.form, s)):
-        for gradients, expected in zip(found[0], right[0]):
-            yield gradients, expected, 0.0
-        for vector, expected in zip(found[1:], right[1:]):
+        ranks = forms.compared(case.form, s, devices_of(case, s), World())
+    for found, right in zip(ranks, forms.in_numpy(case.form, s)):
+        for vector, expected in zip([*found[0], *found[1:]], [*right[0], *right[1:]]):
             if vector is not None:
                 yield vector, expected, 0.0
-    if case.form in KEEPING and ranks[0][2] is not None:  # what was said and kept are all gradients together
+    if case.form in forms.KEEPING and ranks[0][2] is not None:  # what was said and kept are all gradients together
         said = sum(gradients.astype("float64") for gradients in ranks[0][0])
-        yield said + sum(kept for *_, kept in ranks), sum(in_numpy(FULL, s)[0][0]), 0.0
+        yield said + sum(kept for *_, kept in ranks), sum(forms.in_numpy(FULL, s)[0][0]), 0.0
     if case.form == forms.EVERY and case.place == "devices":
-        yield from one_by_one(devices, s)
+        yield from forms.one_by_one(devices_of(case, s), s)
 
 
 def set_up(case, s):

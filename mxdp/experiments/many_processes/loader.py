@@ -16,13 +16,12 @@ from mxdp.datasets import load
 from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Case, Work, ranks
-from mxdp.experiments.lab.ranks import MPI
 from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
 from mxdp.training import TrainStep, train_steps
 
 SOURCE = "Slides 'Multi-GPU', DataParallel against DistributedDataParallel"
 COMPARED = "decoded pictures, exactly; parameters of every replica in every process after three steps"
-NEEDS = ranks.NEEDS[MPI]
+NEEDS = ranks.NEEDS[ranks.MPI]
 PRESETS = {"quick": dict(devices=[2], data="auto", data_dir=None, batch_size=64, lr=0.1, steps=16, scales=[1, 8, 32])}
 CHECKS = {"scales": (lambda scales: len(set(scales)) == len(scales), "different numbers")}
 LITTLE = dict(data="synthetic", batch_size=8, steps=2, scales=[1, 2])
@@ -36,7 +35,7 @@ def cases(s):
         for scale in s.scales:
             label, settings = f"{plural(n, 'device')}, decode x {scale}", dict(devices_in_all=n, scale=scale)
             yield Case(f"{label}: one loader", n, **settings)
-            yield Case(f"{label}: a loader a process", 1, n, MPI, **settings)
+            yield Case(f"{label}: a loader a process", 1, n, ranks.MPI, **settings)
 
 
 def expect(s, cores):
@@ -128,7 +127,7 @@ def tell(t, s):
     for row in t.rows:
         one = t.one(engine="", scale=row.scale, devices_in_all=row.devices_in_all)
         row.step_ms = row.seconds * (1e3 / s.steps)
-        if row.engine == MPI:
+        if row.engine == ranks.MPI:
             row.of_one = row.seconds / one.seconds
             row.expected = expected(one.input_ms.median, one.compute_ms.median, row.devices_in_all, row.cores)
     t.column("step_ms", "ms/step", ".1f")
@@ -137,7 +136,7 @@ def tell(t, s):
     t.column("of_one", "of one loader", ".2f", spread=True, about="over the time of one process with one loader")
     t.column("expected", "exp.", ".2f", about="what the parts would give if nothing else counted")
     t.note("'Decode x 8': a picture is stored 8 times as high and wide, compressed by zlib.")
-    for row in t.find(engine=MPI):
+    for row in t.find(engine=ranks.MPI):
         judged = row.of_one if row.devices_in_all > 1 and len(s.scales) > 1 else None
         if row.scale == max(s.scales):
             words = "If decoding takes far longer than computing, a loader a process takes at most 0.8 of one loader's"
@@ -146,7 +145,7 @@ def tell(t, s):
         if row.scale == min(s.scales):
             words = "If decoding is cheap, a loader a process takes at least 0.9 of one loader's time."
             t.claim(words, judged, at_least=0.9)
-    cheap, dear = (t.find(engine=MPI, scale=end(s.scales))[-1] for end in (min, max))
+    cheap, dear = (t.find(engine=ranks.MPI, scale=end(s.scales))[-1] for end in (min, max))
     parts = t.find(engine="", scale=dear.scale)[-1]
     more = "" if cheap is dear else f"; with the cheapest decoding, {1 / cheap.of_one:.2f} times"
     t.answer(f"""Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing,

@@ -7,7 +7,6 @@ open, and it says nothing. What the others do depends on the engine. ``python -m
 launcher ends the job when a process dies. With these two somebody has to notice, and must have kept checkpoints.
 """
 
-import functools
 import json
 import os
 import pickle
@@ -16,6 +15,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as onp
@@ -65,16 +65,12 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is one training of which the last process is lost in the middle. Its time is that until the engine ends
     the job or raises an error in the first process; where it did neither, how long we waited."""
-    names = ["cpu"] * case.workers
-    if case.by != MPI:
-        return Work(lambda: lost_by_engine(case, s), names)
-    expected, steps = undisturbed(case.workers, json.dumps(s))
-    return Work(lambda: lost_by_launcher(case, s, expected, steps), names)
+    return Work(partial(lost_by_launcher if case.by == MPI else lost_by_engine, case, s), ["cpu"] * case.workers)
 
 
 def lost_by_engine(case, s):
     """The engine as it comes, which starts nothing again."""
-    with by_engine(case, s, case.harm) as pids:
+    with by_engine(case.by, case.workers, s, case.harm) as pids:
         time.sleep(0.5)
         started = time.monotonic()
         os.kill(pids[-1], victim.SIGNALS[case.harm])
@@ -84,30 +80,29 @@ def lost_by_engine(case, s):
     return seconds, {"noticed": noticed, "lost": None, "same": False}
 
 
-@functools.lru_cache(maxsize=None)
+@lru_cache(maxsize=None)
 def compared_by(engine, workers, settings_words):
     """What all processes of another engine than mxdp's compare: trained once for the oracles of all its cases."""
-    case = Case("", by=engine, workers=workers)
-    with by_engine(case, Settings(json.loads(settings_words)), "") as of_processes:
+    with by_engine(engine, workers, Settings(json.loads(settings_words)), "") as of_processes:
         return [arrays for compared in of_processes for arrays in compared]
 
 
 @contextmanager
-def by_engine(case, s, harm):
+def by_engine(engine, workers, s, harm):
     """Processes of an engine other than mxdp's, which train until the block's end, and what each has written first."""
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
-        command = _command(case.workers, case.by, s, folder, harm, 0)
-        started, servers = ranks.commands(case.by, case.workers, command, os.environ)
-        files = [Path(folder, f"rank.{rank}") for rank in range(case.workers)]
+        command = _command(workers, engine, s, folder, harm, 0)
+        started, servers = ranks.commands(engine, workers, command, os.environ)
+        files = [Path(folder, f"rank.{rank}") for rank in range(workers)]
         with running([*started, *servers], 2) as every:
             while not all(file.exists() for file in files):
                 if ended := [process.returncode for process in every if process.poll() is not None]:
-                    raise MxdpError(f"a process of {WORDS[case.by]} ended with status {ended[0]}")
+                    raise MxdpError(f"a process of {WORDS[engine]} ended with status {ended[0]}")
                 time.sleep(0.02)
             yield [pickle.loads(file.read_bytes()) for file in files]
 
 
-@functools.lru_cache(maxsize=None)
+@lru_cache(maxsize=None)
 def undisturbed(workers, settings_words):
     """The bits of each process, and the number of steps: trained once for the oracles and rounds of all cases."""
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
@@ -115,8 +110,9 @@ def undisturbed(workers, settings_words):
     return [rank["bits"] for rank in written], written[0]["steps"]
 
 
-def lost_by_launcher(case, s, expected, steps):
+def lost_by_launcher(case, s):
     """``mxdp.launch`` with one restart, and :func:`mxdp.train` with checkpoints."""
+    expected, steps = undisturbed(case.workers, json.dumps(s))  # known since the oracle
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
         folder, at = Path(name), steps // 2
         noticed, written = launch(case.workers, s, folder, case.harm, at)
@@ -140,7 +136,7 @@ def launch(workers, s, folder, harm, at):
 
 
 def _command(workers, by, s, folder, harm, at):
-    order = dict(settings=s, by=by, workers=workers, harm=harm, at=at)
+    order = dict(s, by=by, workers=workers, harm=harm, at=at)
     return [sys.executable, "-m", victim.__name__, str(folder), json.dumps(order)]
 
 

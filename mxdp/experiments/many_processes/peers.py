@@ -16,7 +16,6 @@ from mxdp.backend import devices
 from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP, defaults
 from mxdp.experiments.lab import Case, Work, ranks
-from mxdp.experiments.lab.ranks import ALONE
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
 from mxdp.experiments.many_processes.training import CHECKED, TrainingRank
 from mxdp.experiments.oracle import random_batch
@@ -58,7 +57,7 @@ def cases(s):
             peers = [(peer, whole) for peer in (HYBRID, TORCH, MXDP)]  # the others are there to use several
         for peer, batch_size in peers:
             label = f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}"
-            engine, (each_has, processes) = ENGINES.get(peer, ALONE), (1, n) if peer in SEVERAL else (n, 1)
+            engine, (each_has, processes) = ENGINES.get(peer, ranks.ALONE), (1, n) if peer in SEVERAL else (n, 1)
             needs = {BOOK: BOOK_NEEDS, TORCH: ranks.NEEDS[ranks.DDP]}.get(peer, ranks.NEEDS.get(engine, {}))
             environment, settings = defaults(n) if peer == BOOK else {}, dict(devices_in_all=n, batch_size=batch_size)
             yield Case(label, each_has, processes, engine, environment, peer == CEILING, needs, peer=peer, **settings)

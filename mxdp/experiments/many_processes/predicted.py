@@ -9,7 +9,6 @@ import statistics
 from mxdp.errors import plural
 from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.many_processes import hosts, predicted_ranks
-from mxdp.experiments.many_processes.predicted_ranks import PredictedRank
 from mxdp.experiments.networks import LR, NETS, in_buckets, serial_gradients
 from mxdp.experiments.oracle import changed, random_batch, same_bits
 from mxdp.experiments.show import style
@@ -73,7 +72,7 @@ def launched(case, s, before=None):
 
 def oracle(case, s):
     """A step from parameters that are nowhere zero, in float64; and the processes bit for bit with each other."""
-    one, (X, y) = PredictedRank(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
+    one, (X, y) = predicted_ranks.PredictedRank(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
     before, gradients = [param.asnumpy() for param in one.params], serial_gradients(one.model, X, y, case.ranks)
     first, *others = launched(case, s, before)
     for param, start, gradient in zip(first, before, gradients):
@@ -84,7 +83,7 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round is sums of other sizes and some steps of all processes, then steps of one device on its part."""
-    one = PredictedRank(case.net, s.seed, s.kind)
+    one = predicted_ranks.PredictedRank(case.net, s.seed, s.kind)
     X, y = (array[: case.batch // case.ranks] for array in random_batch(case.batch, s.seed))
     one.steps(X, y, 1)
 

@@ -1,10 +1,13 @@
 """Trains LeNet with gradients in every form, in one process of two hosts: ``python -m
-mxdp.experiments.many_processes.traffic_ranks FOLDER``, under mxdp's launcher. Or on two devices of one process."""
+mxdp.experiments.many_processes.traffic_ranks FOLDER``, under mxdp's launcher. Or on two devices of one process.
+
+And what every form must come to, in plain NumPy and without bytes, for the oracle of ``less-traffic``.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -14,7 +17,7 @@ from mxdp.collectives.compress import BFLOAT16, FLOAT16, FLOAT32, CompressedSync
 from mxdp.datasets import Dataset, load
 from mxdp.experiments.devices import timed
 from mxdp.experiments.many_processes.hosts import answer
-from mxdp.experiments.oracle import random_batch
+from mxdp.experiments.oracle import random_batch, same_bits
 from mxdp.processes import World
 from mxdp.scratch import Params, get_params, init_lenet
 from mxdp.training import TrainStep, train_steps
@@ -30,8 +33,11 @@ WARM = 24
 BETWEEN_HOSTS = ("full", "float16", "bfloat16", "two-bits", "largest", "careless", "every")
 FULL, HALF, BFLOAT, TWO_BITS, LARGEST, CARELESS, EVERY = BETWEEN_HOSTS
 MXNET = "mxnet"
+KEEPING = (TWO_BITS, LARGEST, MXNET)
+"""Forms with error feedback."""
 Settings = Mapping[str, Any]
-Compared = Tuple[List[HostArray], HostArray, Optional[HostArray]]
+Vectors = List[HostArray]
+Compared = Tuple[Vectors, HostArray, Optional[HostArray]]
 
 
 def sync_of(form: str, replicas: Sequence[Params], s: Settings, ranks: Optional[World] = None) -> Callable[[], Any]:
@@ -73,14 +79,15 @@ def known_gradient(worker: int, step: int, sizes: Sequence[int], seed: int) -> H
     return (random.randint(-4096, 4097, sum(sizes)) / 1024).astype("float32")
 
 
-def compared(form: str, s: Settings, replicas: Sequence[Params], ranks: World) -> List[Compared]:
+def compared(form: str, s: Settings, on: Sequence[Any], ranks: World) -> List[Compared]:
     """What became of each replica's known gradients: the gradients after each sum; its parameters in the end, and what
     its worker has kept (None: it can't be seen). Each sum is followed by an update that is not divided. Waits."""
-    sync, sizes = sync_of(form, replicas, s, ranks), [param.size for param in replicas[0]]
-    after: List[List[HostArray]] = [[] for _ in replicas]
+    replicas, _, sync = training(form, s, s["seed"], on, ranks)
+    sizes = [param.size for param in replicas[0]]
+    after: List[Vectors] = [[] for _ in replicas]
     for step in range(CHECKED):
         for number, params in enumerate(replicas):
-            vector = known_gradient(ranks.rank * len(replicas) + number, step, sizes, s["seed"])
+            vector = known_gradient(ranks.rank * len(on) + number, step, sizes, s["seed"])
             for param, part in zip(params, onp.split(vector, onp.cumsum(sizes)[:-1])):
                 param.grad[()] = upload(part.reshape(param.shape), param.ctx)
         sync()
@@ -113,21 +120,68 @@ def training(
     return replicas, lambda batches: timed(lambda: train_steps(batches, step, ranks)), sync
 
 
+def in_numpy(form: str, s: Any) -> List[Tuple[Vectors, HostArray, HostArray]]:
+    """Of each worker: what its gradients must be after each sum, its parameters in the end, and what it has kept."""
+    start = init_lenet(s.seed, SCALE)
+    sizes, every = [param.size for param in start], s.every if form == EVERY else 1
+    kept = [onp.zeros(sum(sizes), "float32")] * WORKERS
+    params, after = [flat(start)] * WORKERS, []
+    for step in range(CHECKED):
+        if step % every == 0:
+            together = params
+        new = [known_gradient(worker, step, sizes, s.seed) for worker in range(WORKERS)]
+        kept = [old + gradient for old, gradient in zip(kept, new)]
+        if (step + 1) % every:
+            after.append([WORKERS * gradient for gradient in new])
+        else:
+            said = [_said(form, vector, s) for vector in kept]
+            lost: Vectors = [vector - sent for vector, sent in zip(kept, said)]
+            kept = lost if form in KEEPING else [onp.zeros_like(vector) for vector in lost]
+            after.append([sum(said, onp.zeros_like(said[0]))] * WORKERS)
+            params = together
+        params = [param - LR * gradient for param, gradient in zip(params, after[-1])]
+    return [(list(sums), param, rest) for sums, param, rest in zip(zip(*after), params, kept)]
+
+
+def _said(form: str, vector: HostArray, s: Any) -> HostArray:
+    """What a worker says of a vector, without any bytes."""
+    if form == HALF:
+        return vector.astype("float16").astype("float32")
+    if form == BFLOAT:
+        mantissa, exponent = onp.frexp(vector)
+        return onp.ldexp(onp.rint(mantissa * 256) / 256, exponent).astype("float32")  # 8 significant bits
+    if form in (TWO_BITS, MXNET):
+        signs = 1.0 * (vector >= s.threshold) - (vector <= -s.threshold)
+        return onp.asarray(s.threshold * signs, "float32")
+    if form in (LARGEST, CARELESS):
+        few = onp.argsort(-onp.abs(vector), kind="stable")[: max(1, -int(-vector.size * s.share // 1))]
+        return onp.where(onp.isin(onp.arange(vector.size), few), vector, 0).astype("float32")
+    return vector
+
+
+def one_by_one(on: Sequence[Any], s: Any) -> Iterator[Tuple[Any, ...]]:
+    """For an oracle: three steps with a float32 sum every step, and with mxdp's own all-reduce, bit for bit."""
+    X, y = random_batch(s.batch_size, s.seed)
+    found = []
+    for form in (EVERY, FULL):
+        replicas, train, _ = training(form, {**s, "every": 1}, s.seed, on)
+        train([(X, y)] * 3)
+        found.append(map(flat, replicas))
+    yield from map(same_bits, *found)
+
+
 def of_each_form(s: Settings, ranks: World) -> Dict[str, Any]:
     """For each form: what became of known gradients, or the seconds of a step, of the slowest rank."""
-    on, batch, found = devices(1, s["kind"]), random_batch(s["batch_size"], s["seed"]), {}
-    trains = {} if s["compare"] else {form: training(form, s, s["seed"], on, ranks)[1] for form in BETWEEN_HOSTS}
+    on, batch, steps, found = devices(1, s["kind"]), random_batch(s["batch_size"], s["seed"]), s["hosts_steps"], {}
+    if s["compare"]:
+        return {form: compared(form, s, on, ranks)[0] for form in BETWEEN_HOSTS}
+    trains = {form: training(form, s, s["seed"], on, ranks)[1] for form in BETWEEN_HOSTS}
     for train in trains.values():  # all forms, before the first is timed
         train([batch] * WARM)
-    for form in BETWEEN_HOSTS:
-        if s["compare"]:
-            replica = get_params(init_lenet(s["seed"], SCALE), on[0])
-            (found[form],) = compared(form, s, [replica], ranks)
-        else:
-            train = trains[form]
-            train([batch] * (s["every"] if form == EVERY else 2))
-            ranks.barrier()
-            found[form] = max(ranks.gather(train([batch] * s["hosts_steps"]))) / s["hosts_steps"]
+    for form, train in trains.items():
+        train([batch] * (s["every"] if form == EVERY else 2))
+        ranks.barrier()
+        found[form] = max(ranks.gather(train([batch] * steps))) / steps
     return found
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import Any, Callable, Iterator, List, Sequence, Set, Tuple
+from itertools import count
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
 from mxdp.collectives import GradientSync
@@ -19,6 +20,8 @@ from mxdp.training import TrainStep, train_steps
 STEPS, CHECKED = 3, 60
 """Steps, and samples of their batch, that are compared with the serial run."""
 Sync = Callable[[], Any]
+KEYS = count()
+"""Of what servers are given: they can't be given a value twice under one key."""
 
 
 def join(case: Case) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
@@ -43,21 +46,16 @@ def store(engine: str) -> Any:
     return mx.kv.create(engine)
 
 
-_known: Set[int] = set()
-
-
 def _by_stores(replicas: Sequence[Params]) -> Sync:
     """MXNet's own servers add up what all workers push; each pulls the sum."""
-    servers, gradients = store(SYNC), _gradients(replicas)
-    for key, gradient in enumerate(gradients):
-        if key not in _known:
-            servers.init(key, mx.nd.zeros_like(gradient))
-            _known.add(key)
+    servers, gradients = store(SYNC), {key: gradient for gradient, key in zip(_gradients(replicas), KEYS)}
+    for key, gradient in gradients.items():
+        servers.init(key, mx.nd.zeros_like(gradient))
 
     def sync() -> None:
-        for key, gradient in enumerate(gradients):
+        for key, gradient in gradients.items():
             servers.push(key, gradient, priority=-key)
-        for key, gradient in enumerate(gradients):
+        for key, gradient in gradients.items():
             servers.pull(key, gradient, priority=-key)
 
     return sync
@@ -91,8 +89,7 @@ class TrainingRank:
         self.batch_size = case.get("batch_size", s.batch_size)
         self.dataset = load(s.data, s.data_dir, seed=s.seed)
         self._stream = Stream(self.dataset.train, self.batch_size, s.seed)
-        self._replicas = self._copies(init_lenet(s.seed))
-        self.step = TrainStep(self._replicas, self.devices, s.lr, self._sync(self._replicas))
+        self._replicas, self.step = self._trained(init_lenet(s.seed), s.lr)
 
     def train(self, steps: int) -> None:
         """``steps`` steps of training, to their end."""
@@ -105,8 +102,7 @@ class TrainingRank:
 
     def check(self, X: HostArray, y: HostArray, params: Sequence[NDArray]) -> List[List[List[HostArray]]]:
         """The parameters of its replicas after each of a few steps on one batch. Waits after the last one alone."""
-        replicas = self._copies(params)
-        step, trail = TrainStep(replicas, self.devices, 0.1, self._sync(replicas)), []
+        (replicas, step), trail = self._trained(params, 0.1), []
         for _ in range(STEPS):
             self.steps([(X, y)], step)
             trail.append([[param.copy() for param in replica] for replica in replicas])
@@ -114,12 +110,12 @@ class TrainingRank:
 
     def losses(self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int) -> List[float]:
         """The sum of the losses of this rank's samples before each step on one batch."""
-        replicas = self._copies(params)
-        step = TrainStep(replicas, self.devices, lr, self._sync(replicas))
+        _, step = self._trained(params, lr)
         return [sum(float(losses.sum()) for losses in self.steps([(X, y)], step)) for _ in range(steps)]
 
-    def _copies(self, params: Sequence[NDArray]) -> List[List[NDArray]]:
-        return [get_params(params, device) for device in self.devices]
+    def _trained(self, params: Sequence[NDArray], lr: float) -> Tuple[List[List[NDArray]], TrainStep]:
+        replicas = [get_params(params, device) for device in self.devices]
+        return replicas, TrainStep(replicas, self.devices, lr, self._sync(replicas))
 
 
 def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any, ...]]:

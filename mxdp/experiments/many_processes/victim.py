@@ -25,17 +25,8 @@ ENDLESS = 10**6
 """Steps of a training that does not end by itself."""
 
 
-def main() -> None:
-    folder, order = Path(sys.argv[1]), json.loads(sys.argv[2])
-    s = Settings(order.pop("settings"))
-    if order["by"] == ranks.MPI:
-        under_launcher(folder, s, order["harm"], order["at"])
-    else:
-        under_engine(folder, s, order["by"], order["workers"], order["harm"])
-
-
-def under_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
-    """Train; the last rank harms itself in step ``at``, once. Write the steps made, and the parameters' checksum."""
+def under_launcher(folder: Path, s: Settings) -> None:
+    """Train; the last rank harms itself in step ``s.at``, once. Write the steps made, and the parameters' checksum."""
     here, made = world(), 0
     count = here.step_done
 
@@ -43,12 +34,12 @@ def under_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
         nonlocal made
         made += 1
         count()
-        if harm and here.rank == here.size - 1 and made == at and not (folder / "harmed").exists():
+        if s.harm and here.rank == here.size - 1 and made == s.at and not (folder / "harmed").exists():
             (folder / "harmed").write_text(repr(time.time()))
-            if harm == CUT_OFF:
+            if s.harm == CUT_OFF:
                 subprocess.run(["ip", "link", "set", CABLE, "down"], check=True)
             else:
-                os.kill(os.getpid(), SIGNALS[harm])
+                os.kill(os.getpid(), SIGNALS[s.harm])
 
     here.step_done = step_done
     data = load(s.data, s.data_dir, seed=s.seed).take(s.samples, 10)
@@ -59,20 +50,19 @@ def under_launcher(folder: Path, s: Settings, harm: str, at: int) -> None:
     (folder / f"rank.{here.rank}").write_text(json.dumps({"steps": made, "bits": bits}))
 
 
-def under_engine(folder: Path, s: Settings, engine: str, workers: int, harm: str) -> None:
-    """Train a little, write this process's number, train until ended. Without ``harm``: write what is compared."""
-    case = Case("", 1, workers, engine)
-    case.process = ranks.rank(engine)
-    case.share = ranks.sharing(folder / "shared", case.process, workers)
+def under_engine(folder: Path, s: Settings) -> None:
+    """Train a little, write this process's number, train until ended. Without ``s.harm``: write what is compared."""
+    case = Case("", 1, s.workers, s.by)
+    case.process = ranks.rank(s.by)
+    case.share = ranks.sharing(folder / "shared", case.process, s.workers)
     rank, part = TrainingRank(case, s), folder / f"{case.process}.part"
-    if harm:
+    if s.harm:
         rank.train(5)
-        part.write_bytes(pickle.dumps(os.getpid()))
-    else:
-        part.write_bytes(pickle.dumps(list(compare_ranks(case, s, rank))))
+    part.write_bytes(pickle.dumps(os.getpid() if s.harm else list(compare_ranks(case, s, rank))))
     part.rename(folder / f"rank.{case.process}")
     rank.train(ENDLESS)
 
 
 if __name__ == "__main__":
-    main()
+    order = Settings(json.loads(sys.argv[2]))  # the settings; by, workers, harm and at
+    (under_launcher if order.by == ranks.MPI else under_engine)(Path(sys.argv[1]), order)

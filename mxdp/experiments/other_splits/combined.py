@@ -10,8 +10,7 @@ parameters, and the activations of a g-th of the batch.
 from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case, by_process
 from mxdp.experiments.other_splits import split, strategies
-from mxdp.experiments.other_splits.split import COMBINED, GROUPS, NETS, SERIAL, numbers_of
-from mxdp.experiments.other_splits.steps import tell_steps
+from mxdp.experiments.other_splits.split import COMBINED, GROUPS, NETS, SERIAL, numbers_of, tell_steps
 
 SOURCE = "Narayanan et al., 'Efficient Large-Scale Language Model Training on GPU Clusters', SC 2021"
 COMPARED = split.COMPARED

@@ -15,7 +15,6 @@ from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.memory import peak_bytes
 from mxdp.experiments.networks import begin_anywhere
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import SplitNet, net_and_shape, train
 from mxdp.parallel.traffic import flat
 from mxdp.tracing.recording import can_record
 
@@ -30,8 +29,6 @@ CHECKS = SEVERAL
 LITTLE = dict(units=16, width=4, steps=1)
 NETS, STAGES = {"wide": "MLP", "resnet": "ResNet-18"}, ("plain", "stage 1", "stage 2", "stage 3")
 STEPS = {"wide": 10, "resnet": 1}
-WARM_UP = 8
-"""Steps before the round. In its third and later ones ResNet-18 still touches new pages."""
 LR, ODD = 1e-3, 5
 """Of Adam; samples that the oracle compares: a prime, so that shards are uneven."""
 LAYERS = (0, 0, 1, 2)
@@ -61,7 +58,7 @@ def oracle(case, s):
     cut, plain = (_split(case, s, stage=stage, optimizer="adam").make() for stage in (case.stage, 0))
     X, y = net.batch(ODD)
     for made in (cut, plain):
-        train(made, X, y, 2, LR)
+        split.train(made, X, y, 2, LR)
     for param, expected in zip(flat(cut.params()), flat(plain.params())):
         yield param.asnumpy(), expected.asnumpy(), 0.0
     yield cut.traffic.total(), cut.bytes_moved(ODD), 0.0
@@ -73,13 +70,13 @@ def set_up(case, s):
     X, y = net.batch(s.batch_size * case.devices)
     known = _memory(net, X, y) if not case.number and can_record(net.devices) else {}
     made = net.make()
-    train(made, X, y, WARM_UP, LR)
+    split.train(made, X, y, split.WARM_UP, LR)
     known.update(moved_bytes=made.traffic.total(), layer_bytes=LAYERS[case.stage] * made.itemsize * max(made.sizes))
     known["predicted_peak_bytes"] = made.lasting_bytes(len(X))[-1] + made.peak_bytes(len(X))[-1]
 
     def one_round():
         begin_anywhere(net.devices[0])
-        return timed(lambda: train(made, X, y, steps, LR)) / steps, known
+        return timed(lambda: split.train(made, X, y, steps, LR)) / steps, known
 
     return Work(one_round, net.devices)
 
@@ -90,7 +87,7 @@ def _memory(net, X, y):
 
     def trained():
         made = net.make()
-        train(made, X, y, 2, LR)
+        split.train(made, X, y, 2, LR)
         return made
 
     lasting, peak = (peak_bytes(work, net.devices)[-1] for work in (net.make, trained))
@@ -98,8 +95,8 @@ def _memory(net, X, y):
 
 
 def _split(case, s, **options):
-    net = net_and_shape(case.net, s.width if case.net == "resnet" else s.units)
-    return SplitNet("fully-sharded", *net, devices_of(case, s), s.seed, options)
+    net = split.net_and_shape(case.net, s.width if case.net == "resnet" else s.units)
+    return split.SplitNet("fully-sharded", *net, devices_of(case, s), s.seed, options)
 
 
 def _tell_claims(t, row):

@@ -10,8 +10,6 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case
 from mxdp.experiments.other_splits import split, strategies
-from mxdp.experiments.other_splits.split import SERIAL, numbers_of
-from mxdp.experiments.other_splits.steps import tell_steps
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs': layerwise partitioning"
 COMPARED = split.COMPARED
@@ -27,24 +25,24 @@ oracle, set_up = strategies.oracle, strategies.set_up
 
 def cases(s):
     for samples in sorted(s.batch_sizes):
-        yield Case(f"batch {samples:,}, {SERIAL}", 1, net="wide", strategy=SERIAL, batch=samples)
+        yield Case(f"batch {samples:,}, {split.SERIAL}", 1, net="wide", strategy=split.SERIAL, batch=samples)
         for n in several(s):
             for strategy in ("data", "layerwise"):
                 yield Case(f"batch {samples:,}, {strategy} x {n}", n, net="wide", strategy=strategy, batch=samples)
 
 
 def expect(s, cores):
-    params, sums = numbers_of("wide", s.units)
+    params, sums = split.numbers_of("wide", s.units)
     return f"""The network has {params:,} parameters, and layerwise partitioning sums {sums:,} a sample, so it sends
         less up to a batch of {params / sums:,.0f}. The work is divided by at most {plural(cores, "core")}."""
 
 
 def tell(t, s):
-    tell_steps(t, "batch")
+    split.tell_steps(t, "batch")
     t.column("of_data", "of data", ".2f", spread=True, about="the time over that of data parallelism")
     t.note("The network is three dense layers.")
     t.bars("of_data", "", title="Layers split: time over that of data parallelism", colour="devices")
-    params, sums = numbers_of("wide", s.units)
+    params, sums = split.numbers_of("wide", s.units)
     for row in t.find(strategy="layerwise"):
         row.of_data = row.seconds / t.one(strategy="data", devices=row.devices, batch=row.batch).seconds
     ends = [(rows[0], rows[-1]) for n in several(s) for rows in [t.find(strategy="layerwise", devices=n)]]

@@ -14,7 +14,6 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import SplitNet, memory, net_and_shape, stage_cuts, train
 from mxdp.parallel.stage_times import measure_stages
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.pipeline import PIPELINES, bubble, pipeline
@@ -72,7 +71,7 @@ def set_up(case, s):
     # Devices, and Python, that can work at the same time: one for each core, or all, if they are GPUs.
     cores = process.cores() if made.devices[0].device_type == "cpu" else len(made.devices) + 1
     if not case.number:
-        known["peak_bytes"] = memory(made.devices, lasting, step)
+        known["peak_bytes"] = split.memory(made.devices, lasting, step)
         known["predicted_peak_bytes"] = max(map(sum, zip(lasting, made.peak_bytes(size))))
 
     def one_round():
@@ -80,7 +79,7 @@ def set_up(case, s):
         expected = last_end(pipeline_spans(made.plan, times.forward, times.backward, cores=cores, push=times.push))
         expected += timed(lambda: made.update(0.0, size))
         step()
-        seconds = statistics.median(timed(lambda: train(made, X, y)) for _ in range(STEPS))
+        seconds = statistics.median(timed(lambda: split.train(made, X, y)) for _ in range(STEPS))
         return seconds, dict(known, workers=cores, predicted_over_measured=expected / seconds)
 
     return Work(one_round, made.devices, record=step)
@@ -88,9 +87,9 @@ def set_up(case, s):
 
 def _split(case, s):
     devices = devices_of(case, s)
-    cuts = stage_cuts(devices[0], case.stages, SOME, s.batch_size, s.seed)
+    cuts = split.stage_cuts(devices[0], case.stages, SOME, s.batch_size, s.seed)
     options = {"micro_batches": case.micro_batches, "schedule": case.schedule, "cuts": cuts}
-    return SplitNet("pipeline", *net_and_shape("stages"), devices, s.seed, options)
+    return split.SplitNet("pipeline", *split.net_and_shape("stages"), devices, s.seed, options)
 
 
 def tell(t, s):

@@ -3,7 +3,7 @@
 Data parallelism cuts the batch, a pipeline the list of layers, layerwise partitioning each layer, and tiles the
 pictures. All divide the work, and differ in what they send: data parallelism the gradients of all parameters, whatever
 the batch, the others activations, which grow with it, and at most the gradients of parameters that devices share. So
-the cost model (:mod:`.steps`) recommends data parallelism for few parameters and a large batch (LeNet: 129,000 and 256
+the cost model (:mod:`.split`) recommends data parallelism for few parameters and a large batch (LeNet: 129,000 and 256
 samples), layerwise partitioning for many parameters and a small batch (three dense layers: 2.9 million and 32).
 """
 
@@ -11,8 +11,6 @@ from mxdp.errors import either, plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case, contenders, fastest
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import NETS, SERIAL, SplitNet, net_and_shape, numbers_of
-from mxdp.experiments.other_splits.steps import set_up_steps, tell_steps
 from mxdp.experiments.show.style import number
 
 SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs', the figure of the ways to split"
@@ -25,7 +23,7 @@ PRESETS = {
 CHECKS = SEVERAL
 LITTLE = dict(batch_size=40, units=16, steps=2)
 WAYS = {
-    SERIAL: "serial training",
+    split.SERIAL: "serial training",
     "data": "data parallelism",
     "pipeline": "a pipeline",
     "layerwise": "layerwise partitioning",
@@ -37,18 +35,18 @@ ODD = 13
 
 
 def cases(s):
-    for net, title in NETS.items():
+    for net, title in split.NETS.items():
         for strategy in WAYS:
             if (net, strategy) != ("wide", "tile"):  # it has no pictures to cut into tiles
-                for n in [1] if strategy == SERIAL else several(s):
-                    name = strategy + (f" x {n}" if strategy != SERIAL else "")
+                for n in [1] if strategy == split.SERIAL else several(s):
+                    name = strategy + (f" x {n}" if strategy != split.SERIAL else "")
                     yield Case(f"{title}, {name}", n, net=net, strategy=strategy, batch=_batch(net, s))
 
 
 def expect(s, cores):
     sentences = []
-    for net, title in NETS.items():
-        samples, (params, sums) = _batch(net, s), numbers_of(net, s.units)
+    for net, title in split.NETS.items():
+        samples, (params, sums) = _batch(net, s), split.numbers_of(net, s.units)
         data, layers = 8e-6 * params, 8e-6 * sums * samples
         less = "data parallelism" if data < layers else "layerwise partitioning"
         sentences.append(f"{title}, batch {samples}: {less} sends less ({number(data)} and {number(layers)} MB).")
@@ -61,13 +59,13 @@ def oracle(case, s):
 
 
 def set_up(case, s):
-    return set_up_steps(_split(case, s), case.batch, s.steps)
+    return split.set_up_steps(_split(case, s), case.batch, s.steps)
 
 
 def _split(case, s):
     pipeline = {"micro_batches": MICRO_BATCHES, "schedule": "gpipe", "batch_size": case.batch}
     options = pipeline if case.strategy.endswith("pipeline") else {}
-    return SplitNet(case.strategy, *net_and_shape(case.net, s.units), devices_of(case, s), s.seed, options)
+    return split.SplitNet(case.strategy, *split.net_and_shape(case.net, s.units), devices_of(case, s), s.seed, options)
 
 
 def _batch(net, s):
@@ -75,12 +73,12 @@ def _batch(net, s):
 
 
 def tell(t, s):
-    tell_steps(t, "net")
+    split.tell_steps(t, "net")
     t.note(f"""The pipeline is GPipe with {MICRO_BATCHES} micro-batches. The wide net has three dense layers and an
         eighth of the batch. Layers that are cut also divide the parameters, for a network that does not fit on one
         device; tiles divide a single picture.""")
     answers = []
-    for net, title in NETS.items():
+    for net, title in split.NETS.items():
         rows = t.find(net=net)
         t.bars(unit="ms", scale=1e3, title=f"{title}: time of a step", colour="strategy", rows=rows)
         chosen, best = fastest(rows, "predicted_seconds"), fastest(rows)

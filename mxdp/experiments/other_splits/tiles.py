@@ -17,8 +17,6 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case
 from mxdp.experiments.other_splits import split
-from mxdp.experiments.other_splits.split import SERIAL, SplitNet, net_and_shape
-from mxdp.experiments.other_splits.steps import set_up_steps, tell_steps
 from mxdp.experiments.show import style
 from mxdp.layers import Conv, Relu, forward, param_shapes
 from mxdp.parallel.tile import Tile
@@ -45,7 +43,7 @@ SAMPLES, SHAPE = 3, (2, 25, 31)
 
 
 def cases(s):
-    yield Case("whole pictures", strategy=SERIAL, grid=[1, 1], halo=True)
+    yield Case("whole pictures", strategy=split.SERIAL, grid=[1, 1], halo=True)
     for n in several(s):
         grids = sorted({squarest(n), (n, 1), (1, n)}, reverse=True) if n < 4 else [squarest(n)]
         for (r, c), halo in [*((grid, True) for grid in grids), (squarest(n), False)]:
@@ -71,7 +69,7 @@ def set_up(case, s):
     net = _split(case, s, s.size)
     error, inside = seams(net.devices, case.grid, case.halo, s.seed)
     worst = {"worst_error": float(error.max()), "worst_error_inside": float(error[inside].max())}
-    return set_up_steps(net, s.pictures, s.steps, **worst)
+    return split.set_up_steps(net, s.pictures, s.steps, **worst)
 
 
 def seams(devices, grid, halo, seed):
@@ -96,11 +94,11 @@ def seams(devices, grid, halo, seed):
 
 def _split(case, s, side):
     options = {"grid": case.grid, "halo": case.halo} if case.strategy == "tile" else {}
-    return SplitNet(case.strategy, *net_and_shape("pictures", side), devices_of(case, s), s.seed, options)
+    return split.SplitNet(case.strategy, *split.net_and_shape("pictures", side), devices_of(case, s), s.seed, options)
 
 
 def tell(t, s):
-    tell_steps(t)
+    split.tell_steps(t)
     about = "the largest error of two convolutions of other pictures (25 x 31), compared with whole pictures"
     t.column("worst_error", "error", "g", about=about)
     about = "the largest error more than two pixels from the seams. All numbers are whole: 0 is exactly 0"
