@@ -11,10 +11,11 @@ from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.lab.module import COMMON, Question, Settings
 
 if sys.version_info >= (3, 11):
-    import tomllib as tomllib
+    import tomllib
 else:
     import tomli as tomllib
 
+parse_toml: Callable[[str], Dict[str, Any]] = tomllib.loads
 Check = Tuple[Callable[[Any], Any], str]
 CHECKS: Mapping[Any, Check] = {
     **dict.fromkeys((int, float), (lambda value: value > 0, "more than 0")),
@@ -55,7 +56,7 @@ def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         near = did_you_mean(path, [*COMMON, "a TOML file"])
         raise UsageError(f"--preset {path}: there is no such preset or file; {near}")
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # no text, or no TOML
         raise UsageError(f"--preset {path}: not a TOML file that can be read: {error}") from error
     if stray := [key for key, table in tables.items() if not isinstance(table, dict)]:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, plural
-from mxdp.experiments.lab.settings import tomllib
+from mxdp.experiments.lab.settings import parse_toml
 from mxdp.experiments.predict import inputs, memory, page, published
 from mxdp.experiments.predict.inputs import ASSUMED, GIVEN, HERE, PUBLISHED, USUAL, Known, KnownMachine
 from mxdp.experiments.predict.ways import HEADINGS, Predicted, all_ways, scaling
@@ -162,7 +162,7 @@ def _measured(options: argparse.Namespace, batch: int) -> Tuple[Network, List[Kn
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise MxdpError(f"{options.model} can't be measured here: {last}; give --speed, samples a second, instead")
-    measured = tomllib.loads(done.stdout)
+    measured = parse_toml(done.stdout)
     network, _ = inputs.network_of(measured, Path(options.model))
     if options.save:
         write_beside(options.save, done.stdout)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
-from mxdp.experiments.lab.settings import tomllib
+from mxdp.experiments.lab.settings import parse_toml
 from mxdp.experiments.predict.symbols import layers_of_symbol
 from mxdp.plans.cost.cluster import Cluster
 from mxdp.plans.cost.link import Link
@@ -217,7 +217,7 @@ def checked_number(value: Any, what: str, zero: bool = True) -> float:
     return float(value)
 
 
-def read(path: Path, parse: Callable[[str], Any] = tomllib.loads, what: str = "a TOML file that can be read") -> Any:
+def read(path: Path, parse: Callable[[str], Any] = parse_toml, what: str = "a TOML file that can be read") -> Any:
     """What the file says."""
     try:
         return parse(path.read_text(encoding="utf-8"))
