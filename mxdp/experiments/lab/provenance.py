@@ -40,7 +40,7 @@ AFTERWARDS = re.compile(r"def _?(tell|expect|draw)(_\w*)?\(|(LITTLE|SOURCE|COMPA
 """How the functions and constants of a question begin that don't decide what is measured."""
 HELD = "experiments/reference/held.json"
 """Changes of modules that are held to be without effect on what was measured: for each reason, names with the hashes
-before and after. ``tools/hold.py`` writes it."""
+before and after. ``tools/tables.py --hold`` writes it."""
 BUSY = 0.1
 """A larger share of the processors' time that goes elsewhere disturbs a measurement."""
 
