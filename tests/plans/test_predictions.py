@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mxdp.experiments.automatic_parallelism import graph, mixed_devices
-from mxdp.experiments.automatic_parallelism.task_graph import length, one_by_one
+from mxdp.experiments.automatic_parallelism.task_graph import length
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import last_end, pipeline_spans, predict
@@ -41,7 +41,8 @@ def piped(schedule, stages, cores, variant):
 def nets(cores, workers):
     """The net with branches in each order, then training steps with 0 to 3 workers, with and without waits."""
     steps = [mixed_devices.step_tasks(count, 3) for count in range(4)]
-    groups = [*(groups for _, groups in graph.WAYS.values()), *([tasks] for tasks in steps), *map(one_by_one, steps)]
+    waits = [[[task] for task in tasks] for tasks in steps]
+    groups = [*(groups for _, groups in graph.WAYS.values()), *([tasks] for tasks in steps), *waits]
     return [length(group, cores, workers) for group in groups]
 
 
