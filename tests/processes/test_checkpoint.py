@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import io
 import json
 import os
@@ -14,7 +13,6 @@ import sys
 import threading
 import time
 import zipfile
-from pathlib import Path
 
 import fake_mpi
 import numpy as onp
@@ -24,6 +22,7 @@ from kept import names, numbered, sealed
 
 from mxdp.backend import mx, np, npx
 from mxdp.errors import BackendError, MxdpError
+from mxdp.experiments.memory import grown
 from mxdp.gluon import Checkpoint
 from mxdp.processes import CheckpointFolder, checkpoint, checkpoint_file
 
@@ -594,28 +593,15 @@ def test_a_reader_beside_a_quick_writer_takes_the_newest(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_checkpoint_takes_the_memory_of_one_copy_and_reading_it_that_of_its_arrays(tmp_path):
-    def peak():
-        status = Path("/proc/self/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) / 1024
-
-    def grown(do):
-        gc.collect()  # what earlier tests left would be freed while `do` works, and hide its memory
-        npx.waitall()
-        Path("/proc/self/clear_refs").write_text("5")  # the peak becomes what is there
-        before = peak()
-        do()
-        return peak() - before
-
     def write(x):
         made.write(HEADER, {"x": x}, {"step": 1})
         made.wait()
 
     made = CheckpointFolder(tmp_path, report=lambda line: None)
     write(onp.broadcast_to(onp.float32(0), 24 << 20))  # which takes no memory itself
-    read = grown(lambda: made.read(HEADER))
+    read = grown(lambda: made.read(HEADER)) / 2**20  # which first gives back what earlier tests have freed
     x = np.ones((24 << 20,))
-    npx.waitall()
-    written = grown(lambda: write(x))
+    written = grown(lambda: write(x)) / 2**20
     print(f"96 MB written +{written:.0f} MB, and read +{read:.0f} MB")
     assert 0.5 * 96 < written < 1.6 * 96
     assert 0.5 * 96 < read < 1.25 * 96
