@@ -106,7 +106,7 @@ class Timeline:
             begin, end = max(to_microseconds(event.start), first), min(to_microseconds(event.end), last)
             if begin < end or (begin == end and first < begin < last):
                 cut.append((event.device, event.name, event.kind, begin - first, end - first))
-        return build(last - first, cut)  # those that are cut at the start are in another order now
+        return build(last - first, cut)  # sorts: events that began before the part now share its start
 
     def to_json(self) -> Dict[str, Any]:
         """A compact dict for ``json.dump``, about 12 bytes an event. :meth:`from_json` gives an equal timeline."""

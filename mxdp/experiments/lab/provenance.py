@@ -104,11 +104,12 @@ def changes(result: Mapping[str, Any], installed: Optional[Mapping[str, str]] = 
 
 
 def carried(sources: Mapping[str, str]) -> Tuple[Dict[str, str], List[str]]:
-    """These hashes after the changes of :data:`HELD`, and the reasons of those that were made."""
+    """``sources`` with each hash that :data:`HELD` lists replaced by the one after the change, and the reasons that
+    apply. A module that is gone since is left out."""
     now, reasons, path = dict(sources), [], ROOT / HELD
     for held in json.loads(path.read_text(encoding="utf-8")) if path.exists() else ():
         after = {name: new for name, old, new in held["changes"] if now.get(name) == old}
-        now = {name: code for name, code in {**now, **after}.items() if code or name not in after}  # it may be gone
+        now = {name: code for name, code in {**now, **after}.items() if code or name not in after}
         reasons += [held["reason"]] if after else []
     return now, reasons
 

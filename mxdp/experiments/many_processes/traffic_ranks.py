@@ -29,7 +29,7 @@ SCALE = 0.1
 LR = 0.125
 """Of the updates that are compared: exact in float32."""
 WARM = 24
-"""Steps before those that are timed: at least ``WARM_UP``, and a multiple of all ``every``."""
+"""Steps before the clock starts. Each ``every`` that a setting may have (2, 4, 8) divides it."""
 BETWEEN_HOSTS = ("full", "float16", "bfloat16", "two-bits", "largest", "careless", "every")
 FULL, HALF, BFLOAT, TWO_BITS, LARGEST, CARELESS, EVERY = BETWEEN_HOSTS
 MXNET = "mxnet"
