@@ -13,6 +13,7 @@ import math
 import os
 import sys
 from contextlib import suppress
+from functools import wraps
 from types import ModuleType
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
@@ -60,7 +61,19 @@ def _import_mxnet() -> None:
 
 def _set_up(mxnet: Any) -> None:
     mxnet.npx.set_np()
+    mxnet.autograd.backward = _of_losses(mxnet.autograd.backward)
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # else each Symbol.bind writes a line to stderr
+
+
+def _of_losses(backward: Any) -> Any:
+    """MXNet's ``autograd.backward``, which fails on an empty list. A rank without a sample has no losses."""
+
+    @wraps(backward)
+    def of_losses(heads: Any, *args: Any, **options: Any) -> None:
+        if not (isinstance(heads, (list, tuple)) and len(heads) == 0):
+            backward(heads, *args, **options)
+
+    return of_losses
 
 
 wrapt.register_post_import_hook(_set_up, "mxnet")  # now, if it has been
@@ -117,15 +130,20 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
     return [mx.cpu(index) for index in range(n)]
 
 
-def check_device_list(devices: Any, samples: float = math.inf) -> None:
-    """Raise a TypeError if ``devices`` is no list of devices, a ValueError if not 1 to ``samples`` different ones."""
+def check_device_list(devices: Any, samples: float = math.inf) -> List[Device]:
+    """The devices. Raises a TypeError if it is no list of devices, a ValueError if not 1 to ``samples`` different ones.
+    ``samples``: of a batch of which each device needs a part."""
     if not isinstance(devices, (list, tuple)) or not all(isinstance(device, mx.Context) for device in devices):
         raise TypeError(f"devices must be a list of devices, such as mxdp.devices(2), not {devices!r}")
     if not devices or len(set(devices)) < len(devices):
         named = ", ".join(map(str, devices)) or "none"
         raise ValueError(f"devices must be different ones, at least one, not {named}: mxdp.devices(2) gives two")
     if samples < len(devices):
-        raise ValueError(f"can't split a batch of {samples} over {len(devices)} devices: use devices[: len(X)]")
+        raise ValueError(
+            f"a batch of {samples} has too few samples for {len(devices)} devices, each of which needs one: use fewer "
+            "devices, or a larger batch"
+        )
+    return list(devices)
 
 
 def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
@@ -203,6 +221,13 @@ def check_arrays(**arrays: Any) -> None:
             raise TypeError(f"{name} must be an array of samples, (n, ...), not a single number")
         if isinstance(array, onp.ndarray) and array.dtype.type not in _TYPES:
             raise TypeError(f"{name} is {array.dtype}, which MXNet's arrays can't be: use one of {', '.join(DTYPES)}")
+
+
+def check_batch(X: Any, y: Any) -> None:
+    """Raise as :func:`check_arrays`, or a ValueError if there is no sample."""
+    check_arrays(X=X, y=y)
+    if not len(X):
+        raise ValueError("a batch needs at least one sample, and X has none")
 
 
 def check_functions(**functions: Any) -> None:

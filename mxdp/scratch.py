@@ -10,7 +10,7 @@ Every device holds a *replica*: a copy of all parameters. One step on two device
 
 Replicas that are equal before a step are equal after it. MXNet queues work and returns at once, so
 devices work side by side. A function waits for them only where its docstring says so.
-Source: d2l.ai, "Training on Multiple GPUs".
+Source: d2l.ai, "Training on Multiple GPUs". Read next: mxdp/training/step.py, the same step faster.
 """
 
 from __future__ import annotations
@@ -91,10 +91,13 @@ def in_sync(device_params: Replicas) -> bool:
 
 
 def split_and_load(x: Batch, devices: Devices, weights: Shares = None) -> Arrays:
-    """Cut ``x`` (n, ...) into a shard for each device, and copy it there. The first shards get the
-    extra samples; with ``weights``, such as the devices' speeds, sizes follow the weights."""
+    """Cut ``x`` (n, ...) into a shard for each device, at most n, and copy it there. The first get
+    the extra samples; with ``weights``, such as the devices' speeds, sizes follow the weights."""
     backend.check_arrays(x=x)
-    backend.check_device_list(devices, samples=len(x))
+    if not len(x):
+        return []
+    devices = backend.check_device_list(devices)[: len(x)]
+    weights = weights if len(x) > len(devices) else None  # else one sample each
     borders = cuts(len(x), len(devices), weights)
     if isinstance(x, onp.ndarray):
         return [backend.upload(*pair) for pair in zip(onp.array_split(x, borders), devices)]
@@ -170,13 +173,12 @@ def train_batch(
     """One step on samples ``X`` (n, ...) and labels ``y`` (n,). Returns the losses of each shard.
 
     ``allreduce`` sums, in place, one parameter's gradients on all devices. ``net(X, params)`` gives
-    scores; ``loss(scores, y)`` gives a loss for each sample, (n,).
-    """
-    backend.check_arrays(X=X, y=y)
+    scores; ``loss(scores, y)`` gives a loss for each sample, (n,)."""
+    backend.check_batch(X, y)
     backend.check_replicas(device_params, devices)
     datasets.finite("lr", lr)
     backend.check_functions(allreduce=allreduce, net=net, loss=loss)
-    X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices)
+    X_shards, y_shards = split_batch(X, y, devices)
     with autograd.record():
         scores = [net(X, W) for X, W in zip(X_shards, device_params)]
         if loss is cross_entropy:
@@ -200,7 +202,7 @@ def evaluate(
     devices, right = backend.check_replicas(device_params), 0
     size = datasets.positive_int("batch_size", batch_size) * len(devices)
     for X, y in datasets.sequential(data, size):
-        shards = zip(*split_batch(X, y, devices[: len(X)]), device_params)
+        shards = zip(*split_batch(X, y, devices), device_params)
         hits = [(net(X, W).argmax(axis=1).astype(y.dtype) == y).sum() for X, y, W in shards]
         right += sum(hit.item() for hit in hits)
     return float(right / len(data))
@@ -217,8 +219,7 @@ def train(
     scale: float = 0.01,
 ) -> List[Arrays]:
     """Train ``init_lenet(0, scale)``; returns its replicas. After each epoch it calls ``draw(label,
-    test_accuracies)``, such as :class:`mxdp.Curves`. Waits after each step; :func:`mxdp.train` is
-    faster."""
+    test_accuracies)``, such as :class:`mxdp.Curves`. Waits after each step."""
     backend.check_functions(draw=draw or print)
     devices, seconds, accuracies = backend.devices(num_devices), [], []
     device_params = [get_params(init_lenet(0, scale), device) for device in devices]
@@ -257,4 +258,3 @@ if __name__ == "__main__":
             train(int(n), batch_size=128, lr=0.25, num_epochs=epochs, data=data, scale=0.1)
     except (MxdpError, ValueError) as error:
         parser.error(str(error))
-# Read next: mxdp/training/step.py, the same step with fewer Python calls; mxdp.train takes it.

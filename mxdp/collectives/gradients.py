@@ -19,41 +19,20 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
-
-import numpy as onp
+from typing import Dict, Iterator, List, Optional, Sequence, Union
 
 from mxdp.backend import NDArray, address_of, autograd, check_params, check_replicas, mx
+from mxdp.collectives.accumulation import Accumulating
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.collectives.program import Program, chunk_views
-from mxdp.collectives.tuning import plan_for
+from mxdp.collectives.buckets import Buckets, BucketSync
 from mxdp.engine import prepare
 from mxdp.errors import plural
-from mxdp.plans.collective.algorithms import plan
-from mxdp.plans.collective.one_hop import owners
 from mxdp.plans.cost.machine import Machine
-from mxdp.plans.partition import fill_buckets, offsets
 from mxdp.processes import World, agree_values
 from mxdp.processes.world import ranks_of
 
-_ACCUMULATING: List[GradientSync] = []
-"""Objects inside ``no_sync``, kept alive: else Python may free a dead cycle's arrays before the clean-up needs them."""
 
-
-@dataclass(frozen=True)
-class BucketSync:
-    """One bucket: the numbers of its parameters, its bytes, the algorithm and program that sum it over this process's
-    devices, and its vectors on each device (several where one device sums whole gradients)."""
-
-    params: Tuple[int, ...]
-    nbytes: int
-    algorithm: str
-    program: Program
-    vectors: Tuple[Tuple[NDArray, ...], ...]
-
-
-class GradientSync:
+class GradientSync(Accumulating):
     """Sums the gradients of all replicas in place, at each call.
 
     The constructor moves the gradients into buckets: each ``param.grad`` becomes a part of one, and its earlier values
@@ -95,32 +74,19 @@ class GradientSync:
         accumulate: Union[bool, Sequence[bool]] = False,
         world: Optional[World] = None,
     ) -> None:
-        self._check_replicas(device_params)
+        super().__init__()
+        for number, params in enumerate(device_params):
+            check_params(params, f"replica {number}")
+        check_replicas(device_params)
         check_bucket_mb(bucket_mb)
-        self._device_params = [list(params) for params in device_params]
-        self._world = ranks_of(world)
-        self._held_back = False
-        self.accumulating = False
-        """True if there are gradients from :meth:`no_sync` that are not summed yet."""
-        self.gradients: List[Dict[int, NDArray]] = [{} for _ in device_params]
-        """For each replica, its gradients by parameter number."""
-        self._written = False  # by backward, ever
-        self._vectors: List[NDArray] = []
         first = device_params[0]
         adds = [accumulate] * len(first) if isinstance(accumulate, bool) else list(accumulate)
+        self._device_params = [list(params) for params in device_params]
         self._overwritten = [number for number, add in enumerate(adds) if not add]
-        kinds = [str(onp.dtype(param.dtype)) for param in first]
-        nbytes = [param.size * onp.dtype(param.dtype).itemsize for param in first]
-        buckets = fill_buckets(nbytes, list(zip(kinds, adds)), bucket_mb * 2**20)
-        described = {f"parameter {number}": f"{kind} {first[number].shape}" for number, kind in enumerate(kinds)}
-        self._world.agree({"bucket_mb": bucket_mb, **described})
-        agree_values(self._world, first)
-        # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
-        names = self._world.gather([self._resolve(numbers, algorithm, machine) for numbers in buckets])[0]
-        self.buckets = [self._make(numbers, name) for numbers, name in zip(buckets, names)]
-        self._world.agree(
-            {"buckets' vectors of length": [[x.size for x in bucket.vectors[0]] for bucket in self.buckets]}
-        )
+        self._written = False  # by backward, ever
+        ranks = ranks_of(world)
+        self._sums = self._lay_out(algorithm, bucket_mb, machine, adds, ranks)
+        agree_values(ranks, first)
         self._mark("write", self._overwritten)
         self._mark("add", [number for number, add in enumerate(adds) if add])
         self._places = [
@@ -129,6 +95,16 @@ class GradientSync:
             for number, param in enumerate(params)
             if param.size
         ]
+
+    @property
+    def buckets(self) -> List[BucketSync]:
+        """The buckets, in the order in which they are summed."""
+        return self._sums.buckets
+
+    @property
+    def gradients(self) -> List[Dict[int, NDArray]]:
+        """For each replica, its gradients by parameter number."""
+        return self._sums.gradients
 
     @property
     def adds(self) -> bool:
@@ -143,63 +119,35 @@ class GradientSync:
     def __call__(self) -> None:
         """Sum; doesn't wait. All devices get the same bits. Raises a RuntimeError inside :meth:`no_sync`, or if
         backward does not write a gradient into its bucket."""
-        if self._held_back:
-            raise RuntimeError(
-                "a step or a sum inside no_sync would leave each device with its own gradients: call it after no_sync"
-            )
+        self._check_sum()
         self._zero_stale()
-        for bucket in self.buckets:
-            self._sum(bucket)
+        self._sums.sum()
         self._check_places()  # while the devices work: a sum of unused buckets does no harm
         self._end_accumulating()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulate gradients: backward passes inside this context, and after it, add up until the next sum.
-
-        For k micro-batches with one all-reduce, run the forward and backward passes of k - 1 inside and of the last one
-        after it, then call the object. Inside, a call is refused; nesting has no effect. After an exception, the next
-        backward pass overwrites the gradients since the last sum (with ``accumulate=True`` you set them to zero). MXNet
-        1.9.1 adds nothing up for ``astype`` of a parameter: add it to zeros of the other dtype instead. Raises a
-        RuntimeError if backward does not write a gradient into its bucket.
-        """
+        """As :meth:`Accumulating.no_sync`. Raises a RuntimeError if backward writes a gradient elsewhere."""
         self._check_places()
-        outer = self._held_back
-        _ACCUMULATING.append(self)
-        try:
-            if not self.accumulating:
-                for vector in self._vectors:
-                    vector[:] = 0
-                self._mark("add", self._overwritten)
-                self.accumulating = True
-            self._held_back = True
+        with super().no_sync():
             yield
-        except BaseException:
-            if not outer:
-                self._end_accumulating()
-            raise
-        finally:
-            self._held_back = outer
-            _ACCUMULATING.remove(self)
 
-    def _check_replicas(self, device_params: Sequence[Sequence[NDArray]]) -> None:
-        for number, params in enumerate(device_params):
-            check_params(params, f"replica {number}")
-        check_replicas(device_params)
+    def _begin_adding(self) -> None:
+        overwritten = set(self._overwritten)
+        for bucket in self.buckets:
+            if bucket.params[0] in overwritten:
+                for of_device in bucket.vectors:
+                    for vector in of_device:
+                        vector[:] = 0
+        self._mark("add", self._overwritten)
 
-    def _sum(self, bucket: BucketSync) -> None:
-        bucket.program()
-        if self._world.size > 1:
-            first, *others = bucket.vectors
-            self._world.sum(first)
-            for device in others:
-                for vector, summed in zip(device, first):
-                    summed.copyto(vector)
+    def _end_adding(self) -> None:
+        self._mark("write", self._overwritten)
 
-    def _end_accumulating(self) -> None:
-        if self.accumulating:
-            self._mark("write", self._overwritten)
-        self.accumulating = False
+    def _lay_out(
+        self, algorithm: str, bucket_mb: float, machine: Optional[Machine], adds: Sequence[bool], world: World
+    ) -> Buckets:
+        return Buckets(self._device_params, algorithm, bucket_mb, machine, adds, world)
 
     def _zero_stale(self) -> None:
         """Make the gradients zero that backward has left out since the last sum."""
@@ -228,42 +176,6 @@ class GradientSync:
                     "use only that"
                 )
             note(param.handle, 0)
-
-    def _resolve(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> str:
-        params = [self._device_params[0][number] for number in numbers]
-        devices = [params[0].ctx for params in self._device_params]
-        itemsize = onp.dtype(params[0].dtype).itemsize
-        return plan_for(algorithm, devices, [param.size for param in params], itemsize, machine)[0]
-
-    def _make(self, numbers: Sequence[int], name: str) -> BucketSync:
-        first, devices = self._device_params[0], self._device_params
-        sizes, dtype = [first[number].size for number in numbers], onp.dtype(first[numbers[0]].dtype)
-        schedule = plan(name, len(devices), sizes)
-        groups = [list(numbers)]
-        if schedule.sizes:
-            # The gradients that one device sums lie side by side: one message instead of one for each gradient.
-            owner = owners(len(devices), sizes)
-            groups = [[n for n, device in zip(numbers, owner) if device == rank] for rank in range(len(devices))]
-            groups = [group for group in groups if group]
-            schedule = plan(name, len(devices), [sum(first[n].size for n in group) for group in groups])
-        vectors = tuple(tuple(self._lay_out(rank, group) for group in groups) for rank in range(len(devices)))
-        chunks = [list(of_rank) if schedule.sizes else chunk_views(schedule, of_rank[0]) for of_rank in vectors]
-        program = Program(schedule, chunks, again=True)
-        return BucketSync(tuple(numbers), sum(sizes) * dtype.itemsize, name, program, vectors)
-
-    def _lay_out(self, rank: int, numbers: Sequence[int]) -> NDArray:
-        """A vector of zeros in which these parameters' gradients lie side by side."""
-        params = [self._device_params[rank][number] for number in numbers]
-        borders = offsets([param.size for param in params])
-        # mx.nd.zeros allocates only when it writes the zeros, and _check_places compares addresses. So: empty, then 0.
-        vector = mx.nd.empty((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
-        vector[:] = 0
-        if numbers[0] in self._overwritten:
-            self._vectors.append(vector)
-        for number, param, start, stop in zip(numbers, params, borders, borders[1:]):
-            # Only the reshape of a classic array is a view.
-            self.gradients[rank][number] = vector[start:stop].reshape(param.shape).as_np_ndarray()
-        return vector
 
     def _mark(self, request: str, numbers: Sequence[int]) -> None:
         for params, gradients in zip(self._device_params, self.gradients):

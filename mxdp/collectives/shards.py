@@ -24,13 +24,16 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, mx
-from mxdp.collectives.gradients import BucketSync, GradientSync
+from mxdp.collectives.buckets import Buckets, BucketSync
+from mxdp.collectives.gradients import GradientSync
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.engine import Call, prepare
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import Schedule
+from mxdp.plans.cost.machine import Machine
 from mxdp.plans.partition import bounds, offsets
 from mxdp.processes import World
+from mxdp.processes.world import Note
 
 
 @dataclass(frozen=True)
@@ -49,41 +52,39 @@ class Part:
         return self.number, self.where.start
 
 
-class ShardedSync(GradientSync):
-    """Sums, at each call, the elements of the gradients that a device shall update, and no others. Then update
-    ``parts``, and call :meth:`spread`. Afterwards the gradients hold no sums: use them for nothing. Arguments and
-    errors: as for :class:`GradientSync`."""
+class ShardedBuckets(Buckets):
+    """Buckets of which each device sums only its piece. Afterwards call :meth:`take`, update ``parts``, and call
+    :meth:`spread`. Arguments and errors: as for :class:`Buckets`."""
 
     def __init__(
         self,
         device_params: Sequence[Sequence[NDArray]],
-        bucket_mb: float = 25,
-        accumulate: Union[bool, Sequence[bool]] = False,
-        world: Optional[World] = None,
+        bucket_mb: float,
+        kinds: Sequence[bool],
+        world: World,
     ) -> None:
         memory = {param.ctx.device_type for params in device_params for param in params} <= {"cpu"}
         algorithm = "shared-memory" if memory else "direct"
-        super().__init__(device_params, algorithm, bucket_mb, accumulate=accumulate, world=world)
+        super().__init__(device_params, algorithm, bucket_mb, None, kinds, world)
         self.parts: List[List[Part]] = [[] for _ in device_params]
-        """Of each device."""
+        """For each device, what it updates."""
         self._vectors_of: Dict[Tuple[int, int], NDArray] = {}  # by device and number, parameters that are cut
         self._put_together: Set[Tuple[int, int]] = set()  # of these, those that the other devices' parts reach
-        self._before: List[Call] = []
+        self._take: List[Call] = []
         self._spread: List[Call] = []
         for bucket in self.buckets:
             for device in range(len(device_params)):
                 self._cut(bucket, device)
         for (device, number), vector in self._vectors_of.items():
-            param = self._device_params[device][number]
+            param = self._params[device][number]
             if any(part.number == number for part in self.parts[device]):
-                self._before.append(prepare("Reshape", [param], vector, shape=(-1,)))
+                self._take.append(prepare("Reshape", [param], vector, shape=(-1,)))
             if (device, number) in self._put_together:
                 self._spread.append(prepare("_copyto", [vector.reshape(param.shape)], param))
 
-    def __call__(self) -> None:
-        """Sum; doesn't wait. Raises as :meth:`GradientSync.__call__`."""
-        super().__call__()
-        for call in self._before:
+    def take(self) -> None:
+        """Copy what the parameters are now into their parts; doesn't wait."""
+        for call in self._take:
             call()
 
     def spread(self) -> None:
@@ -101,24 +102,23 @@ class ShardedSync(GradientSync):
         ]
         put_together: Dict[int, List[HostArray]] = {}
         for number, where, arrays in (piece for rank in self._world.gather(pieces) for piece in rank):
-            shape = self._device_params[0][number].shape
+            shape = self._params[0][number].shape
             whole = put_together.setdefault(number, [onp.zeros(shape, x.dtype) for x in arrays])
             for array, x in zip(whole, arrays):
                 array.reshape(-1)[where] = x.reshape(-1)
         return put_together
 
     def _make(self, numbers: Sequence[int], name: str) -> BucketSync:
-        schedule = plan(name, len(self._device_params))
+        schedule = plan(name, len(self._params))
         half = Schedule("reduce-scatter", schedule.devices, schedule.chunks, schedule.steps[:1])
         vectors = [self._lay_out(rank, numbers) for rank in range(schedule.devices)]
         program = Program(half, [chunk_views(half, vector) for vector in vectors], again=True)
         nbytes = vectors[0].size * onp.dtype(vectors[0].dtype).itemsize
         return BucketSync(tuple(numbers), nbytes, name, program, tuple((vector,) for vector in vectors))
 
-    def _sum(self, bucket: BucketSync) -> None:
-        bucket.program()
-        for device in range(len(bucket.vectors) if self._world.size > 1 else 0):
-            self._world.reduce_scatter(_chunk(bucket, device)[1])
+    def _sum_over_ranks(self, bucket: BucketSync, note: Optional[Note]) -> None:
+        for device in range(len(bucket.vectors)):
+            self._world.reduce_scatter(_chunk(bucket, device)[1], note)
 
     def _cut(self, bucket: BucketSync, device: int) -> None:
         """Find the device's parts in this bucket, and prepare how they are spread."""
@@ -135,7 +135,7 @@ class ShardedSync(GradientSync):
         for number, where, there in self._segments(bucket, start, stop):
             for other in range(len(bucket.vectors)):
                 target = self._place(other, number, where)
-                if target.size < self._device_params[other][number].size:
+                if target.size < self._params[other][number].size:
                     self._put_together.add((other, number))
                 if self._world.size > 1:
                     self._spread.append(prepare("_copyto", [vector[there].reshape(target.shape)], target))
@@ -146,7 +146,7 @@ class ShardedSync(GradientSync):
         """A part of a parameter: the parameter itself if that is the whole, else a part of a vector beside it. Not a
         view of the parameter: whenever an operator of an inference pass runs, it may push a change of its weights to a
         layout of oneDNN's, in which a view is another part, or none."""
-        param = self._device_params[device][number]
+        param = self._params[device][number]
         if where == slice(0, param.size):
             return param.as_nd_ndarray()
         vector = self._vectors_of.setdefault((device, number), mx.nd.empty((param.size,), param.ctx, param.dtype))
@@ -154,11 +154,51 @@ class ShardedSync(GradientSync):
 
     def _segments(self, bucket: BucketSync, start: int, stop: int) -> Iterator[Tuple[int, slice, slice]]:
         """The parameters in elements ``start`` to ``stop`` of a bucket: number, where in it, where in the bucket."""
-        borders = offsets([self._device_params[0][number].size for number in bucket.params])
+        borders = offsets([self._params[0][number].size for number in bucket.params])
         for number, first, last in zip(bucket.params, borders, borders[1:]):
             a, b = max(start, first), min(stop, last)
             if a < b:
                 yield number, slice(a - first, b - first), slice(a, b)
+
+
+class ShardedSync(GradientSync):
+    """Sums, at each call, the elements of the gradients that a device shall update, and no others. Then update
+    ``parts``, and call :meth:`spread`. Afterwards the gradients hold no sums: use them for nothing. Arguments and
+    errors: as for :class:`GradientSync`."""
+
+    _sums: ShardedBuckets
+
+    def __init__(
+        self,
+        device_params: Sequence[Sequence[NDArray]],
+        bucket_mb: float = 25,
+        accumulate: Union[bool, Sequence[bool]] = False,
+        world: Optional[World] = None,
+    ) -> None:
+        super().__init__(device_params, bucket_mb=bucket_mb, accumulate=accumulate, world=world)
+
+    @property
+    def parts(self) -> List[List[Part]]:
+        """For each device, what it updates."""
+        return self._sums.parts
+
+    def __call__(self) -> None:
+        """Sum; doesn't wait. Raises as :meth:`GradientSync.__call__`."""
+        super().__call__()
+        self._sums.take()
+
+    def spread(self) -> None:
+        """As :meth:`ShardedBuckets.spread`."""
+        self._sums.spread()
+
+    def whole(self, held: Sequence[Sequence[Sequence[NDArray]]]) -> Dict[int, List[HostArray]]:
+        """As :meth:`ShardedBuckets.whole`."""
+        return self._sums.whole(held)
+
+    def _lay_out(
+        self, algorithm: str, bucket_mb: float, machine: Optional[Machine], adds: Sequence[bool], world: World
+    ) -> ShardedBuckets:
+        return ShardedBuckets(self._device_params, bucket_mb, adds, world)
 
 
 def _chunk(bucket: BucketSync, device: int) -> Tuple[Tuple[int, int], NDArray]:

@@ -9,11 +9,12 @@ import numpy as onp
 
 from mxdp.backend import HostArray, mx, npx
 from mxdp.errors import MxdpError, plural
+from mxdp.gluon.record import settings, unique_names
+from mxdp.gluon.states import from_bytes, to_bytes
 from mxdp.gluon.store import Store
-from mxdp.gluon.updater import from_bytes, to_bytes
 from mxdp.processes import World
 from mxdp.processes.checkpoint import CheckpointFolder, Report
-from mxdp.processes.checkpoint_file import Arrays, Facts, match
+from mxdp.processes.checkpoint_file import Arrays, Facts, match, plain
 
 STATES = "optimizer"
 CHANGING = ("rescale_grad", "num_update", "begin_num_update", "aggregate_num", "m_schedule", "base_lr", "count")
@@ -42,7 +43,7 @@ class Checkpoint(CheckpointFolder):
         report: Report = print,
     ) -> None:
         super().__init__(folder, keep, world, report)
-        self._training = dict(training or {})
+        self._training = plain(dict(training or {}))
 
     def save(self, net: Any, trainer: Any, **facts: Any) -> None:
         """Save the parameters of a gluon network and the state of its ``Trainer``; ``facts`` come back from ``load``.
@@ -50,15 +51,17 @@ class Checkpoint(CheckpointFolder):
         Running means and variances are saved for each device, all else for one, since replicas are equal. Waits for the
         optimiser's state, not for the disk. MXNet's random numbers can't be saved: with dropout, call ``world.seed``
         where a training starts and after each ``save``. Raises an MxdpError, on every rank, if a parameter has no
-        values yet, the optimiser can't be pickled, another process writes checkpoints in this folder, or the newest one
-        there is of another training.
+        values yet, JSON can't say the facts, the optimiser can't be pickled, gradients that ``no_sync`` has added up
+        would be lost, another process writes checkpoints in this folder, or the newest one there is of another
+        training.
         """
+        (facts, *_) = self._world.together(lambda: plain(facts))
         params, header = self._params(net, "save"), self._header(trainer)
         arrays = {f"parameters/{name}": param.list_data()[0] for name, param in params.items()}
         if not self._ours:
             self.lock(header, arrays)
         states: List[bytes] = []
-        self._world.together(lambda: states.append(_states(trainer, self._world.rank)))
+        self._world.together(lambda: states.append(_states(trainer, _names(net, trainer), self._world.rank)))
         ranks = self._world.together(lambda: self._replicas(params))
         if self._world.rank == 0:
             arrays.update((name, x) for replicas in ranks for name, x in replicas.items())
@@ -97,14 +100,15 @@ class Checkpoint(CheckpointFolder):
             param._finish_deferred_init()
         if not trainer:
             return facts
-        settings = _settings(trainer._optimizer)
-        self._world.together(lambda: _take_states(trainer, arrays[STATES].tobytes(), self.folder))
+        before = _kept_settings(trainer._optimizer)
+        names = _names(net, trainer)
+        self._world.together(lambda: _take_states(trainer, arrays[STATES].tobytes(), names, self.folder))
         if processor and same_replicas:
             _choose_for(trainer, processor)
         for name, param in params.items() if same_replicas else ():
             for number, x in enumerate(param.list_data()):
                 x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
-        self._report_changes(settings, _settings(trainer._optimizer))
+        self._report_changes(before, _kept_settings(trainer._optimizer))
         return facts
 
     def _report_changes(self, before: Facts, after: Facts) -> None:
@@ -151,27 +155,39 @@ class Checkpoint(CheckpointFolder):
         }
 
 
-def _states(trainer: Any, rank: int) -> bytes:
+def _names(net: Any, trainer: Any) -> List[str]:
+    """For each of the trainer's parameters its name in the network, as in a file of its parameters."""
+    in_net = {id(param): name for name, param in net._collect_params_with_prefix().items()}
+    names = unique_names(trainer._params)
+    return [in_net.get(id(param), name) for param, name in zip(trainer._params, names)]
+
+
+def _states(trainer: Any, names: List[str], rank: int) -> bytes:
     """The optimiser and its state as MXNet's pickle, on rank 0. Every rank calls it."""
-    if getattr(trainer, "_bucketing", None):
-        return bytes(trainer.states_as_bytes())
+    if _is_ours(trainer):
+        return bytes(trainer.states_as_bytes(names))
     (updater, *_) = _updaters(trainer)
-    return to_bytes(updater.states, updater.optimizer) if rank == 0 else b""
+    return to_bytes(updater.states, updater.optimizer, names) if rank == 0 else b""
 
 
-def _take_states(trainer: Any, states: bytes, folder: Path) -> None:
+def _take_states(trainer: Any, states: bytes, names: List[str], folder: Path) -> None:
     try:
-        if getattr(trainer, "_bucketing", None):
-            trainer.take_states(states)
+        if _is_ours(trainer):
+            trainer.take_states(states, names)
             return
         updaters = _updaters(trainer)  # copies the first device's parameters to the others
         for updater in updaters:
-            updater.states, updater.optimizer = from_bytes(states, updater.optimizer)
+            updater.states, updater.optimizer = from_bytes(states, updater.optimizer, names, trainer._params)
             updater.states_synced = dict.fromkeys(updater.states, False)
             trainer._optimizer = updater.optimizer = updaters[0].optimizer
         trainer._optimizer.param_dict = dict(enumerate(trainer._params))
     except ValueError as error:
         raise MxdpError(f"the optimiser's state in {folder} can't be taken: {error}") from error
+
+
+def _is_ours(trainer: Any) -> bool:
+    """Whether this is an mxdp.Trainer with one of mxdp's stores."""
+    return bool(getattr(trainer, "_bucketing", None))
 
 
 def _updaters(trainer: Any) -> List[Any]:
@@ -200,26 +216,17 @@ def _choose_for(trainer: Any, processor: str) -> None:
     """Let ``"auto"`` choose as on this processor, also for buckets that were made."""
     store, (cores, _, made_by) = _store(trainer), processor.partition(" ")
     if store and store.processor != (int(cores), made_by):
-        store.choose_for(int(cores), made_by)
-        if getattr(trainer, "_buckets", None):
-            trainer._drop_buckets()  # the next step makes others
+        chooser = trainer if _is_ours(trainer) else store
+        chooser.choose_for(int(cores), made_by)
 
 
 def _of_replica(name: str, rank: int, number: int) -> str:
     return f"replicas/{rank}.{number}/{name}"
 
 
-def _settings(optimizer: Any) -> Dict[str, Any]:
-    """The settings of an optimiser and of its scheduler that are numbers or texts."""
-    scheduler = optimizer.lr_scheduler
-    settings = {("learning_rate" if name == "lr" else name): value for name, value in vars(optimizer).items()}
-    settings["lr_scheduler"] = type(scheduler).__name__
-    settings.update((f"lr_scheduler.{name}", value) for name, value in (vars(scheduler).items() if scheduler else ()))
-    return {
-        name: value
-        for name, value in settings.items()
-        if isinstance(value, (bool, int, float, str)) and name.split(".")[-1] not in CHANGING and name[0] != "_"
-    }
+def _kept_settings(optimizer: Any) -> Facts:
+    """The settings that stay while an optimiser trains."""
+    return {name: value for name, value in settings(optimizer).items() if name.rpartition(".")[-1] not in CHANGING}
 
 
 def _shape_and_dtype(shape: Any, dtype: Any, known: Optional[HostArray] = None) -> str:

@@ -55,6 +55,24 @@ def check_halves(sharded: bool) -> None:
         )
 
 
+def check_loss_scaling(trainer: Any, sharded: bool) -> None:
+    """Raise a RuntimeError for amp's loss scaling with ``shard_optimizer``, where no device has all sums."""
+    if sharded and getattr(trainer, "_amp_loss_scaler", None):
+        raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
+
+
+def check_distinct(params: Sequence[Any]) -> None:
+    """Raise a ValueError if a parameter is given twice, as by collecting tied layers one by one."""
+    seen = set()
+    for param in params:
+        if id(param) in seen:
+            raise ValueError(
+                f"the parameter {param.name} stands in the trainer's list twice, so it would be updated twice: give "
+                "each parameter once, as net.collect_params() does"
+            )
+        seen.add(id(param))
+
+
 def check_initialised(params: Sequence[Any], devices: Sequence[Any]) -> None:
     """Raise a DeferredInitializationError if a parameter's shape is unknown, or a ValueError unless all parameters lie
     on the same devices."""

@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
+import warnings
+import zlib
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Set, Union
+from typing import Any, Dict, Iterator, Optional, Sequence, Set, Union
 
 from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.gluon.bucketed import CURE, BucketedGradients, ShardedGradients, refuse_stale, unwritten
-from mxdp.gluon.checks import bucketing_store, check_batch_size, check_dense, check_halves, check_initialised, listed
-from mxdp.gluon.updater import Shards, Updater, WholeParameters, check_shapes, check_shardable, from_bytes, to_bytes
+from mxdp.collectives.shards import ShardedBuckets
+from mxdp.errors import plural
+from mxdp.gluon.bucketed import (
+    AddingUp,
+    BucketedGradients,
+    Stale,
+    forget,
+    refuse_stale,
+    sums_for_amp,
+    unwritten,
+    zero_stale,
+)
+from mxdp.gluon.checks import (
+    bucketing_store,
+    check_batch_size,
+    check_dense,
+    check_distinct,
+    check_halves,
+    check_initialised,
+    check_loss_scaling,
+    listed,
+)
+from mxdp.gluon.record import of_parameters, of_update, unique_names
+from mxdp.gluon.states import from_bytes, to_bytes
+from mxdp.gluon.updater import Shards, Updater, WholeParameters, check_shardable
 from mxdp.plans.show.files import write_beside
+from mxdp.process import MxdpWarning
 from mxdp.processes import World, agree_names
+from mxdp.processes.world import Note
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a sum leaves for the update: which gradients were zero, and the parameters that no device of any rank has
+    used."""
+
+    stale: Stale
+    unused: Set[int]
 
 
 class Trainer(gluon.Trainer):  # type: ignore[misc]
     """``gluon.Trainer`` with buckets: the same calls and results, but one all-reduce for many gradients.
 
-    Gradients move into buckets (:class:`mxdp.GradientSync`) when the trainer is made, and in the first step after a
-    parameter was initialised, cast or moved: ``param.grad()`` is then a part of a bucket.
+    Gradients stay where gluon made them. A step copies them into buckets (:mod:`mxdp.gluon.bucketed`), sums these, and
+    updates by the sums there; :meth:`allreduce_grads` copies the sums back. After a sum no gradient counts as written:
+    one that backward has not written since is zero in the next sum.
 
     Each parameter has one state and one count of updates, as with gluon's default: one device updates it and copies it
     to the others. A device without samples runs no backward pass and adds zero: split a small batch over
@@ -32,7 +69,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         compression_params, update_on_kvstore: only for MXNet's stores.
         bucket_mb: MiB that a bucket may hold.
         world: sum over its ranks, too (:func:`mxdp.world`): every rank makes a trainer alike, all start with rank 0's
-            parameters, and ``step`` takes the whole batch over all ranks. A :class:`Store` has a world already.
+            parameters, and ``step`` takes the whole batch over all ranks. What decides an update (optimiser, rates,
+            batch size, what is frozen, ...) is compared at each step. Parameters that are changed on a rank become
+            rank 0's again. A :class:`Store` has a world already.
         shard_optimizer: each of k devices in all holds 1 / k of the optimiser's state, and updates 1 / k of the
             parameters (:mod:`mxdp.collectives.shards`). For optimisers with a state that update each element by itself.
             After a step the gradients hold no sums, and ``allreduce_grads`` and ``update`` alone are refused. Every
@@ -58,15 +97,16 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._world = self._bucketing.world if self._bucketing else World()
         self._alone = self._world.size == 1
         if self._bucketing:
+            check_distinct(listed(params))
             check_dense(listed(params))
         check_bucket_mb(bucket_mb)
         self._bucket_mb = bucket_mb
-        self._buckets: Optional[BucketedGradients] = None
         # For the name of a store and a single device, MXNet makes no store.
         store = kvstore if self._alone else self._bucketing
         super().__init__(params, optimizer, optimizer_params, store, **options)
-        self._in_order = listed(params)
-        agree_names(self._world, [param.name for param in self._in_order])
+        numbers = {id(param): number for number, param in enumerate(self._params)}
+        self._order = [numbers[id(param)] for param in listed(params)]
+        agree_names(self._world, [param.name for param in listed(params)])
         self._several = len(self._contexts) > 1 or not self._alone
         if shard_optimizer:
             check_shardable(self._optimizer, self._bucketing)
@@ -74,17 +114,22 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if self._bucketing:
             self._updaters = [Updater(self._optimizer)]
         self._place: Union[WholeParameters, Shards] = WholeParameters(self._params)
-        ready = all(param._data for param in self._in_order)
+        self._adding = AddingUp(self._params)
+        self._gradients: Optional[BucketedGradients] = None
+        self._described: Dict[str, Any] = {}
+        self._changes = 0
+        self._summed: Optional[Sums] = None
+        ready = all(param._data for param in self._params)
         if not (self._alone or ready):
             raise ValueError(
                 "with several ranks a parameter needs its values before the trainer is made, so that all ranks start "
                 "with rank 0's: run a forward pass first"
             )
         if self._bucketing and self._several and ready:
-            self._ready_buckets()
+            self._world.agree(self._record(self._description()))
+            self._make_buckets()
         if not self._alone:
-            self._init_kvstore()
-            self._init_params()
+            self._make_store()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -96,35 +141,73 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
                 "or grad_req='add'"
             )
         self._check_initialised()
-        with self._ready_buckets().no_sync():
+        check_dense(self._params, always=True)
+        with self._adding.no_sync():
             yield
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Sum the gradients, divide them by ``batch_size``, and update the parameters, as ``gluon.Trainer`` does. With
-        several ranks this waits for them.
+        """Sum the gradients, divide them by ``batch_size``, and update the parameters, as ``gluon.Trainer`` does. The
+        gradients stay as they are. With several ranks this waits for them.
 
         ``batch_size``: the samples of all devices, and of all ranks, together. ``ignore_stale_grad``: a gradient that
-        backward has not written since the last step counts as zero, and a parameter without any is not updated; else it
-        raises a UserWarning. Raises a ValueError unless ``batch_size`` is more than 0, or as :meth:`no_sync`.
+        backward has not written since the last sum counts as zero, and a parameter without any is not updated; else it
+        raises a UserWarning. Raises a ValueError unless ``batch_size`` is more than 0, or as :meth:`no_sync`; and an
+        MxdpError, on every rank, if the ranks differ in what decides the update.
         """
-        self._check_step(batch_size, ignore_stale_grad)
-        super().step(batch_size, ignore_stale_grad)
+        check_batch_size(batch_size)
+        self._check_initialised()
+        if self._bucketing is None:
+            super().step(batch_size, ignore_stale_grad)
+        else:
+            self._adding.check()
+            check_loss_scaling(self, self._shards)
+            if not ignore_stale_grad:
+                refuse_stale(self._params, unwritten(self._params), self._alone)
+            self._check_and_rescale_grad(self._scale / batch_size)
+            self._make_store()
+            self._sum(batch_size)
+            self._apply(ignore_stale_grad, self._gradients)
         self._world.step_done()
+
+    def allreduce_grads(self) -> None:
+        """Sum the gradients: the first half of :meth:`step`. Each device's gradients are then the sums."""
+        check_halves(self._shards)
+        self._check_initialised()
+        if self._bucketing is None:
+            super().allreduce_grads()
+            return
+        self._adding.check()
+        self._make_store()
+        self._sum()
+        assert self._summed
+        if self._gradients:
+            self._gradients.hand_back()
+        else:
+            zero_stale(self._params, self._summed.stale)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
         check_halves(self._shards)
-        self._check_step(batch_size, ignore_stale_grad)
-        super().update(batch_size, ignore_stale_grad)
-
-    def allreduce_grads(self) -> None:
-        """Sum the gradients: the first half of :meth:`step`."""
-        check_halves(self._shards)
+        check_batch_size(batch_size)
         self._check_initialised()
-        super().allreduce_grads()
+        if self._bucketing is None:
+            super().update(batch_size, ignore_stale_grad)
+            return
+        self._adding.check()
+        if self._summed is None:
+            stale = unwritten(self._params)
+            self._summed = Sums(stale, set.intersection(*self._world.gather(self._unused(stale))))
+        if not ignore_stale_grad:
+            refuse_stale(self._params, self._summed.stale, self._alone)
+        self._check_and_rescale_grad(self._scale / batch_size)
+        self._make_store()
+        self._world.agree(self._record(self._described, batch_size))
+        self._apply(ignore_stale_grad, None)
 
     def save_states(self, fname: str) -> None:
-        """Save the optimiser and its whole state. With ``shard_optimizer`` every rank calls it, and rank 0 writes."""
+        """Save the optimiser and its whole state. With ``shard_optimizer`` every rank calls it, and rank 0 writes.
+        Raises an MxdpError if Python can't pickle them, or if gradients that :meth:`no_sync` has added up would be
+        lost."""
         states = self.states_as_bytes() if self._bucketing else super().save_states(fname)
         if states:
             write_beside(Path(fname), states)
@@ -138,97 +221,166 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         else:
             super().load_states(fname)
 
-    def states_as_bytes(self) -> bytes:
+    def states_as_bytes(self, names: Optional[Sequence[str]] = None) -> bytes:
         """The optimiser and its whole state, as :meth:`save_states` writes them: a pickle. Waits. With
-        ``shard_optimizer`` all ranks call it, and only rank 0 gets it. An MxdpError, if Python can't pickle them."""
+        ``shard_optimizer`` all ranks call it, and only rank 0 gets it. Raises as :meth:`save_states`.
+
+        ``names``: those to which the states belong, for each parameter; by default gluon's, without its counts of
+        layers."""
         self._check_initialised()
+        self._adding.check_saved()
         if self._shards:
-            self._ready_buckets()
+            self._buckets()  # which has the parameters as they are now
         states = self._place.whole(self._updaters[0])
         counts = self._optimizer._all_index_update_counts
         counts.update({device.device_id: dict(counts[0]) for device in self._contexts})  # where gluon looks for them
-        return to_bytes(states, self._optimizer) if self._world.rank == 0 or not self._shards else b""
+        if self._shards and self._world.rank > 0:
+            return b""
+        return to_bytes(states, self._optimizer, names or unique_names(self._params))
 
-    def take_states(self, saved: bytes) -> None:
+    def take_states(self, saved: bytes, names: Optional[Sequence[str]] = None) -> None:
         """Continue with what :meth:`states_as_bytes` gave, on any devices and ranks. It runs what the pickle holds:
         take only what you trust. Raises a ValueError, and changes nothing, for what is no state, or one of another
         network or of an optimiser that can't be cut."""
         self._check_initialised()
-        states, optimizer = from_bytes(saved, self._optimizer)
+        states, optimizer = from_bytes(saved, self._optimizer, names or unique_names(self._params), self._params)
         if self._shards:
             check_shardable(optimizer, self._bucketing)
-            check_shapes(states, self._params)
-        if not self._kv_initialized:
-            self._init_kvstore()
-        self._init_params()  # else the first step would overwrite what is loaded into single replicas after this
+        self._make_store()  # else the first step would overwrite what is loaded into single replicas after this
         optimizer.param_dict = dict(enumerate(self._params))
         self._optimizer: Any = optimizer
         self._updaters[0].restart(optimizer, states)
+
+    def choose_for(self, cores: int, made_by: str) -> None:
+        """Let ``"auto"`` choose as on a processor with ``cores`` by that maker, also for buckets that are made."""
+        self._bucketing.choose_for(cores, made_by)
+        if self._gradients:
+            self._make_buckets()
 
     def _check_initialised(self) -> None:
         check_initialised(self._params, self._contexts)
         self._contexts: Any = self._params[-1].list_ctx()  # the parameters may have moved
         self._several = len(self._contexts) > 1 or not self._alone
 
-    def _check_step(self, batch_size: float, ignore_stale_grad: bool) -> None:
-        check_batch_size(batch_size)
-        self._check_initialised()
-        if self._buckets and self._buckets.accumulating:
-            self._ready_buckets()  # first says what is lost
-        if self._bucketing and not ignore_stale_grad:
-            refuse_stale(self._params, unwritten(self._params), self._alone)
+    def _make_store(self) -> None:
+        """Make all replicas equal, as gluon does before its first sum."""
+        if not self._kv_initialized:
+            self._init_kvstore()
+        if self._params_to_init:
+            self._init_params()
 
-    def _allreduce_grads(self) -> None:
-        if self._bucketing is None:
-            super()._allreduce_grads()
-        elif self._several or self._buckets:  # a single device has buckets only after no_sync
-            buckets = self._ready_buckets()
-            buckets.fetch()
-            buckets()
+    def _sum(self, batch_size: Optional[float] = None) -> None:
+        """Sum all gradients. From then on, nothing counts as written by backward."""
+        stale = unwritten(self._params)
+        unused = self._unused(stale)
+        if not self._alone:
+            unused = self._sum_over_ranks(stale, unused, batch_size)
+        elif self._several or self._gradients:  # a net that was moved to a single device keeps buckets
+            gradients = self._buckets()
+            gradients.fill(stale)
+            gradients.buckets.sum()
+        self._adding.end()
+        forget(self._params)
+        self._summed = Sums(stale, unused)
 
-    def _update(self, ignore_stale_grad: bool = False) -> None:
-        if self._bucketing is None:
-            super()._update(ignore_stale_grad)
-            return
+    def _sum_over_ranks(self, stale: Stale, unused: Set[int], batch_size: Optional[float]) -> Set[int]:
+        """Returns what no rank has used. With the sum travel, from each rank, a checksum of what decides the update,
+        which parameters it has used, and checksums of their values. So ranks that differ notice it before they part."""
+        gradients = self._gradients
+        assert gradients  # since the trainer was made
+        holds = gradients.hold()
+        record = self._record(self._described if holds else self._description(), batch_size)
+        used = [number not in unused for number in gradients.members] if holds else [False] * len(gradients.members)
+        digest = zlib.crc32(repr(record).encode())
+        note = Note(digest.to_bytes(4, "little") + bytes(used), gradients.checksums.arrays)
+        if holds:
+            gradients.fill(stale)
+        gradients.checksums.push()
+        gradients.buckets.sum(note)
+        theirs = note.wait() if note.carrier is not None else self._world.gather(note.told())
+        if len({of_rank[:4] for of_rank in theirs}) > 1:
+            self._world.agree(record)
+        if not holds:  # on no rank
+            self._make_buckets()
+            return self._sum_over_ranks(stale, unused, batch_size)
+        values = 4 + len(used)
+        self._give_rank_0s(gradients.checksums.differing([of_rank[values:] for of_rank in theirs]))
+        return {
+            number for place, number in enumerate(gradients.members, 4) if not any(of_rank[place] for of_rank in theirs)
+        }
+
+    def _give_rank_0s(self, numbers: Sequence[int]) -> None:
+        """Make these parameters equal again, which somebody has changed on a rank."""
+        for number in numbers:
+            first, *others = self._params[number]._data
+            self._world.broadcast([first])
+            for data in others:
+                first.copyto(data)
+        if numbers and self._world.rank == 0:
+            warnings.warn(
+                f"the ranks had other values of {plural(len(numbers), 'parameter')} ({self._params[numbers[0]].name}): "
+                "all have rank 0's now",
+                MxdpWarning,
+                4,
+            )
+
+    def _apply(self, ignore_stale_grad: bool, buckets: Optional[BucketedGradients]) -> None:
+        """Update by the sums in ``buckets``, else by gluon's gradients, which are sums then."""
+        assert self._summed
+        unused = self._summed.unused if ignore_stale_grad else set()
+        self._summed = None
         scaler = getattr(self, "_amp_loss_scaler", None)
-        if scaler and self._shards:
-            raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
-        if scaler and scaler.has_overflow(self._params):
+        if scaler and scaler.has_overflow(sums_for_amp(self._params, buckets)):
             return
         trained = [number for number, param in enumerate(self._params) if param.grad_req != "null"]
-        unused: Set[int] = set()
-        if ignore_stale_grad:
-            stale = unwritten(self._params)
-            unused = {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
-            unused = set.intersection(*self._world.gather(unused))
         numbers = [number for number in trained if number not in unused]
-        parts, updater = self._place.parts(numbers), self._updaters[0]
+        parts, updater = self._place.parts(numbers, buckets), self._updaters[0]
         updater(parts, alone=not self._several)
         if not updater.repeatable:
             self._world.broadcast([part.weight for of_param in parts.values() for part in of_param])
         self._place.spread(numbers)
-        for number in trained:
-            for data in self._params[number]._data:
-                data._fresh_grad = False
 
-    def _ready_buckets(self) -> BucketedGradients:
-        """The buckets. They are made now if there are none, or if gluon has given the parameters other gradients."""
-        if self._buckets and self._buckets.hold():
-            return self._buckets
-        self._drop_buckets()
-        check_dense(self._in_order, always=True)
-        store, given = self._bucketing, {"bucket_mb": self._bucket_mb, "world": self._world}
-        if self._shards:
-            self._buckets = shards = ShardedGradients(self._in_order, **given)
-            self._place = Shards(shards, self._params)
-        else:
-            machine = store.machine(self._contexts[0])
-            self._buckets = BucketedGradients(self._in_order, algorithm=store.algorithm, machine=machine, **given)
-        return self._buckets
+    def _unused(self, stale: Stale) -> Set[int]:
+        return {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
 
-    def _drop_buckets(self) -> None:
+    def _record(self, description: Dict[str, Any], batch_size: Optional[float] = None) -> Dict[str, Any]:
+        """What decides an update of this rank."""
+        record = {**description, **of_update(self._optimizer, self._params), "scale of the loss": self._scale}
+        if batch_size is not None:
+            record["batch_size"] = batch_size
+        return record
+
+    def _description(self) -> Dict[str, Any]:
+        """The part of the record that changes only if parameters get other arrays."""
+        description = of_parameters(self._params)
+        description["shard_optimizer"] = self._shards
         if self._shards:
+            description["devices (in shards all need as many)"] = len(self._contexts)
+        description["changes of its parameters' arrays (made anew, cast, moved)"] = self._changes
+        return description
+
+    def _buckets(self) -> BucketedGradients:
+        """The buckets. They are made now if there are none, or if parameters have got other arrays."""
+        if self._gradients is None or not self._gradients.hold():
+            self._make_buckets()
+        assert self._gradients
+        return self._gradients
+
+    def _make_buckets(self) -> None:
+        check_dense(self._params, always=True)
+        if self._shards and self._gradients:
             self._updaters[0].restart(self._optimizer, self._place.whole(self._updaters[0]))
-        lost, self._buckets = self._buckets and self._buckets.accumulating, None
-        if lost:
-            raise RuntimeError(f"gradients added up inside no_sync are lost: {CURE}")
+        store = self._bucketing
+        self._gradients = BucketedGradients(
+            self._params,
+            self._order,
+            self._shards,
+            store.algorithm,
+            self._bucket_mb,
+            store.machine(self._contexts[0]),
+            self._world,
+        )
+        if isinstance(self._gradients.buckets, ShardedBuckets):
+            self._place = Shards(self._gradients, self._gradients.buckets, self._params)
+        self._described = self._description()
+        self._changes += 1

@@ -9,18 +9,16 @@ parameter, or a part of it, with the summed gradient::
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, mx
-from mxdp.collectives.shards import Part
+from mxdp.collectives.shards import Part, ShardedBuckets
 from mxdp.engine import Call, prepare
-from mxdp.errors import MxdpError
-from mxdp.gluon.bucketed import ShardedGradients
+from mxdp.gluon.bucketed import BucketedGradients
 from mxdp.plans.collective.one_hop import owners
 from mxdp.training.update import sgd_calls
 
@@ -28,6 +26,8 @@ State = Any
 """What an optimiser holds for a parameter: None, an array, or a tuple or list of states."""
 ELEMENTWISE = ("SGD", "NAG", "Signum", "Adam", "Adamax", "AdaGrad", "AdaDelta", "RMSProp", "Ftrl", "FTML", "DCASGD")
 """MXNet's optimisers that update each element by itself, so a part of a parameter as the whole."""
+MASTER_LAST = (mx.optimizer.SGD, mx.optimizer.NAG, mx.optimizer.LARS, mx.optimizer.LBSGD)
+"""MXNet's optimisers whose state for weights in half precision ends with the copy in full precision, not begins."""
 
 
 class Updater(mx.optimizer.Updater):  # type: ignore[misc]
@@ -83,15 +83,24 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
     def _make_state(self, part: Part) -> None:
         key, number, optimizer = part.key, part.number, self.optimizer
         if self._weights.get(key) is not part.weight:  # it is new, or the parameter has moved
+            state = optimizer.create_state_multi_precision(number, part.weight)
             if key in self.states or number in self.saved:
-                self.states[key] = self._cut(part, self.states[key] if key in self.states else self.saved[number])
-            else:
-                self.states[key] = optimizer.create_state_multi_precision(number, part.weight)
+                state = _continued(self._cut(part, self.states.get(key, self.saved.get(number))), state)
+            self.states[key] = state
             self._weights[key] = part.weight
         if self.states[key] is None and type(optimizer) is mx.optimizer.SGD and optimizer.momentum > 0:
             raise ValueError(
                 f"SGD has a momentum of {optimizer.momentum} now and had none before: make a new trainer for it"
             )
+        if optimizer.multi_precision and part.weight.dtype == onp.float16:
+            self._follow(part)
+
+    def _follow(self, part: Part) -> None:
+        """Where the user has set a weight in half precision, its copy in full precision becomes equal to it."""
+        state, weight = self.states[part.key], part.weight
+        master = state[1] if isinstance(self.optimizer, MASTER_LAST) else state[0]
+        unchanged = master.astype("float16") == weight
+        mx.nd.where(unchanged, master, weight.astype("float32"), out=master)
 
     def _cut(self, part: Part, state: State) -> State:
         shape, device = part.weight.shape, part.weight.ctx
@@ -146,40 +155,68 @@ class WholeParameters:
 
     def __init__(self, params: Sequence[Any]) -> None:
         self._params = params
-        self._ready: Dict[int, Tuple[Any, Any, Part, List[Call]]] = {}
+        self._parts: Dict[Tuple[int, bool], Tuple[Any, Any, Part]] = {}
+        self._copies: Dict[int, Tuple[Any, List[Call]]] = {}
 
-    def parts(self, numbers: Iterable[int]) -> Dict[int, Sequence[Part]]:
-        """By number of the parameter, what this process updates of it; doesn't wait."""
-        return {number: [self._prepared(number)[2]] for number in numbers}
+    def parts(self, numbers: Iterable[int], buckets: Optional[BucketedGradients]) -> Dict[int, Sequence[Part]]:
+        """By number of the parameter, what this process updates of it, by the sums in ``buckets``; without them by
+        gluon's gradients. Doesn't wait."""
+        if buckets:
+            return {number: [self._part(number, True, buckets.sums[number])] for number in numbers}
+        return {number: [self._part(number, False, self._params[number]._grad)] for number in numbers}
 
     def spread(self, numbers: Iterable[int]) -> None:
         """Copy the updated parameters to the other devices; doesn't wait."""
-        for copy in (copy for number in numbers for copy in self._prepared(number)[3]):
-            copy()
+        for number in numbers:
+            for copy in self._copies_of(number):
+                copy()
 
     def whole(self, updater: Updater) -> Dict[int, State]:
         """The states by number of the parameter, on the host; saved ones where they lie. Waits."""
         states = {number: updater.sync_state_context(state, mx.cpu()) for (number, _), state in updater.states.items()}
         return {**updater.saved, **states}
 
-    def _prepared(self, number: int) -> Tuple[Any, Any, Part, List[Call]]:
-        data, grads = self._params[number]._data, self._params[number]._grad
-        ready = self._ready.get(number)
-        if ready is None or ready[0] is not data or ready[1] is not grads:
-            device = owners(len(data), [param._data[0].size for param in self._params])[number]
-            arrays = [x.as_nd_ndarray() if x.stype == "default" else x for x in (data[device], grads[device])]
-            copies = [prepare("_copyto", [arrays[0]], x) for x in data if x is not data[device]]
-            ready = self._ready[number] = data, grads, Part(number, slice(None), *arrays), copies
-        return ready
+    def _device(self, number: int) -> int:
+        devices = len(self._params[number]._data)
+        return owners(devices, [param._data[0].size for param in self._params])[number]
+
+    def _part(self, number: int, summed: bool, gradients: Sequence[NDArray]) -> Part:
+        data = self._params[number]._data
+        kept = self._parts.get((number, summed))
+        if kept and kept[0] is data and kept[1] is gradients:
+            return kept[2]
+        device = self._device(number)
+        weight = self._weight(number, data[device])
+        part = Part(number, slice(None), weight, _classic(gradients[device]))
+        self._parts[number, summed] = data, gradients, part
+        return part
+
+    def _weight(self, number: int, weight: NDArray) -> NDArray:
+        """One object for both kinds of parts, by which the updater knows that the parameter has not moved."""
+        data = self._params[number]._data
+        for summed in (False, True):
+            kept = self._parts.get((number, summed))
+            if kept and kept[0] is data:
+                return kept[2].weight
+        return _classic(weight)
+
+    def _copies_of(self, number: int) -> List[Call]:
+        data = self._params[number]._data
+        kept = self._copies.get(number)
+        if kept and kept[0] is data:
+            return kept[1]
+        updated = data[self._device(number)]
+        copies = [prepare("_copyto", [updated], x) for x in data if x is not updated]
+        self._copies[number] = data, copies
+        return copies
 
 
 class Shards:
-    """Parts of all parameters, as ``buckets`` cut them, with the methods of :class:`WholeParameters`."""
+    """Parts of all parameters, as the ``gradients``' buckets cut them, with the methods of :class:`WholeParameters`."""
 
-    def __init__(self, buckets: ShardedGradients, params: Sequence[Any]) -> None:
+    def __init__(self, gradients: BucketedGradients, buckets: ShardedBuckets, params: Sequence[Any]) -> None:
         self._buckets, self._params = buckets, params
-        first = {id(param): number for number, param in reversed(list(enumerate(params)))}
-        self._numbers = [first[id(param)] for param in buckets.members]
+        self._numbers = gradients.members
         self._held = [
             [replace(part, number=self._numbers[part.number]) for part in of_device] for of_device in buckets.parts
         ]
@@ -187,8 +224,9 @@ class Shards:
         for part in chain(*self._held):
             self._parts[part.number].append(part)
 
-    def parts(self, numbers: Iterable[int]) -> Dict[int, Sequence[Part]]:
+    def parts(self, numbers: Iterable[int], buckets: Optional[BucketedGradients]) -> Dict[int, Sequence[Part]]:
         """As :meth:`WholeParameters.parts`; this process may have no part of a parameter."""
+        self._buckets.take()
         return {number: self._parts[number] for number in numbers}
 
     def spread(self, numbers: Iterable[int]) -> None:
@@ -226,38 +264,6 @@ def check_shardable(optimizer: Any, store: Any) -> None:
         )
 
 
-def to_bytes(states: Mapping[Any, State], optimizer: Any) -> bytes:
-    """The pickle that MXNet's updaters read. Raises an MxdpError if Python can't pickle optimiser or schedule."""
-    try:
-        return pickle.dumps((states, optimizer))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise MxdpError(
-            f"the optimiser can't be saved ({error}): it and its learning rate scheduler must be of classes that stand "
-            "at the top of a module"
-        ) from error
-
-
-def from_bytes(saved: bytes, optimizer: Any) -> Tuple[Dict[Any, State], Any]:
-    """The states, and the optimiser; ``optimizer`` where it was not saved. It runs what the pickle holds. Raises a
-    ValueError if these are no states."""
-    try:
-        content = pickle.loads(saved)
-        states, optimizer = content if isinstance(content, tuple) else (content, optimizer)
-        return dict(states.items()), optimizer
-    except Exception as error:  # a pickle may raise any
-        raise ValueError(f"these are no states of a trainer ({type(error).__name__}: {error})") from error
-
-
-def check_shapes(states: Mapping[int, State], params: Sequence[Any]) -> None:
-    """Raise a ValueError unless each array of a parameter's state has the parameter's shape, so that it can be cut."""
-    for number, state in states.items():
-        shape = params[number].shape if number in range(len(params)) else None
-        wrong = [array.shape for array in leaves(state) if array.shape != shape]
-        if wrong:
-            whose = f"{params[number].name} of shape {shape}" if shape else f"a parameter {number}, which isn't here"
-            raise ValueError(f"these states are of another network: one of shape {wrong[0]} is for {whose}")
-
-
 def leaves(state: State) -> List[NDArray]:
     """The arrays of a state."""
     arrays: List[NDArray] = []
@@ -269,4 +275,22 @@ def mapped(state: State, change: Callable[[Any], Any]) -> State:
     """The same structure, with each array changed."""
     if isinstance(state, (tuple, list)):
         return type(state)(mapped(part, change) for part in state)
-    return None if state is None else change(state)
+    return change(state) if isinstance(state, mx.nd.NDArray) else state
+
+
+def _classic(array: NDArray) -> NDArray:
+    return array.as_nd_ndarray() if array.stype == "default" else array
+
+
+def _continued(state: State, made: State) -> State:
+    """A state in the dtypes of the one that was ``made`` for the parameter as it is now, after a cast perhaps."""
+    arrays, dtypes = leaves(state), [array.dtype for array in leaves(made)]
+    if not arrays and not isinstance(made, mx.nd.NDArray):
+        return made  # at most a copy of the weight in full precision
+    if len(arrays) != len(dtypes):
+        raise ValueError(
+            "after a cast to or from half precision with multi_precision the optimiser's state is another: make a new "
+            "trainer"
+        )
+    left = iter(dtypes)
+    return mapped(state, lambda x: x.astype(next(left), copy=False))

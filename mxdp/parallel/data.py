@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import List, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, autograd
+from mxdp.backend import Batch, Device, NDArray, autograd, check_device_list
 from mxdp.collectives import GradientSync
 from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
@@ -43,6 +43,7 @@ class Data(Strategy):
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, all-reduce of the gradients. Shards may be uneven."""
         self.traffic.clear()
+        check_device_list(self.devices, samples=len(X))
         X_shards, y_shards = split_batch(X, y, self.devices)
         with autograd.record():
             losses = [cross_entropy(*pair) for pair in zip(self._forward(X_shards), y_shards)]
@@ -53,6 +54,7 @@ class Data(Strategy):
     def scores(self, X: Batch) -> NDArray:
         """Forward pass of each shard on its device. The first device gathers the scores."""
         self.traffic.clear()
+        check_device_list(self.devices, samples=len(X))
         return self._gather(self._forward(split_and_load(X, self.devices)), "scores")
 
     def bytes_moved(self, batch_size: int) -> int:

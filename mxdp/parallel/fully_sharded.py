@@ -32,7 +32,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, mx, upload
+from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, check_device_list, mx, upload
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.engine import Call, prepare
 from mxdp.errors import did_you_mean
@@ -121,6 +121,7 @@ class FullySharded(Strategy):
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, and the sums of the gradients, as the plan has them. Shards may be uneven."""
         self.traffic.clear()
+        check_device_list(self.devices, samples=len(X))
         self._xs, self._labels = map(list, split_batch(X, y, self.devices))
         self._losses, self._trail, self._back_from = [], [], None
         self._execute(self.plan.step)
@@ -135,6 +136,7 @@ class FullySharded(Strategy):
     def scores(self, X: Batch) -> NDArray:
         """Forward pass of each shard on its device. The first device gathers the scores."""
         self.traffic.clear()
+        check_device_list(self.devices, samples=len(X))
         self._xs, self._labels, self._losses = list(split_and_load(X, self.devices)), [], []
         backward = [task.kind for task in self.plan.step].index(plans.BACKWARD)
         self._execute(self.plan.step[: backward - (self.plan.stage == 3)])  # in stage 3 a gather goes before it

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import Iterator, List, Optional, Sequence
 
 from mxdp.backend import Batch, Device, NDArray, check_device_list
-from mxdp.collectives.gradients import BucketSync, GradientSync
+from mxdp.collectives.buckets import BucketSync
+from mxdp.collectives.gradients import GradientSync
 from mxdp.layers import BatchNorm, Layer, LayerParams, Net, Relu, Residual, Shape, apply, normalise, outputs
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint

@@ -30,7 +30,7 @@ from mxdp.datasets.records import positive_int
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
 from mxdp.processes import checkpoint_file
-from mxdp.processes.checkpoint_file import LOCKS, TAKING, UNREADABLE, Arrays, Facts, FolderLock, identity, match
+from mxdp.processes.checkpoint_file import LOCKS, TAKING, UNREADABLE, Arrays, Facts, FolderLock, identity, match, plain
 from mxdp.processes.world import World
 
 Report = Callable[[str], Any]
@@ -95,7 +95,7 @@ class CheckpointFolder:
         # A GPU's copy goes on to the host's memory (not run on a GPU).
         copies = {n: x if isinstance(x, onp.ndarray) else _copy(x) for n, x in arrays.items()}
         copied = CompletionEvent([x for x in copies.values() if not isinstance(x, onp.ndarray)])
-        text = json.dumps({**header, "facts": facts}, default=float)
+        text = json.dumps(plain({**header, "facts": facts}))
         self._place = self._described(facts)
 
         def work() -> None:

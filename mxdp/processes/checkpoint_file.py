@@ -129,10 +129,28 @@ def _checksum(file: IO[bytes], length: int) -> bytes:
     return COMMENT + digest.hexdigest().encode()
 
 
+def plain(value: Any, name: str = "facts") -> Any:
+    """A value in JSON's kinds, which come back as they are. NumPy's and MXNet's single numbers become Python's. Raises
+    an MxdpError for what JSON can't say."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain(item, f"{name}[{number}]") for number, item in enumerate(value)]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: plain(item, key) for key, item in value.items()}
+    if isinstance(value, onp.generic) or getattr(value, "size", None) == 1:
+        number = value.asscalar() if hasattr(value, "asscalar") else value
+        return plain(number.item(), name)
+    raise MxdpError(
+        f"a checkpoint can't keep {name}, which is {type(value).__name__}: give a number, a text, True, False, None, "
+        "or a list or dictionary of these, with texts as keys"
+    )
+
+
 def identity(training: Facts, arrays: Mapping[str, Any]) -> Facts:
     """The facts that identify a training, as a file gives them back, with dtype and shape of each parameter."""
     params = {n: f"{onp.dtype(x.dtype)} {tuple(x.shape)}" for n, x in arrays.items() if n.startswith("parameters/")}
-    return {**json.loads(json.dumps(training, default=float)), **params}
+    return {**plain(training), **params}
 
 
 def match(folder: Path, there: Facts, here: Facts) -> None:

@@ -24,7 +24,7 @@ import numpy as onp
 
 from mxdp.backend import Device, NDArray, autograd, host_view, mx, usable_gpus
 from mxdp.backend import devices as find_devices
-from mxdp.engine import EngineJob, plain_layout, prepare, wait_for_use
+from mxdp.engine import CompletionEvent, EngineJob, plain_layout, prepare, wait_for_use
 from mxdp.errors import MxdpError, plural
 from mxdp.plans.partition import bounds
 from mxdp.processes.leaving import INSIDE, LEFT, STEPS, forget_shared_memory, launchers_file, leaving
@@ -34,14 +34,38 @@ LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
 """Variables by which MPI's launchers tell a process that it is one of several."""
 
 
+class Note:
+    """Bytes of each rank that travel with a sum: ``mine``, and from ``reads`` what MXNet has yet to compute.
+
+    ``mine`` has the same length on all ranks, and so have the arrays ``reads``, which lie on the host.
+    """
+
+    def __init__(self, mine: bytes, reads: Sequence[NDArray] = ()) -> None:
+        self.mine = mine
+        self.reads = reads
+        self.theirs: List[bytes] = []
+        """By rank, the bytes of all; empty until they have travelled."""
+        self.carrier: Optional[NDArray] = None
+        """The array with whose sum they travel."""
+
+    def told(self) -> bytes:
+        """What this rank tells."""
+        return self.mine + b"".join(host_view(array).tobytes() for array in self.reads)
+
+    def wait(self) -> List[bytes]:
+        """Wait for the bytes of all ranks. Raises a BackendError if an operator failed before the sum."""
+        CompletionEvent([self.carrier]).wait()
+        return self.theirs
+
+
 class _MpiJob(EngineJob):
     """Calls ``do`` when ``array`` is written, and after all earlier such jobs. It is itself a write to the array."""
 
     NAME = RANK_SUM.encode()
 
-    def __init__(self, do: Callable[[], Any], array: NDArray, token: NDArray) -> None:
+    def __init__(self, do: Callable[[], Any], reads: Sequence[NDArray], array: NDArray, token: NDArray) -> None:
         self._do = do
-        self._push((), (array, token))
+        self._push(reads, (array, token))
 
     def _call(self) -> None:
         try:
@@ -80,12 +104,14 @@ class World:
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}>"
 
-    def sum(self, arrays: Sequence[NDArray]) -> None:
+    def sum(self, arrays: Sequence[NDArray], note: Optional[Note] = None) -> None:
         """Sum each array over all ranks, in place. All ranks get the same bits. Every rank gives the same shapes and
-        dtypes in the same order, on any device; from a GPU by way of the host's memory (not run on a GPU). Doesn't
-        wait, except for float32 arrays of five or more dimensions. Raises a TypeError if MPI can't add this dtype."""
-        for array in arrays if self.size > 1 else ():
-            self._exchange(array, lambda host: self._arrays.Allreduce(self._mpi.IN_PLACE, host))
+        dtypes in the same order, on any device; from a GPU by way of the host's memory (not run on a GPU). A ``note``
+        travels with the first array that isn't empty, unless it has travelled. Doesn't wait, except for float32 arrays
+        of five or more dimensions. Raises a TypeError if MPI can't add this dtype."""
+        if self.size > 1:
+            for array in arrays:
+                self._exchange(array, lambda host: self._arrays.Allreduce(self._mpi.IN_PLACE, host), note)
 
     def broadcast(self, arrays: Sequence[NDArray]) -> None:
         """Overwrite each array with rank 0's, in place; else as :meth:`sum`. Waits for work that uses the arrays."""
@@ -93,7 +119,7 @@ class World:
             wait_for_use(array)  # an inference pass that is still running may change its layout once more
             self._exchange(array, lambda host: self._arrays.Bcast(host))
 
-    def reduce_scatter(self, vector: NDArray) -> None:
+    def reduce_scatter(self, vector: NDArray, note: Optional[Note] = None) -> None:
         """Sum a vector over all ranks, but in each rank's only :meth:`shard` of it, in place; else as :meth:`sum`."""
         shard, counts = self.shard(vector.size), self._counts(vector)
 
@@ -103,7 +129,7 @@ class World:
             host[shard] = piece
 
         if self.size > 1:
-            self._exchange(vector, call)
+            self._exchange(vector, call, note)
 
     def all_gather(self, vector: NDArray) -> None:
         """Overwrite, in a vector, each rank's :meth:`shard` with that of the rank; else as :meth:`sum`."""
@@ -180,27 +206,47 @@ class World:
         """The lengths of all ranks' :meth:`shard`."""
         return [stop - start for start, stop in bounds(vector.size, self.size)]
 
-    def _exchange(self, array: NDArray, call: Callable[[Any], Any]) -> None:
+    def _exchange(self, array: NDArray, call: Callable[[Any], Any], note: Optional[Note] = None) -> None:
         if not array.size:
             return
         number = onp.dtype(array.dtype)
         if number.kind not in "iuf" or number.char not in self._mpi._typedict:  # not every MPI adds float16
             raise TypeError(f"MPI can't add numbers of dtype {number}: use float32, float64 or whole numbers")
         self.begun[0] += 1
-        if array.ctx.device_type == "cpu":
-            with autograd.pause():
+        on_host = self._on_host(array, number.char)
+        letter = note if note and note.carrier is None else None
+        with autograd.pause():
+            if on_host is array:
                 for restore in plain_layout([array]):
                     restore()
-            _MpiJob(lambda: call(host_view(array)), array, self._token)
-            return
-        kind = array.shape, number.char
-        if kind not in self._staging:
-            self._staging[kind] = mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=array.dtype)
-        staging = self._staging[kind]
-        with autograd.pause():
-            prepare("_copyto", [array], staging)()  # NumPy's arrays have no copyto for a classic one
-            _MpiJob(lambda: call(host_view(staging)), staging, self._token)
-            prepare("_copyto", [staging], array)()
+            else:
+                prepare("_copyto", [array], on_host)()  # NumPy's arrays have no copyto for a classic one
+
+        def do() -> None:
+            if letter:
+                letter.theirs = self._letters(letter.told())
+            call(host_view(on_host))
+
+        _MpiJob(do, letter.reads if letter else (), on_host, self._token)
+        if letter:
+            letter.carrier = on_host
+        if on_host is not array:
+            with autograd.pause():
+                prepare("_copyto", [on_host], array)()
+
+    def _on_host(self, array: NDArray, kind: str) -> NDArray:
+        """The array itself, if the host can read it, else one to which it is copied."""
+        if array.ctx.device_type == "cpu":
+            return array
+        key = array.shape, kind
+        if key not in self._staging:
+            self._staging[key] = mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=array.dtype)
+        return self._staging[key]
+
+    def _letters(self, mine: bytes) -> List[bytes]:
+        theirs = onp.empty((self.size, len(mine)), "uint8")
+        self._arrays.Allgather(onp.frombuffer(mine, "uint8"), theirs)
+        return [of_rank.tobytes() for of_rank in theirs]
 
 
 def ranks_of(world: Optional[World]) -> World:

@@ -124,8 +124,7 @@ class TrainStep:
         """Graphs in the memory of those for the largest batch. For a still larger batch all others are dropped."""
         if self._loss is cross_entropy:
             check_labels(y, classes=None)
-        few = len(X) < len(self._devices)
-        X_shards, y_shards = split_batch(X, y, self._devices[: len(X)], None if few else self._weights)
+        X_shards, y_shards = split_batch(X, y, self._devices, self._weights)
         if X.size > self._room:
             self._room, self._largest = X.size, [None] * len(self._devices)
             self._bound.clear()

@@ -122,7 +122,7 @@ def test_mxnets_trainer_and_stores_continue_too(store, tmp_path):
 
 
 def no_states(kept, net, trainer):
-    trainer.take_states = lambda data: None
+    trainer.take_states = lambda data, names: None
     return LOAD(kept, net, trainer)
 
 
@@ -182,7 +182,7 @@ def test_states_that_can_not_be_saved_or_loaded_are_a_sentence(kind, tmp_path, m
     options = {"lr_scheduler": type("Local", (mx.lr_scheduler.FactorScheduler,), {})(step=3)}
     with pytest.raises(MxdpError, match="of classes that stand at the top of a module"):
         Checkpoint(tmp_path).save(net, kind(net.collect_params(), "sgd", options))
-    monkeypatch.setattr("mxdp.gluon.checkpoint._states", lambda trainer, rank: b"I1x")
+    monkeypatch.setattr("mxdp.gluon.checkpoint._states", lambda trainer, names, rank: b"I1x")
     kept, trainer = Checkpoint(tmp_path), kind(net.collect_params(), "sgd")
     kept.save(net, trainer)
     kept.wait()

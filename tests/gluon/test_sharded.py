@@ -8,6 +8,8 @@ from small_training import SGD, assert_equal, backward, by_mxnet, parameters, tr
 
 from mxdp.backend import mx
 from mxdp.gluon import Trainer
+from mxdp.gluon.bucketed import unwritten
+from mxdp.gluon.trainer import Sums
 from mxdp.gluon.updater import ELEMENTWISE
 
 OPTIMIZERS = {
@@ -41,14 +43,15 @@ def test_parameters_have_the_bits_of_mxnets_trainer(name, n, bucket_mb):
 
 
 class ForgetsToSpread(Trainer):
-    def _update(self, ignore_stale_grad=False):
+    def _apply(self, *arguments):
         self._place.spread = lambda numbers: None
-        super()._update(ignore_stale_grad)
+        super()._apply(*arguments)
 
 
 class UpdatesByItsOwnGradients(Trainer):
-    def _allreduce_grads(self):
-        self._ready_buckets()
+    def _sum(self, batch_size=None):
+        self._buckets().fill(unwritten(self._params))
+        self._summed = Sums({}, set())
 
 
 @pytest.mark.parametrize("broken", [ForgetsToSpread, UpdatesByItsOwnGradients])

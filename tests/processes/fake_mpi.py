@@ -86,6 +86,9 @@ class Comm:
         start = sum(counts[: self.rank])
         piece[...] = total[start : start + counts[self.rank]].astype(piece.dtype)
 
+    def Allgather(self, sent, received):
+        received[...] = self._meet("Allgather", sent.size, sent.copy())
+
     def Allgatherv(self, sent, received):
         host, counts = received
         theirs = self._meet("Allgatherv", (host.size, host.dtype, tuple(counts)), host.copy())

@@ -165,8 +165,8 @@ def test_in_sync_compares_all_ranks(astray):
     """A rank whose sums are wrong has replicas that equal each other."""
 
     class Astray(World):
-        def sum(self, arrays):
-            super().sum(arrays)
+        def sum(self, arrays, note=None):
+            super().sum(arrays, note)
             for array in arrays if self.rank == astray else ():
                 array[:1] += 1  # of the last parameter alone
 

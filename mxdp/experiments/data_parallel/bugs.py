@@ -16,7 +16,7 @@ SGD, ADAM = "SGD", "Adam"
 
 IMPORTS = "import numpy as onp\n"
 GLOBALS = "Arrays = List"
-SPLIT = "    X_shards, y_shards = split_batch(X, y, devices[: len(X)] or devices)\n"
+SPLIT = "    X_shards, y_shards = split_batch(X, y, devices)\n"
 UPDATE = "        param -= lr / batch_size * param.grad\n"
 ADAMS = """        m, v, t = MOMENTS.get(id(param), (0, 0, 0))
         g, t = param.grad / batch_size, t + 1

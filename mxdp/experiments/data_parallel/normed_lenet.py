@@ -2,7 +2,7 @@
 
 import numpy as onp
 
-from mxdp.backend import autograd, np, npx
+from mxdp.backend import autograd, check_device_list, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets.minibatches import Stream
 from mxdp.experiments.data_parallel.training import set_params
@@ -41,6 +41,7 @@ class NormedLeNet:
 
     def backward(self, X, y):
         """The gradients, summed over the devices. Doesn't wait."""
+        check_device_list(self.devices, samples=len(X))
         (xs, ys), cuts = split_batch(X, y, self.devices), []
         with autograd.record():
             for layer in range(NORMS):

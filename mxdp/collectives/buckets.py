@@ -1,0 +1,128 @@
+"""Vectors in which the gradients of a device lie side by side, and an all-reduce for each of them.
+
+The buckets are filled from the last parameter to the first, the order in which backward produces gradients::
+
+    device 0    bucket 0 | b4 | W4 | b3 | W3 |    bucket 1 | b2 | W2 | b1 | W1 |
+    device 1    bucket 0 | b4 | W4 | b3 | W3 |    bucket 1 | b2 | W2 | b1 | W1 |
+
+How gradients get there is the caller's affair: backward writes into the buckets (:class:`mxdp.GradientSync`), or they
+are copied (:class:`mxdp.Trainer`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence, Tuple
+
+import numpy as onp
+
+from mxdp.backend import NDArray, mx
+from mxdp.collectives.allreduce import check_bucket_mb
+from mxdp.collectives.program import Program, chunk_views
+from mxdp.collectives.tuning import plan_for
+from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.one_hop import owners
+from mxdp.plans.cost.machine import Machine
+from mxdp.plans.partition import fill_buckets, offsets
+from mxdp.processes import World
+from mxdp.processes.world import Note
+
+
+@dataclass(frozen=True)
+class BucketSync:
+    """One bucket: the numbers of its parameters, its bytes, the algorithm and program that sum it over this process's
+    devices, and its vectors on each device (several where one device sums whole gradients)."""
+
+    params: Tuple[int, ...]
+    nbytes: int
+    algorithm: str
+    program: Program
+    vectors: Tuple[Tuple[NDArray, ...], ...]
+
+
+class Buckets:
+    """The buckets of replicas, filled with zeros at first.
+
+    Args:
+        device_params: for each device its parameters, equal in shapes and dtypes.
+        algorithm, bucket_mb, machine: as for :class:`mxdp.GradientSync`.
+        kinds: for each parameter a value; a bucket holds parameters of one kind.
+        world: sum over its ranks, too.
+
+    Raises an MxdpError, on every rank, if the ranks have other parameters or buckets.
+    """
+
+    def __init__(
+        self,
+        device_params: Sequence[Sequence[NDArray]],
+        algorithm: str,
+        bucket_mb: float,
+        machine: Optional[Machine],
+        kinds: Sequence[bool],
+        world: World,
+    ) -> None:
+        check_bucket_mb(bucket_mb)
+        self._params = [list(params) for params in device_params]
+        self._world = world
+        self.gradients: List[Dict[int, NDArray]] = [{} for _ in device_params]
+        """For each device, the places of the gradients in the buckets, by parameter number."""
+        first = self._params[0]
+        dtypes = [str(onp.dtype(param.dtype)) for param in first]
+        nbytes = [param.size * onp.dtype(param.dtype).itemsize for param in first]
+        contents = fill_buckets(nbytes, list(zip(dtypes, kinds)), bucket_mb * 2**20)
+        described = {f"parameter {number}": f"{dtype} {first[number].shape}" for number, dtype in enumerate(dtypes)}
+        world.agree({"bucket_mb": bucket_mb, **described})
+        # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
+        names = world.gather([self._resolve(numbers, algorithm, machine) for numbers in contents])[0]
+        self.buckets = [self._make(numbers, name) for numbers, name in zip(contents, names)]
+        world.agree({"buckets' vectors of length": [[x.size for x in bucket.vectors[0]] for bucket in self.buckets]})
+
+    def sum(self, note: Optional[Note] = None) -> None:
+        """Sum all buckets, in place; doesn't wait. ``note``: travels with the first sum over ranks, if there is one."""
+        for bucket in self.buckets:
+            bucket.program()
+            if self._world.size > 1:
+                self._sum_over_ranks(bucket, note)
+
+    def _sum_over_ranks(self, bucket: BucketSync, note: Optional[Note]) -> None:
+        first, *others = bucket.vectors
+        self._world.sum(first, note)
+        for device in others:
+            for vector, summed in zip(device, first):
+                summed.copyto(vector)
+
+    def _resolve(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> str:
+        params = [self._params[0][number] for number in numbers]
+        devices = [params[0].ctx for params in self._params]
+        itemsize = onp.dtype(params[0].dtype).itemsize
+        return plan_for(algorithm, devices, [param.size for param in params], itemsize, machine)[0]
+
+    def _make(self, numbers: Sequence[int], name: str) -> BucketSync:
+        first = self._params[0]
+        devices = len(self._params)
+        sizes = [first[number].size for number in numbers]
+        schedule = plan(name, devices, sizes)
+        groups = [list(numbers)]
+        if schedule.sizes:
+            # The gradients that one device sums lie side by side: one message instead of one for each gradient.
+            owner = owners(devices, sizes)
+            groups = [[n for n, device in zip(numbers, owner) if device == rank] for rank in range(devices)]
+            groups = [group for group in groups if group]
+            schedule = plan(name, devices, [sum(first[n].size for n in group) for group in groups])
+        vectors = tuple(tuple(self._lay_out(rank, group) for group in groups) for rank in range(devices))
+        chunks = [list(of_rank) if schedule.sizes else chunk_views(schedule, of_rank[0]) for of_rank in vectors]
+        program = Program(schedule, chunks, again=True)
+        nbytes = sum(sizes) * onp.dtype(first[numbers[0]].dtype).itemsize
+        return BucketSync(tuple(numbers), nbytes, name, program, vectors)
+
+    def _lay_out(self, rank: int, numbers: Sequence[int]) -> NDArray:
+        """A vector of zeros in which these parameters' gradients lie side by side."""
+        params = [self._params[rank][number] for number in numbers]
+        borders = offsets([param.size for param in params])
+        # mx.nd.zeros allocates only when it writes the zeros, and users compare addresses. So: empty, then 0.
+        vector = mx.nd.empty((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
+        vector[:] = 0
+        for number, param, start, stop in zip(numbers, params, borders, borders[1:]):
+            # Only the reshape of a classic array is a view.
+            self.gradients[rank][number] = vector[start:stop].reshape(param.shape).as_np_ndarray()
+        return vector
