@@ -44,7 +44,7 @@ class Accumulating:
             yield
         except BaseException:
             if not outer:
-                self._end_accumulating()
+                self.end_accumulating()
             raise
         finally:
             self._held_back = outer
@@ -56,7 +56,8 @@ class Accumulating:
                 "a step or a sum inside no_sync would leave each device with its own gradients: call it after no_sync"
             )
 
-    def _end_accumulating(self) -> None:
+    def end_accumulating(self) -> None:
+        """After a sum: let backward overwrite the gradients again."""
         if self.accumulating:
             self._end_adding()
         self.accumulating = False

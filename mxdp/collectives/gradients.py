@@ -123,7 +123,7 @@ class GradientSync(Accumulating):
         self._zero_stale()
         self._sums.sum()
         self._check_places()  # while the devices work: a sum of unused buckets does no harm
-        self._end_accumulating()
+        self.end_accumulating()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
-"""The gradients of a trainer's parameters, which stay where gluon made them, and the buckets that sum them.
+"""A trainer's parameters as they lie on the devices, with the buckets that sum their gradients.
 
-A sum begins with copies into buckets. The update reads the sums there::
+gluon's gradients stay where gluon made them. A sum begins with copies into buckets. The update reads the sums there::
 
     cpu(0)    W.grad(), b.grad()    copy    bucket | b | W |
                                                                all-reduce    update of W by the sum, copied to cpu(1)
@@ -12,71 +12,54 @@ that backward has written. The trainer takes the marks away at each sum: a gradi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
-import numpy as onp
-
-from mxdp.backend import NDArray, autograd, check_device_list, mx
+from mxdp.backend import HostArray, NDArray, autograd, check_device_list, mx
 from mxdp.collectives.accumulation import Accumulating
 from mxdp.collectives.buckets import Buckets
-from mxdp.collectives.shards import ShardedBuckets
+from mxdp.collectives.shards import Part, ShardedBuckets
 from mxdp.engine import Call, prepare
 from mxdp.errors import MxdpError
-from mxdp.plans.cost.machine import Machine
-from mxdp.processes import World
+from mxdp.gluon.updater import State, Updater, leaves, mapped
+from mxdp.plans.collective.one_hop import owners
 
 Parameter = Any
 Stale = Mapping[int, Set[int]]
 """By number of a trained parameter, the devices whose gradient backward has not written since the last sum."""
 
 
-class BucketedGradients:
-    """Buckets for the trained ones of ``params``, which are initialised, on the same devices, with dense gradients.
+class Replicas:
+    """``params`` with the arrays that they have now; where these are replaced, make another object.
 
     Args:
-        params: a trainer's parameters.
-        order: their numbers, in the order in which the network uses them.
-        sharded: each device sums only its part, for an optimiser in shards.
-        algorithm, bucket_mb, machine: as for :class:`mxdp.GradientSync`.
-        world: sum over its ranks, too.
+        params: a trainer's, initialised, on the same devices.
+        order: the numbers of those that are trained, as ``buckets`` have them.
+        buckets: in which gradients are summed; None on a single device.
     """
 
-    def __init__(
-        self,
-        params: Sequence[Parameter],
-        order: Sequence[int],
-        sharded: bool,
-        algorithm: str,
-        bucket_mb: float,
-        machine: Machine,
-        world: World,
-    ) -> None:
-        check_device_list(params[0].list_ctx())
-        self._params = params
-        self.members = [number for number in order if params[number].grad_req != "null"]
-        """The numbers of the parameters that it sums, in the order of the buckets' parameters."""
-        self._kept = arrays_of(params)
-        members = [params[number] for number in self.members]
-        replicas = [[param._data[device] for param in members] for device in range(len(params[0]._data))]
-        kinds = [False] * len(members)
-        if sharded:
-            self.buckets: Buckets = ShardedBuckets(replicas, bucket_mb, kinds, world)
-        else:
-            self.buckets = Buckets(replicas, algorithm, bucket_mb, machine, kinds, world)
-        self.checksums = Checksums(params)
+    def __init__(self, params: Sequence[Parameter], order: Sequence[int], buckets: Optional[Buckets]) -> None:
+        devices = len(check_device_list(params[0].list_ctx()))
+        self.buckets, self.trained = buckets, list(order)
+        self._params, self._kept = params, arrays_of(params)
+        places = owners(devices, [param._data[0].size for param in params])
+        weights = [_classic(param._data[place]) for param, place in zip(params, places)]
+        self._copies = [_copies(param, place) for param, place in zip(params, places)]
+        # By number of the parameter, what this process updates: by gluon's gradients, and by the sums in the buckets.
+        self._own: Dict[int, List[Part]] = {}
+        self._parts: Dict[int, List[Part]] = {}
         self._fill: Dict[int, List[Call]] = {}
         self._zero: Dict[int, List[Call]] = {}
-        self._back: Dict[int, List[Call]] = {}
-        self.sums: Dict[int, List[NDArray]] = {}
-        """By number of the parameter, the place of its sum on each device."""
-        for place, number in enumerate(self.members):
-            gradients = params[number]._grad
-            sums = [of_device[place].as_nd_ndarray() for of_device in self.buckets.gradients]
-            self.sums[number] = sums
-            self._fill[number] = [prepare("_copyto", [grad], sum_) for grad, sum_ in zip(gradients, sums)]
-            self._zero[number] = [prepare("zeros_like", [sum_], sum_) for sum_ in sums]
-            self._back[number] = [prepare("_copyto", [sum_], grad) for grad, sum_ in zip(gradients, sums)]
+        self._back: List[Call] = []
+        for member, number in enumerate(order):
+            gradients, place = params[number]._grad, places[number]
+            self._own[number] = [Part(number, slice(None), weights[number], _classic(gradients[place]))]
+            if buckets:
+                sums = [_classic(of_device[member]) for of_device in buckets.gradients]
+                self._parts[number] = [replace(self._own[number][0], gradient=sums[place])]
+                self._fill[number] = [prepare("_copyto", [grad], sum_) for grad, sum_ in zip(gradients, sums)]
+                self._zero[number] = [prepare("zeros_like", [sum_], sum_) for sum_ in sums]
+                self._back += [prepare("_copyto", [sum_], grad) for grad, sum_ in zip(gradients, sums)]
 
     def hold(self) -> bool:
         """False where a parameter has other arrays by now: after ``initialize(force_reinit=True)``, ``cast``,
@@ -85,76 +68,86 @@ class BucketedGradients:
 
     def fill(self, stale: Stale) -> None:
         """Copy the gradients into the buckets, zeros for those that are ``stale``; doesn't wait."""
-        for number in self.members:
+        for number, copies in self._fill.items():
             # Users set to zero what adds up.
-            idle = stale[number] if self._params[number].grad_req == "write" else set()
-            for device, copy in enumerate(self._fill[number]):
+            idle = stale[number] if self._params[number].grad_req == "write" else ()
+            for device, copy in enumerate(copies):
                 call = self._zero[number][device] if device in idle else copy
                 call()
 
-    def hand_back(self) -> None:
-        """Copy the sums into the gradients of all devices; doesn't wait."""
-        for copies in self._back.values():
-            for copy in copies:
+    def hand_back(self, stale: Stale) -> None:
+        """Make all gradients the sums; on a single device those zero that are ``stale``. Doesn't wait."""
+        for copy in self._back:
+            copy()
+        for number, devices in stale.items() if self.buckets is None else ():
+            param = self._params[number]
+            if devices and param.grad_req == "write" and param._grad_stype == "default":
+                param._grad[0][()] = 0
+
+    def updates(self, summed: bool) -> Dict[int, List[Part]]:
+        """By number of the parameter, what this process updates: by the sums in the buckets if they are ``summed``
+        there, else by gluon's gradients. Doesn't wait."""
+        return self._parts if summed and self.buckets else self._own
+
+    def spread(self, numbers: Iterable[int]) -> None:
+        """Copy the updated parameters to the other devices; doesn't wait."""
+        for number in numbers:
+            for copy in self._copies[number]:
                 copy()
 
+    def states(self, updater: Updater) -> Dict[int, State]:
+        """The optimiser's states by number of the parameter, on the host; saved ones where they lie. Waits."""
+        states = {number: updater.sync_state_context(state, mx.cpu()) for (number, _), state in updater.states.items()}
+        return {**updater.saved, **states}
 
-class Checksums:
-    """The sums of squares of parameters, by which ranks notice that they have other values.
+    def for_amp(self, summed: bool) -> List[_Summed]:
+        """All sums of gradients on the first device, in the form in which amp's loss scaler reads them."""
+        if summed and self.buckets:
+            vectors = [vector for bucket in self.buckets.buckets for vector in bucket.vectors[0]]
+        else:
+            vectors = [_classic(self._params[number]._grad[0]) for number in self.trained]
+        return [_Summed([vector]) for vector in vectors]
 
-    ``numbers``: of the parameters, in the order of the sums in ``arrays``, which lie on the host.
-    """
 
-    def __init__(self, params: Sequence[Parameter]) -> None:
-        self.numbers: List[int] = []
-        self.arrays: List[NDArray] = []
-        self._calls: List[Call] = []
-        groups: Dict[str, List[int]] = {}
-        for number, param in enumerate(params):
-            # Running means differ between devices, and can't be trained.
-            if param._differentiable and param._data[0].size:
-                groups.setdefault(str(param.dtype), []).append(number)
-        for numbers in groups.values():
-            weights = [params[number]._data[0].as_nd_ndarray() for number in numbers]
-            sums = mx.nd.empty((len(numbers),), ctx=weights[0].ctx)
-            host = mx.nd.empty((len(numbers),), ctx=mx.cpu())
-            self._calls.append(prepare("multi_sum_sq", weights, sums, num_arrays=len(weights)))
-            self._calls.append(prepare("_copyto", [sums], host))
-            self.numbers.extend(numbers)
-            self.arrays.append(host)
+class ShardedReplicas(Replicas):
+    """As :class:`Replicas`, but each device updates, and holds the state of, the parts that ``buckets`` cut for it."""
 
-    def push(self) -> None:
-        """Compute the sums; doesn't wait."""
-        for call in self._calls:
-            call()
+    buckets: ShardedBuckets
 
-    def differing(self, ranks: Sequence[bytes]) -> List[int]:
-        """The numbers of the parameters whose sums aren't the same on all ``ranks``."""
-        sums = onp.array([onp.frombuffer(of_rank, "uint32") for of_rank in ranks])
-        return [number for number, of_ranks in zip(self.numbers, sums.T) if len(set(of_ranks)) > 1]
+    def __init__(self, params: Sequence[Parameter], order: Sequence[int], buckets: ShardedBuckets) -> None:
+        super().__init__(params, order, buckets)
+        self._held = [[replace(part, number=order[part.number]) for part in of_device] for of_device in buckets.parts]
+        self._parts = {number: [] for number in order}
+        for of_device in self._held:
+            for part in of_device:
+                self._parts[part.number].append(part)
+
+    def updates(self, summed: bool) -> Dict[int, List[Part]]:
+        """As without shards; a process may have no part of a parameter."""
+        self.buckets.take()
+        return self._parts
+
+    def spread(self, numbers: Iterable[int]) -> None:
+        """Copy all parts to all devices and ranks; doesn't wait."""
+        self.buckets.spread()
+
+    def states(self, updater: Updater) -> Dict[int, State]:
+        """As without shards. All ranks call it."""
+        held = [[leaves(updater.states.get(part.key)) for part in of_device] for of_device in self._held]
+        states = dict(updater.saved)
+        for member, arrays in self.buckets.whole(held).items():
+            number = self.trained[member]
+            if arrays:
+                example = updater.made_for(number, mx.nd.zeros((1,), dtype=self._params[number].dtype))
+                states[number] = _filled(example, arrays)
+        return states
 
 
 @dataclass(frozen=True)
 class _Summed:
-    """What amp's loss scaler looks at: the first of ``_grad``."""
+    """What amp's loss scaler reads of a parameter: the first of its gradients."""
 
     _grad: List[NDArray]
-
-
-def sums_for_amp(params: Sequence[Parameter], buckets: Optional[BucketedGradients]) -> List[_Summed]:
-    """All sums of gradients, in the form of gluon's parameters."""
-    if buckets:
-        return [_Summed([vector]) for bucket in buckets.buckets.buckets for vector in bucket.vectors[0]]
-    return [_Summed([param._grad[0].as_nd_ndarray()]) for param in params if param._grad]
-
-
-def zero_stale(params: Sequence[Parameter], stale: Stale) -> None:
-    """Set gradients to zero, in place, that backward has not written; doesn't wait."""
-    for number, devices in stale.items():
-        param = params[number]
-        if param.grad_req == "write" and param._grad_stype == "default":
-            for device in devices:
-                params[number]._grad[device][()] = 0
 
 
 class AddingUp(Accumulating):
@@ -177,12 +170,8 @@ class AddingUp(Accumulating):
 
     def check_saved(self) -> None:
         """Raise an MxdpError if there are gradients that a checkpoint would lose."""
-        if self.accumulating or self._held_back:
+        if self.accumulating:
             raise MxdpError("gradients that no_sync has added up are not saved: save after the next step")
-
-    def end(self) -> None:
-        """After a sum: backward overwrites gradients again."""
-        self._end_accumulating()
 
     def _begin_adding(self) -> None:
         self._kept = arrays_of(self._params)
@@ -225,9 +214,8 @@ def unwritten(params: Sequence[Parameter]) -> Stale:
 def forget(params: Sequence[Parameter]) -> None:
     """Take MXNet's marks of written gradients away: all are summed."""
     for param in params:
-        if param.grad_req != "null":
-            for data in param._data:
-                data._fresh_grad = False
+        for data in param._data if param.grad_req != "null" else ():
+            data._fresh_grad = False
 
 
 def refuse_stale(params: Sequence[Parameter], stale: Stale, alone: bool) -> None:
@@ -245,3 +233,19 @@ def refuse_stale(params: Sequence[Parameter], stale: Stale, alone: bool) -> None
                 "updated by backward since the last step: use the parameter in the forward pass, or call step with "
                 "ignore_stale_grad=True"
             )
+
+
+def _filled(example: State, arrays: Iterable[HostArray]) -> State:
+    """The arrays in the structure of an example."""
+    left = iter(arrays)
+    return mapped(example, lambda x: mx.nd.array(next(left), mx.cpu(), x.dtype))
+
+
+def _classic(array: NDArray) -> NDArray:
+    return array.as_nd_ndarray() if array.stype == "default" else array
+
+
+def _copies(param: Parameter, place: int) -> List[Call]:
+    """Calls that copy a parameter from this place to all others."""
+    updated = param._data[place]
+    return [prepare("_copyto", [updated], x) for x in param._data if x is not updated]

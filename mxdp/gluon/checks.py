@@ -38,12 +38,31 @@ def bucketing_store(kvstore: Any, world: Optional[World], **options: Any) -> Opt
     return store
 
 
-def check_batch_size(batch_size: float) -> None:
-    """Raise a ValueError unless ``batch_size`` is more than 0, or a RuntimeError inside ``autograd.record``."""
+def check_before_step(trainer: Any, batch_size: float = 1) -> None:
+    """Check that a trainer can sum or update, and note where its parameters lie now.
+
+    Raises a ValueError unless ``batch_size`` is more than 0 and all parameters lie on the same devices, a RuntimeError
+    inside ``autograd.record``, or a DeferredInitializationError if a parameter's shape is unknown.
+    """
     if autograd.is_recording():
         raise RuntimeError("a step inside autograd.record() would become a part of the graph: call it after the block")
     if not batch_size > 0:
         raise ValueError(f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}")
+    params, devices = trainer._params, trainer._contexts
+    for param in params:
+        if param._deferred_init:
+            raise gluon.parameter.DeferredInitializationError(
+                f"the parameter {param.name} has no values yet, and will have them on {plural(len(devices), 'device')} "
+                f"({', '.join(map(str, devices))}): run a forward pass there first, or for other devices call "
+                "net.initialize(ctx=devices) before the trainer is made"
+            )
+        if param._ctx_list != params[0]._ctx_list:
+            places = sorted({str(param.list_ctx()) for param in params})
+            raise ValueError(f"all parameters must lie on the same devices, not on {' and '.join(places)}")
+    trainer._contexts = params[-1].list_ctx()  # the parameters may have moved
+    # With loss scaling a step is skipped after an overflow, which no device can see in shards.
+    if getattr(trainer, "_shards", False) and getattr(trainer, "_amp_loss_scaler", None):
+        raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
 
 
 def check_halves(sharded: bool) -> None:
@@ -55,37 +74,15 @@ def check_halves(sharded: bool) -> None:
         )
 
 
-def check_loss_scaling(trainer: Any, sharded: bool) -> None:
-    """Raise a RuntimeError for amp's loss scaling with ``shard_optimizer``, where no device has all sums."""
-    if sharded and getattr(trainer, "_amp_loss_scaler", None):
-        raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
-
-
-def check_distinct(params: Sequence[Any]) -> None:
-    """Raise a ValueError if a parameter is given twice, as by collecting tied layers one by one."""
-    seen = set()
-    for param in params:
-        if id(param) in seen:
+def check_params(params: Sequence[Any]) -> None:
+    """Raise a ValueError if a parameter is given twice, as by collecting tied layers one by one, or is sparse."""
+    for number, param in enumerate(params):
+        if any(param is earlier for earlier in params[:number]):
             raise ValueError(
                 f"the parameter {param.name} stands in the trainer's list twice, so it would be updated twice: give "
                 "each parameter once, as net.collect_params() does"
             )
-        seen.add(id(param))
-
-
-def check_initialised(params: Sequence[Any], devices: Sequence[Any]) -> None:
-    """Raise a DeferredInitializationError if a parameter's shape is unknown, or a ValueError unless all parameters lie
-    on the same devices."""
-    for param in params:
-        if param._deferred_init:
-            raise gluon.parameter.DeferredInitializationError(
-                f"the parameter {param.name} has no values yet, and will have them on {plural(len(devices), 'device')} "
-                f"({', '.join(map(str, devices))}): run a forward pass there first, or for other devices call "
-                "net.initialize(ctx=devices) before the trainer is made"
-            )
-        if param._ctx_list != params[0]._ctx_list:
-            places = sorted({str(param.list_ctx()) for param in params})
-            raise ValueError(f"all parameters must lie on the same devices, not on {' and '.join(places)}")
+    check_dense(params)
 
 
 def check_dense(params: Sequence[Any], always: bool = False) -> None:

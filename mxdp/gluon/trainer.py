@@ -5,50 +5,24 @@ from __future__ import annotations
 import warnings
 import zlib
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Sequence, Set, Union
+from typing import Any, Dict, Iterator, Optional, Sequence, Set, Tuple
 
 from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
+from mxdp.collectives.buckets import Buckets
+from mxdp.collectives.checksums import Checksums
 from mxdp.collectives.shards import ShardedBuckets
 from mxdp.errors import plural
-from mxdp.gluon.bucketed import (
-    AddingUp,
-    BucketedGradients,
-    Stale,
-    forget,
-    refuse_stale,
-    sums_for_amp,
-    unwritten,
-    zero_stale,
-)
-from mxdp.gluon.checks import (
-    bucketing_store,
-    check_batch_size,
-    check_dense,
-    check_distinct,
-    check_halves,
-    check_initialised,
-    check_loss_scaling,
-    listed,
-)
+from mxdp.gluon.bucketed import AddingUp, Replicas, ShardedReplicas, Stale, forget, refuse_stale, unwritten
+from mxdp.gluon.checks import bucketing_store, check_before_step, check_dense, check_halves, check_params, listed
 from mxdp.gluon.record import of_parameters, of_update, unique_names
 from mxdp.gluon.states import from_bytes, to_bytes
-from mxdp.gluon.updater import Shards, Updater, WholeParameters, check_shardable
+from mxdp.gluon.updater import Updater, check_shardable
 from mxdp.plans.show.files import write_beside
 from mxdp.process import MxdpWarning
 from mxdp.processes import World, agree_names
 from mxdp.processes.world import Note
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What a sum leaves for the update: which gradients were zero, and the parameters that no device of any rank has
-    used."""
-
-    stale: Stale
-    unused: Set[int]
 
 
 class Trainer(gluon.Trainer):  # type: ignore[misc]
@@ -96,38 +70,35 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._bucketing: Any = bucketing_store(kvstore, world, **options)
         self._world = self._bucketing.world if self._bucketing else World()
         self._alone = self._world.size == 1
+        in_order = listed(params)
         if self._bucketing:
-            check_distinct(listed(params))
-            check_dense(listed(params))
+            check_params(in_order)
         check_bucket_mb(bucket_mb)
         self._bucket_mb = bucket_mb
         # For the name of a store and a single device, MXNet makes no store.
-        store = kvstore if self._alone else self._bucketing
-        super().__init__(params, optimizer, optimizer_params, store, **options)
+        super().__init__(params, optimizer, optimizer_params, kvstore if self._alone else self._bucketing, **options)
         numbers = {id(param): number for number, param in enumerate(self._params)}
-        self._order = [numbers[id(param)] for param in listed(params)]
-        agree_names(self._world, [param.name for param in listed(params)])
-        self._several = len(self._contexts) > 1 or not self._alone
+        self._order = [numbers[id(param)] for param in in_order]
+        agree_names(self._world, [param.name for param in in_order])
         if shard_optimizer:
             check_shardable(self._optimizer, self._bucketing)
-        self._shards = shard_optimizer and self._several
+        self._shards = shard_optimizer and not (self._alone and len(self._contexts) == 1)
+        self._adding = AddingUp(self._params)
+        self._replicas: Optional[Replicas] = None
+        self._made = 0
+        self._summed: Optional[Tuple[Stale, Set[int]]] = None
+        """After a sum, until the update: the gradients that were zero, and the parameters that no rank has used."""
         if self._bucketing:
             self._updaters = [Updater(self._optimizer)]
-        self._place: Union[WholeParameters, Shards] = WholeParameters(self._params)
-        self._adding = AddingUp(self._params)
-        self._gradients: Optional[BucketedGradients] = None
-        self._described: Dict[str, Any] = {}
-        self._changes = 0
-        self._summed: Optional[Sums] = None
         ready = all(param._data for param in self._params)
         if not (self._alone or ready):
             raise ValueError(
                 "with several ranks a parameter needs its values before the trainer is made, so that all ranks start "
                 "with rank 0's: run a forward pass first"
             )
-        if self._bucketing and self._several and ready:
-            self._world.agree(self._record(self._description()))
-            self._make_buckets()
+        if self._bucketing and ready:
+            self._world.agree(self._record())
+            self._lay_out()
         if not self._alone:
             self._make_store()
 
@@ -140,7 +111,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
                 f"no_sync needs one of mxdp's stores, not {self._kvstore_params['kvstore']!r}: use kvstore='mxdpauto', "
                 "or grad_req='add'"
             )
-        self._check_initialised()
+        check_before_step(self)
         check_dense(self._params, always=True)
         with self._adding.no_sync():
             yield
@@ -154,55 +125,47 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         raises a UserWarning. Raises a ValueError unless ``batch_size`` is more than 0, or as :meth:`no_sync`; and an
         MxdpError, on every rank, if the ranks differ in what decides the update.
         """
-        check_batch_size(batch_size)
-        self._check_initialised()
+        check_before_step(self, batch_size)
         if self._bucketing is None:
             super().step(batch_size, ignore_stale_grad)
-        else:
-            self._adding.check()
-            check_loss_scaling(self, self._shards)
-            if not ignore_stale_grad:
-                refuse_stale(self._params, unwritten(self._params), self._alone)
-            self._check_and_rescale_grad(self._scale / batch_size)
-            self._make_store()
-            self._sum(batch_size)
-            self._apply(ignore_stale_grad, self._gradients)
+            return
+        self._adding.check()
+        self._check_and_rescale_grad(self._scale / batch_size)
+        if not ignore_stale_grad:
+            refuse_stale(self._params, unwritten(self._params), self._alone)
+        self._sum(batch_size)
+        self._apply(ignore_stale_grad, summed=True)
         self._world.step_done()
 
     def allreduce_grads(self) -> None:
         """Sum the gradients: the first half of :meth:`step`. Each device's gradients are then the sums."""
         check_halves(self._shards)
-        self._check_initialised()
+        check_before_step(self)
         if self._bucketing is None:
             super().allreduce_grads()
             return
         self._adding.check()
-        self._make_store()
         self._sum()
+        assert self._replicas
         assert self._summed
-        if self._gradients:
-            self._gradients.hand_back()
-        else:
-            zero_stale(self._params, self._summed.stale)
+        self._replicas.hand_back(self._summed[0])
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
         check_halves(self._shards)
-        check_batch_size(batch_size)
-        self._check_initialised()
+        check_before_step(self, batch_size)
         if self._bucketing is None:
             super().update(batch_size, ignore_stale_grad)
             return
         self._adding.check()
         if self._summed is None:
             stale = unwritten(self._params)
-            self._summed = Sums(stale, set.intersection(*self._world.gather(self._unused(stale))))
+            self._summed = stale, set.intersection(*self._world.gather(self._unused(stale)))
         if not ignore_stale_grad:
-            refuse_stale(self._params, self._summed.stale, self._alone)
+            refuse_stale(self._params, self._summed[0], self._alone)
         self._check_and_rescale_grad(self._scale / batch_size)
-        self._make_store()
-        self._world.agree(self._record(self._described, batch_size))
-        self._apply(ignore_stale_grad, None)
+        self._world.agree(self._record(batch_size))
+        self._apply(ignore_stale_grad, summed=False)
 
     def save_states(self, fname: str) -> None:
         """Save the optimiser and its whole state. With ``shard_optimizer`` every rank calls it, and rank 0 writes.
@@ -227,11 +190,11 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
         ``names``: those to which the states belong, for each parameter; by default gluon's, without its counts of
         layers."""
-        self._check_initialised()
+        check_before_step(self)
         self._adding.check_saved()
-        if self._shards:
-            self._buckets()  # which has the parameters as they are now
-        states = self._place.whole(self._updaters[0])
+        # Without shards a rank may save alone, so it makes nothing together with others.
+        replicas = self._replicas if self._replicas and not self._shards else self._laid_out()
+        states = replicas.states(self._updaters[0])
         counts = self._optimizer._all_index_update_counts
         counts.update({device.device_id: dict(counts[0]) for device in self._contexts})  # where gluon looks for them
         if self._shards and self._world.rank > 0:
@@ -242,7 +205,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         """Continue with what :meth:`states_as_bytes` gave, on any devices and ranks. It runs what the pickle holds:
         take only what you trust. Raises a ValueError, and changes nothing, for what is no state, or one of another
         network or of an optimiser that can't be cut."""
-        self._check_initialised()
+        check_before_step(self)
         states, optimizer = from_bytes(saved, self._optimizer, names or unique_names(self._params), self._params)
         if self._shards:
             check_shardable(optimizer, self._bucketing)
@@ -254,13 +217,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     def choose_for(self, cores: int, made_by: str) -> None:
         """Let ``"auto"`` choose as on a processor with ``cores`` by that maker, also for buckets that are made."""
         self._bucketing.choose_for(cores, made_by)
-        if self._gradients:
-            self._make_buckets()
-
-    def _check_initialised(self) -> None:
-        check_initialised(self._params, self._contexts)
-        self._contexts: Any = self._params[-1].list_ctx()  # the parameters may have moved
-        self._several = len(self._contexts) > 1 or not self._alone
+        self._lay_out()
 
     def _make_store(self) -> None:
         """Make all replicas equal, as gluon does before its first sum."""
@@ -271,43 +228,43 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
     def _sum(self, batch_size: Optional[float] = None) -> None:
         """Sum all gradients. From then on, nothing counts as written by backward."""
+        self._make_store()
         stale = unwritten(self._params)
         unused = self._unused(stale)
         if not self._alone:
             unused = self._sum_over_ranks(stale, unused, batch_size)
-        elif self._several or self._gradients:  # a net that was moved to a single device keeps buckets
-            gradients = self._buckets()
-            gradients.fill(stale)
-            gradients.buckets.sum()
-        self._adding.end()
+        else:
+            replicas = self._laid_out()
+            replicas.fill(stale)
+            if replicas.buckets:
+                replicas.buckets.sum()
+        self._adding.end_accumulating()
         forget(self._params)
-        self._summed = Sums(stale, unused)
+        self._summed = stale, unused
 
     def _sum_over_ranks(self, stale: Stale, unused: Set[int], batch_size: Optional[float]) -> Set[int]:
         """Returns what no rank has used. With the sum travel, from each rank, a checksum of what decides the update,
         which parameters it has used, and checksums of their values. So ranks that differ notice it before they part."""
-        gradients = self._gradients
-        assert gradients  # since the trainer was made
-        holds = gradients.hold()
-        record = self._record(self._described if holds else self._description(), batch_size)
-        used = [number not in unused for number in gradients.members] if holds else [False] * len(gradients.members)
-        digest = zlib.crc32(repr(record).encode())
-        note = Note(digest.to_bytes(4, "little") + bytes(used), gradients.checksums.arrays)
+        replicas = self._replicas
+        assert replicas
+        assert replicas.buckets
+        holds = replicas.hold()
+        record = self._record(batch_size)
+        used = bytes(number not in unused for number in replicas.trained) if holds else bytes(len(replicas.trained))
+        self._checksums.push()
+        note = Note(zlib.crc32(repr(record).encode()).to_bytes(4, "little") + used, self._checksums.arrays)
         if holds:
-            gradients.fill(stale)
-        gradients.checksums.push()
-        gradients.buckets.sum(note)
+            replicas.fill(stale)
+        replicas.buckets.sum(note)
         theirs = note.wait() if note.carrier is not None else self._world.gather(note.told())
         if len({of_rank[:4] for of_rank in theirs}) > 1:
             self._world.agree(record)
         if not holds:  # on no rank
-            self._make_buckets()
+            self._lay_out()
             return self._sum_over_ranks(stale, unused, batch_size)
-        values = 4 + len(used)
-        self._give_rank_0s(gradients.checksums.differing([of_rank[values:] for of_rank in theirs]))
-        return {
-            number for place, number in enumerate(gradients.members, 4) if not any(of_rank[place] for of_rank in theirs)
-        }
+        self._give_rank_0s(self._checksums.differing([of_rank[4 + len(used) :] for of_rank in theirs]))
+        places = enumerate(replicas.trained, 4)
+        return {number for place, number in places if not any(of_rank[place] for of_rank in theirs)}
 
     def _give_rank_0s(self, numbers: Sequence[int]) -> None:
         """Make these parameters equal again, which somebody has changed on a rank."""
@@ -317,70 +274,70 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             for data in others:
                 first.copyto(data)
         if numbers and self._world.rank == 0:
-            warnings.warn(
-                f"the ranks had other values of {plural(len(numbers), 'parameter')} ({self._params[numbers[0]].name}): "
-                "all have rank 0's now",
-                MxdpWarning,
-                4,
-            )
+            what = f"{plural(len(numbers), 'parameter')} ({self._params[numbers[0]].name})"
+            warnings.warn(f"the ranks had other values of {what}: all have rank 0's now", MxdpWarning, 4)
 
-    def _apply(self, ignore_stale_grad: bool, buckets: Optional[BucketedGradients]) -> None:
-        """Update by the sums in ``buckets``, else by gluon's gradients, which are sums then."""
+    def _apply(self, ignore_stale_grad: bool, summed: bool) -> None:
+        """Update by the sums in the buckets if they are ``summed`` there, else by gluon's gradients, the sums then."""
         assert self._summed
-        unused = self._summed.unused if ignore_stale_grad else set()
+        unused = self._summed[1] if ignore_stale_grad else set()
         self._summed = None
+        replicas, updater = self._laid_out(), self._updaters[0]
         scaler = getattr(self, "_amp_loss_scaler", None)
-        if scaler and scaler.has_overflow(sums_for_amp(self._params, buckets)):
+        if scaler and scaler.has_overflow(replicas.for_amp(summed)):
             return
-        trained = [number for number, param in enumerate(self._params) if param.grad_req != "null"]
-        numbers = [number for number in trained if number not in unused]
-        parts, updater = self._place.parts(numbers, buckets), self._updaters[0]
-        updater(parts, alone=not self._several)
+        parts = replicas.updates(summed)
+        numbers = [number for number in sorted(replicas.trained) if number not in unused]
+        updater({number: parts[number] for number in numbers}, alone=self._alone and len(self._contexts) == 1)
         if not updater.repeatable:
-            self._world.broadcast([part.weight for of_param in parts.values() for part in of_param])
-        self._place.spread(numbers)
+            self._world.broadcast([part.weight for number in numbers for part in parts[number]])
+        replicas.spread(numbers)
 
     def _unused(self, stale: Stale) -> Set[int]:
         return {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
 
-    def _record(self, description: Dict[str, Any], batch_size: Optional[float] = None) -> Dict[str, Any]:
+    def _record(self, batch_size: Optional[float] = None) -> Dict[str, Any]:
         """What decides an update of this rank."""
-        record = {**description, **of_update(self._optimizer, self._params), "scale of the loss": self._scale}
+        if self._alone:
+            return {}
+        record = {**of_parameters(self._params), **of_update(self._optimizer, self._params)}
+        record["scale of the loss"] = self._scale
+        record["shard_optimizer"] = self._shards
+        if self._shards:
+            record["devices (in shards all need as many)"] = len(self._contexts)
+        changes = self._made if not self._replicas or self._replicas.hold() else self._made + 1
+        record["changes of its parameters' arrays (made anew, cast, moved)"] = changes
         if batch_size is not None:
             record["batch_size"] = batch_size
         return record
 
-    def _description(self) -> Dict[str, Any]:
-        """The part of the record that changes only if parameters get other arrays."""
-        description = of_parameters(self._params)
-        description["shard_optimizer"] = self._shards
+    def _laid_out(self) -> Replicas:
+        """The replicas, found anew if parameters have got other arrays."""
+        if self._replicas is None or not self._replicas.hold():
+            self._lay_out()
+        assert self._replicas
+        return self._replicas
+
+    def _lay_out(self) -> None:
+        if self._replicas and self._shards:
+            self._updaters[0].restart(self._optimizer, self._replicas.states(self._updaters[0]))
+        trained = [number for number in self._order if self._params[number].grad_req != "null"]
+        members = [[self._params[number]._data[n] for number in trained] for n in range(len(self._contexts))]
+        kinds, store = [False] * len(trained), self._bucketing
         if self._shards:
-            description["devices (in shards all need as many)"] = len(self._contexts)
-        description["changes of its parameters' arrays (made anew, cast, moved)"] = self._changes
-        return description
-
-    def _buckets(self) -> BucketedGradients:
-        """The buckets. They are made now if there are none, or if parameters have got other arrays."""
-        if self._gradients is None or not self._gradients.hold():
-            self._make_buckets()
-        assert self._gradients
-        return self._gradients
-
-    def _make_buckets(self) -> None:
-        check_dense(self._params, always=True)
-        if self._shards and self._gradients:
-            self._updaters[0].restart(self._optimizer, self._place.whole(self._updaters[0]))
-        store = self._bucketing
-        self._gradients = BucketedGradients(
-            self._params,
-            self._order,
-            self._shards,
-            store.algorithm,
-            self._bucket_mb,
-            store.machine(self._contexts[0]),
-            self._world,
-        )
-        if isinstance(self._gradients.buckets, ShardedBuckets):
-            self._place = Shards(self._gradients, self._gradients.buckets, self._params)
-        self._described = self._description()
-        self._changes += 1
+            check_dense(self._params, always=True)
+            cut = ShardedBuckets(members, self._bucket_mb, kinds, self._world)
+            self._replicas = ShardedReplicas(self._params, trained, cut)
+        elif len(members) == 1 and self._alone:
+            self._replicas = Replicas(self._params, trained, None)
+        else:
+            check_dense(self._params, always=True)
+            machine = store.machine(self._contexts[0])
+            buckets = Buckets(members, store.algorithm, self._bucket_mb, machine, kinds, self._world)
+            self._replicas = Replicas(self._params, trained, buckets)
+        if not self._alone:
+            # Running means differ between devices.
+            self._checksums = Checksums(
+                [param._data[0].as_nd_ndarray() for param in self._params if param._differentiable]
+            )
+        self._made += 1

@@ -9,17 +9,14 @@ parameter, or a part of it, with the summed gradient::
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import chain
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import HostArray, NDArray, mx
-from mxdp.collectives.shards import Part, ShardedBuckets
-from mxdp.engine import Call, prepare
-from mxdp.gluon.bucketed import BucketedGradients
-from mxdp.plans.collective.one_hop import owners
+from mxdp.backend import NDArray, mx
+from mxdp.collectives.shards import Part
+from mxdp.engine import Call
 from mxdp.training.update import sgd_calls
 
 State = Any
@@ -49,6 +46,10 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         self.states: Dict[Any, State] = {}
         self._weights: Dict[Any, NDArray] = {}
         self._prepared: Tuple[Any, List[Call]] = None, []
+
+    def made_for(self, number: int, weight: NDArray) -> State:
+        """A state for a weight that has not been updated yet."""
+        return self.optimizer.create_state_multi_precision(number, weight)
 
     @property
     def repeatable(self) -> bool:
@@ -83,7 +84,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
     def _make_state(self, part: Part) -> None:
         key, number, optimizer = part.key, part.number, self.optimizer
         if self._weights.get(key) is not part.weight:  # it is new, or the parameter has moved
-            state = optimizer.create_state_multi_precision(number, part.weight)
+            state = self.made_for(number, part.weight)
             if key in self.states or number in self.saved:
                 state = _continued(self._cut(part, self.states.get(key, self.saved.get(number))), state)
             self.states[key] = state
@@ -149,104 +150,6 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
             call()
 
 
-class WholeParameters:
-    """Each of the trainer's ``params`` as one part, on the device that updates it and copies it to the others. They may
-    get other devices or arrays at any time."""
-
-    def __init__(self, params: Sequence[Any]) -> None:
-        self._params = params
-        self._parts: Dict[Tuple[int, bool], Tuple[Any, Any, Part]] = {}
-        self._copies: Dict[int, Tuple[Any, List[Call]]] = {}
-
-    def parts(self, numbers: Iterable[int], buckets: Optional[BucketedGradients]) -> Dict[int, Sequence[Part]]:
-        """By number of the parameter, what this process updates of it, by the sums in ``buckets``; without them by
-        gluon's gradients. Doesn't wait."""
-        if buckets:
-            return {number: [self._part(number, True, buckets.sums[number])] for number in numbers}
-        return {number: [self._part(number, False, self._params[number]._grad)] for number in numbers}
-
-    def spread(self, numbers: Iterable[int]) -> None:
-        """Copy the updated parameters to the other devices; doesn't wait."""
-        for number in numbers:
-            for copy in self._copies_of(number):
-                copy()
-
-    def whole(self, updater: Updater) -> Dict[int, State]:
-        """The states by number of the parameter, on the host; saved ones where they lie. Waits."""
-        states = {number: updater.sync_state_context(state, mx.cpu()) for (number, _), state in updater.states.items()}
-        return {**updater.saved, **states}
-
-    def _device(self, number: int) -> int:
-        devices = len(self._params[number]._data)
-        return owners(devices, [param._data[0].size for param in self._params])[number]
-
-    def _part(self, number: int, summed: bool, gradients: Sequence[NDArray]) -> Part:
-        data = self._params[number]._data
-        kept = self._parts.get((number, summed))
-        if kept and kept[0] is data and kept[1] is gradients:
-            return kept[2]
-        device = self._device(number)
-        weight = self._weight(number, data[device])
-        part = Part(number, slice(None), weight, _classic(gradients[device]))
-        self._parts[number, summed] = data, gradients, part
-        return part
-
-    def _weight(self, number: int, weight: NDArray) -> NDArray:
-        """One object for both kinds of parts, by which the updater knows that the parameter has not moved."""
-        data = self._params[number]._data
-        for summed in (False, True):
-            kept = self._parts.get((number, summed))
-            if kept and kept[0] is data:
-                return kept[2].weight
-        return _classic(weight)
-
-    def _copies_of(self, number: int) -> List[Call]:
-        data = self._params[number]._data
-        kept = self._copies.get(number)
-        if kept and kept[0] is data:
-            return kept[1]
-        updated = data[self._device(number)]
-        copies = [prepare("_copyto", [updated], x) for x in data if x is not updated]
-        self._copies[number] = data, copies
-        return copies
-
-
-class Shards:
-    """Parts of all parameters, as the ``gradients``' buckets cut them, with the methods of :class:`WholeParameters`."""
-
-    def __init__(self, gradients: BucketedGradients, buckets: ShardedBuckets, params: Sequence[Any]) -> None:
-        self._buckets, self._params = buckets, params
-        self._numbers = gradients.members
-        self._held = [
-            [replace(part, number=self._numbers[part.number]) for part in of_device] for of_device in buckets.parts
-        ]
-        self._parts: Dict[int, List[Part]] = {number: [] for number in self._numbers}
-        for part in chain(*self._held):
-            self._parts[part.number].append(part)
-
-    def parts(self, numbers: Iterable[int], buckets: Optional[BucketedGradients]) -> Dict[int, Sequence[Part]]:
-        """As :meth:`WholeParameters.parts`; this process may have no part of a parameter."""
-        self._buckets.take()
-        return {number: self._parts[number] for number in numbers}
-
-    def spread(self, numbers: Iterable[int]) -> None:
-        """Copy the updated parts, and all others, to all devices and ranks; doesn't wait."""
-        self._buckets.spread()
-
-    def whole(self, updater: Updater) -> Dict[int, State]:
-        """The states of whole parameters, as a trainer without shards has them. Waits; all ranks call it."""
-        held = [[leaves(updater.states.get(part.key)) for part in of_device] for of_device in self._held]
-        whole = {self._numbers[member]: arrays for member, arrays in self._buckets.whole(held).items() if arrays}
-        states = {number: self._state(updater.optimizer, number, arrays) for number, arrays in whole.items()}
-        return {**updater.saved, **states}
-
-    def _state(self, optimizer: Any, number: int, arrays: Sequence[HostArray]) -> State:
-        """The arrays in the structure of the optimiser's states."""
-        example = optimizer.create_state_multi_precision(number, mx.nd.zeros((1,), dtype=self._params[number].dtype))
-        left = iter(arrays)
-        return mapped(example, lambda x: mx.nd.array(next(left), ctx=mx.cpu(), dtype=x.dtype))
-
-
 def check_shardable(optimizer: Any, store: Any) -> None:
     """Raise a ValueError unless the optimiser has a state and updates each element by itself, and the store is ours."""
     if store is None:
@@ -276,10 +179,6 @@ def mapped(state: State, change: Callable[[Any], Any]) -> State:
     if isinstance(state, (tuple, list)):
         return type(state)(mapped(part, change) for part in state)
     return change(state) if isinstance(state, mx.nd.NDArray) else state
-
-
-def _classic(array: NDArray) -> NDArray:
-    return array.as_nd_ndarray() if array.stype == "default" else array
 
 
 def _continued(state: State, made: State) -> State:

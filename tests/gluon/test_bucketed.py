@@ -32,10 +32,10 @@ def test_gradients_stay_where_gluon_made_them_and_buckets_follow_the_order_of_th
     trainer.step(4)
     trainer.allreduce_grads()
     assert all(grad is its for grad, its in zip(made, [x for param in params.values() for x in param.list_grad()]))
-    (bucket,) = trainer._gradients.buckets.buckets
+    (bucket,) = trainer._replicas.buckets.buckets
     assert bucket.params == (3, 2, 1, 0)
     assert bucket.algorithm == "direct"
-    assert [trainer._params[number] for number in trainer._gradients.members] == list(params.values())
+    assert [trainer._params[number] for number in trainer._replicas.trained] == list(params.values())
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

@@ -9,7 +9,6 @@ from small_training import SGD, assert_equal, backward, by_mxnet, parameters, tr
 from mxdp.backend import mx
 from mxdp.gluon import Trainer
 from mxdp.gluon.bucketed import unwritten
-from mxdp.gluon.trainer import Sums
 from mxdp.gluon.updater import ELEMENTWISE
 
 OPTIMIZERS = {
@@ -43,15 +42,15 @@ def test_parameters_have_the_bits_of_mxnets_trainer(name, n, bucket_mb):
 
 
 class ForgetsToSpread(Trainer):
-    def _apply(self, *arguments):
-        self._place.spread = lambda numbers: None
-        super()._apply(*arguments)
+    def _apply(self, ignore_stale_grad, summed):
+        self._replicas.spread = lambda numbers: None
+        super()._apply(ignore_stale_grad, summed)
 
 
 class UpdatesByItsOwnGradients(Trainer):
     def _sum(self, batch_size=None):
-        self._buckets().fill(unwritten(self._params))
-        self._summed = Sums({}, set())
+        self._laid_out().fill(unwritten(self._params))
+        self._summed = {}, set()
 
 
 @pytest.mark.parametrize("broken", [ForgetsToSpread, UpdatesByItsOwnGradients])

@@ -48,21 +48,21 @@ class MeanStore(Store):
 
 
 class LeavesABucketOut(Trainer):
-    def _make_buckets(self):
-        super()._make_buckets()
-        del self._gradients.buckets.buckets[1:]
+    def _lay_out(self):
+        super()._lay_out()
+        del self._replicas.buckets.buckets[1:]
 
 
 class ForgetsTheFirstGradients(Trainer):
-    def _make_buckets(self):
+    def _lay_out(self):
         zero(self._params)
-        super()._make_buckets()
+        super()._lay_out()
 
 
 class SumsTwice(Trainer):
     def _sum(self, batch_size=None):
         super()._sum(batch_size)
-        self._gradients.buckets.sum()
+        self._replicas.buckets.sum()
 
 
 class RebindsInsteadOfWriting(Store):
@@ -256,7 +256,7 @@ def test_one_device_needs_no_store():
     backward(params)
     trainer.step(1)
     assert trainer._kvstore is None
-    assert trainer._gradients is None
+    assert trainer._replicas.buckets is None
     assert all(param.list_grad()[0] is grad for param, grad in zip(params, before))
 
 
@@ -383,14 +383,14 @@ def test_a_store_is_taken_with_its_options():
     trainer = mxdp.Trainer(params, *SGD, kvstore=Store("tree"))
     backward(params)
     trainer.step(1)
-    assert trainer._gradients.buckets.buckets[0].algorithm == "tree"
+    assert trainer._replicas.buckets.buckets[0].algorithm == "tree"
     assert trainer._kvstore.type == "mxdptree"
     assert trainer._update_on_kvstore is False
     assert isinstance(trainer, gluon.Trainer)
     chosen = []
     for machine in (replace(CPU, push=1.0), CPU):
         trainer = mxdp.Trainer(parameters(4, [(1 << 18,)]), *SGD, kvstore=Store("auto", machine=machine))
-        chosen.append(trainer._gradients.buckets.buckets[0].algorithm)
+        chosen.append(trainer._replicas.buckets.buckets[0].algorithm)
     assert chosen == [choose(devices(4), [1 << 18], 4, machine) for machine in (replace(CPU, push=1.0), CPU)]
     assert chosen[0] != chosen[1]
 
