@@ -55,6 +55,7 @@ class Checkpoint(CheckpointFolder):
         would be lost, another process writes checkpoints in this folder, or the newest one there is of another
         training.
         """
+        self._check_ranks(trainer)
         (facts, *_) = self._world.together(lambda: plain(facts))
         params, header = self._params(net, "save"), self._header(trainer)
         arrays = {f"parameters/{name}": param.list_data()[0] for name, param in params.items()}
@@ -82,6 +83,7 @@ class Checkpoint(CheckpointFolder):
         """
         params = self._params(net, "load")
         if trainer:
+            self._check_ranks(trainer)
             self.lock()
         newest = self.read(self._header(trainer) if trainer else None, _check)
         if newest is None:
@@ -110,6 +112,15 @@ class Checkpoint(CheckpointFolder):
                 x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
         self._report_changes(before, _kept_settings(trainer._optimizer))
         return facts
+
+    def _check_ranks(self, trainer: Any) -> None:
+        """Raise an MxdpError on another rank than 0, if this checkpoint is of one process. (Rank 0 alone may save.)"""
+        store = _store(trainer)
+        if store and store.world.rank > 0 and self._world.size == 1:
+            raise MxdpError(
+                f"this is rank {store.world.rank} of {store.world.size}, and its checkpoint knows no other: give "
+                "mxdp.Checkpoint world=world, and call save and load on every rank"
+            )
 
     def _report_changes(self, before: Facts, after: Facts) -> None:
         changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]

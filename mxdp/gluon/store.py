@@ -18,6 +18,7 @@ from mxdp.collectives.allreduce import prepare_allreduce
 from mxdp.collectives.primitives import spread
 from mxdp.collectives.tuning import maker, usual_machine
 from mxdp.engine import Call, prepare
+from mxdp.gluon.record import settings
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
 from mxdp.plans.cost.machine import Machine
 from mxdp.plugin import MPI_STORE, store_name
@@ -82,6 +83,7 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         names = [param.name for param in trainer._params] if trainer and self.world.size > 1 else []
         if names != self._names:
             agree_names(self.world, names)
+            self.world.agree(settings(trainer._optimizer) if trainer else {})
             self._names = names
         values = _several(value)
         if len(values) != 1:

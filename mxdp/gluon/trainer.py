@@ -33,8 +33,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     one that backward has not written since is zero in the next sum.
 
     Each parameter has one state and one count of updates, as with gluon's default: one device updates it and copies it
-    to the others. A device without samples runs no backward pass and adds zero: split a small batch over
-    ``devices[:len(X)]``.
+    to the others. A device without samples runs no backward pass and adds zero.
 
     Args:
         params, optimizer, optimizer_params: as for ``gluon.Trainer``. Buckets are filled in the order of ``params``.
@@ -289,6 +288,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         parts = replicas.updates(summed)
         numbers = [number for number in sorted(replicas.trained) if number not in unused]
         updater({number: parts[number] for number in numbers}, alone=self._alone and len(self._contexts) == 1)
+        if self._shards and self._optimizer.lr_scheduler:
+            # A schedule goes on when it is asked. A rank without parts of the last parameters has not asked.
+            self._optimizer.lr_scheduler(self._optimizer.num_update)
         if not updater.repeatable:
             self._world.broadcast([part.weight for number in numbers for part in parts[number]])
         replicas.spread(numbers)

@@ -8,11 +8,11 @@ import pytest
 from littles import little
 
 from mxdp.backend import mx, np
-from mxdp.collectives.shards import ShardedSync
+from mxdp.collectives.shards import ShardedBuckets
 from mxdp.experiments.data_parallel import sharded_optimizer
 from mxdp.experiments.lab.module import Case, Question
 from mxdp.experiments.oracle import count
-from mxdp.gluon.updater import Shards
+from mxdp.gluon.bucketed import ShardedReplicas
 
 S = little(Question(sharded_optimizer), kind="cpu")
 PARAMS = 784 * 64 + 64 * 64 + 64 * 10 + 2 * 64 + 10
@@ -23,9 +23,9 @@ def case(optimizer="adam", sharded=True, net="mlp"):
     return Case("", 2, net=net, optimizer=optimizer, sharded=sharded)
 
 
-@pytest.mark.parametrize(("owner", "method"), [(Shards, "spread"), (ShardedSync, "_sum")])
+@pytest.mark.parametrize(("owner", "method"), [(ShardedReplicas, "spread"), (ShardedBuckets, "sum")])
 def test_its_oracle_finds_parts_that_are_not_spread_or_not_summed(owner, method, monkeypatch):
-    monkeypatch.setattr(owner, method, lambda self, _: None)
+    monkeypatch.setattr(owner, method, lambda self, _=None: None)
     assert count(sharded_optimizer.oracle(case(), S))[1] > 2 * PARAMS / 4
 
 

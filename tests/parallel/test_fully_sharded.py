@@ -210,5 +210,5 @@ def test_what_cannot_be_is_refused():
         Combined(net, params, shape, devices(4), FullySharded)
     with pytest.raises(ValueError, match="has no parameters to cut"):
         FullySharded((Relu(),), [[]], (3,), devices(2))
-    with pytest.raises(ValueError, match="can't split a batch of 2 over 3 devices"):
+    with pytest.raises(ValueError, match="a batch of 2 has too few samples for 3 devices"):
         FullySharded(net, params, shape, devices(3)).step(X[:2], y[:2])

@@ -66,8 +66,10 @@ def not_summed(sync):
 def averaged(sync):
     """The gradients are divided by the number of groups, and then once more by the batch."""
     right(sync)
-    for vector in sync._vectors:
-        vector /= 2
+    for bucket in sync.buckets:
+        for of_device in bucket.vectors:
+            for vector in of_device:
+                vector /= 2
 
 
 right = GradientSync.__call__

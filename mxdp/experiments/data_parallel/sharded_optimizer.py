@@ -11,7 +11,7 @@ from functools import partial
 
 import mxdp
 from mxdp.backend import gluon, mx, np, npx, upload
-from mxdp.collectives.shards import ShardedSync
+from mxdp.collectives.shards import ShardedBuckets
 from mxdp.errors import plural
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
@@ -107,13 +107,13 @@ def _state_bytes(trainer, sharded):
 
 def _moved_bytes(training):
     """What a step sends between devices, if each sum is made of messages."""
-    k, buckets = len(training.devices), training.trainer._buckets
+    k, buckets = len(training.devices), training.trainer._replicas.buckets
     if not buckets:
         return 0
     sums = sum(sum(plan("direct", k).sent(bucket.nbytes)) for bucket in buckets.buckets)
     # A weight is updated on one device and copied to the others.
     copies = (k - 1) * sum(4 * param.size for param in training.replicas[0])
-    return copies + sums // (2 if isinstance(buckets, ShardedSync) else 1)
+    return copies + sums // (2 if isinstance(buckets, ShardedBuckets) else 1)
 
 
 def tell(t, s):
