@@ -17,7 +17,8 @@ from mxdp.backend import npx
 from mxdp.errors import plural
 
 STEPS = "MXDP_LAUNCH_STEPS"
-"""Variable with the number of the launcher's open file: two 8-byte numbers, this rank's steps and its part in MPI."""
+"""Variable with the number of the launcher's open file: three 8-byte numbers, this rank's steps, its part in MPI, and
+the process that the launcher may ask where it stands."""
 INSIDE, LEFT = 1, 2
 """A rank's part in MPI, 0 at first. The launcher takes for a failure what ends while it is inside."""
 
@@ -120,14 +121,14 @@ leaving = lru_cache(maxsize=None)(Leaving)
 
 
 def launchers_file() -> Optional[Any]:
-    """The two numbers in the launcher's file; None without a launcher. All Worlds count in one file."""
+    """The numbers in the launcher's file; None without a launcher. All Worlds count in one file."""
     with suppress(KeyError, ValueError, OSError):
         file = int(os.environ[STEPS])
         status = os.fstat(file)
         if (
-            status.st_size == 16 and status.st_nlink == 0
+            status.st_size == 24 and status.st_nlink == 0
         ):  # else another file's number, in a process that a rank started
-            return memoryview(mmap.mmap(file, 16)).cast("q")
+            return memoryview(mmap.mmap(file, 24)).cast("q")
     return None
 
 

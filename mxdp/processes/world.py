@@ -26,6 +26,7 @@ from mxdp.backend import Device, NDArray, autograd, host_view, mx, usable_gpus
 from mxdp.backend import devices as find_devices
 from mxdp.engine import EngineJob, plain_layout, prepare, wait_for_use
 from mxdp.errors import MxdpError, plural
+from mxdp.memory import need_shared_memory
 from mxdp.plans.partition import bounds
 from mxdp.processes.leaving import INSIDE, LEFT, STEPS, forget_shared_memory, launchers_file, leaving
 from mxdp.sections import RANK_SUM
@@ -222,10 +223,12 @@ def world() -> World:
         steps[1] = INSIDE
         if signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL:
             faulthandler.register(signal.SIGUSR2, file=2)  # by which the launcher asks where this rank stands
+        steps[2] = os.getpid()
     try:
         import mpi4py
 
         if "mpi4py.MPI" not in sys.modules:
+            need_shared_memory()
             mpi4py.rc.finalize = False  # Leaving does it, or leaves it
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:

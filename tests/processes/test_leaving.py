@@ -25,7 +25,6 @@ from mxdp.processes import World, world
 from mxdp.processes import leaving as leave
 from mxdp.processes.leaving import LEFT, STEPS, Leaving
 
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gluon.md"
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 STEP, END = r"        trainer\.step.*", r"print\(.epochs.*"
@@ -71,7 +70,7 @@ def test_ranks_of_which_one_does_more_than_the_others_end_well(job):
     assert (done.returncode, done.stderr) == (0, ""), code
 
 
-@pytest.mark.parametrize("size", [8, 16])
+@pytest.mark.parametrize("size", [16, 24])
 @pytest.mark.parametrize("named", [True, False])
 def test_steps_are_counted_in_the_launchers_file_alone(monkeypatch, tmp_path, size, named):
     """Its file has no name. The number may be another file's, in a process that a rank has started."""
@@ -82,7 +81,7 @@ def test_steps_are_counted_in_the_launchers_file_alone(monkeypatch, tmp_path, si
         ranks = World()
         for _ in range(3):
             ranks.step_done()
-        expected = bytes(size) if named or size == 8 else (3).to_bytes(8, "little") + bytes(8)
+        expected = bytes(size) if named or size == 16 else (3).to_bytes(8, "little") + bytes(16)
         assert os.pread(file.fileno(), 99, 0) == expected
     monkeypatch.setenv(STEPS, "x")
     World().step_done()
@@ -168,8 +167,8 @@ class Turns(threading.Event):
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_a_rank_that_is_ahead_or_behind_is_waited_for_and_one_that_leaves_the_others_waiting_is_not(data):
-    """All ranks begin the same sums (0), which don't wait, and gathers (1), which do, at a pace of their own. Those that
-    stop early leave alone, if a rank has begun more."""
+    """All ranks begin the same sums (0), which don't wait, and gathers (1), which do, at a pace of their own. A rank
+    that stops early leaves alone, if another has begun more."""
     program = data.draw(st.lists(st.integers(0, 1), max_size=8))
     size = data.draw(st.integers(2, 4))
     stops = [len(program)] * size
@@ -243,7 +242,7 @@ def test_the_users_handler_of_the_signal_that_asks_where_a_rank_stands_stays(mon
     before = signal.signal(signal.SIGUSR2, lambda *_: heard.append(1))
     try:
         with tempfile.TemporaryFile() as file:
-            file.truncate(16)
+            file.truncate(24)
             monkeypatch.setenv(STEPS, str(file.fileno()))
             world()
             os.kill(os.getpid(), signal.SIGUSR2)
