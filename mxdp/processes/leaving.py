@@ -51,7 +51,8 @@ class Leaving:
             self._over.set()  # there is nobody to watch
         self._thread = threading.Thread(target=self._watch, name="mxdp-ended-ranks", daemon=True)
         self._thread.start()
-        atexit.register(self._end)  # after the engine's own: so this runs before it
+        npx.waitall()  # loads MXNet: what mxdp's engine does at the end was registered before, so it runs after this
+        atexit.register(self._end)
 
     def _watch(self) -> None:
         """Until this rank's end, answer those that have ended too early for it."""

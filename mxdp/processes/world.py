@@ -241,10 +241,12 @@ def world() -> World:
                 "`pip install mpi4py mpich`, or start one process"
             ) from error
         return World()
+    begun = leaving(MPI, mpi4py.rc.finalize is False).begun
+    begun.append([1])  # to make a World is an exchange, too
     ranks = World(MPI)
+    begun.append(ranks.begun)
     if steps is not None and ranks.size == 1:
         steps[1] = LEFT
-    leaving(MPI, mpi4py.rc.finalize is False).begun.append(ranks.begun)
     ranks.seed()
     return ranks
 

@@ -184,6 +184,8 @@ other.sum([x])
 world.step_done()
 if world.rank == victim:
     end()
+if turn == 1:
+    mxdp.world()  # for which the others wait, too
 other.sum([x])
 world.gather([x.tolist()])
 if world.rank == 0:
