@@ -12,18 +12,36 @@ later they would lie in the holes that a slice has left, and the next slice woul
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import List, Optional, Tuple
 
 import psutil
 
 from mxdp.backend import Device, mx
-from mxdp.errors import MemoryShortage
+from mxdp.errors import MemoryShortage, plural
 from mxdp.plans.partition import bounds
 
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 UNLIMITED = 1 << 60
 """Limits from here on mean "no limit", which cgroup v1 writes as a number near 2**63."""
+SHARED_MEMORY, RANK_BYTES = "/dev/shm", 1_064_960  # of each rank, in MPICH 5.0
+
+
+def need_shared_memory() -> None:
+    """Raise a MemoryShortage if MPI would find too little shared memory for its ranks on this host: the system would
+    end this process (SIGBUS)."""
+    ranks = int(os.environ.get("MPI_LOCALNRANKS", 1))  # as MPICH's mpiexec says
+    try:
+        shared = psutil.disk_usage(SHARED_MEMORY)
+    except OSError:  # macOS has none
+        return
+    if shared.total < ranks * RANK_BYTES or shared.free < RANK_BYTES:
+        raise MemoryShortage(
+            f"{SHARED_MEMORY} has {shared.free >> 10} of {shared.total >> 10} KiB left, and MPI needs"
+            f" {ranks * RANK_BYTES >> 10} for {plural(ranks, 'rank')}: remove old files there, or start a container"
+            " with more, as by --shm-size=1g"
+        )
 
 
 def available_bytes(device: Device) -> int:

@@ -149,7 +149,22 @@ def concurrency_warnings(environ: Mapping[str, str] = os.environ) -> List[str]:
             " large np.dot at the same time hang for ever in OpenBLAS (exec_blas): unset it before Python starts (mxdp"
             " then takes 1), or use npx.fully_connected."
         )
+    pinned = pinning(environ)
+    if pinned:
+        sentences.append(
+            f"All CPU devices share one core, on which OpenMP keeps MXNet's threads ({pinned}): unset it before Python"
+            " starts."
+        )
     return sentences
+
+
+def pinning(environ: Mapping[str, str] = os.environ) -> str:
+    """The variables by which OpenMP keeps MXNet's threads on one core, from its first use on; nothing if none does."""
+    places = environ.get("OMP_PLACES") or "cores"
+    if environ.get("OMP_PROC_BIND", "").lower() == "false" or not re.match(r"cores|threads|\{\d+(:1)?\}", places):
+        return ""
+    names = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
+    return ", ".join(f"{name}={environ[name]}" for name in names if environ.get(name))
 
 
 def describe(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:

@@ -154,3 +154,19 @@ def test_a_file_above_the_mount_point_is_never_asked(tmp_path):
     file = tmp_path / "cgroup"
     file.write_text("0::/a\n")
     assert memory.cgroup_bytes(file, tmp_path / "mounted") is None
+
+
+@pytest.mark.parametrize(
+    ("ranks", "total", "free", "enough"),
+    [(1, 64, 2, True), (1, 64, 1, False), (4, 5, 2, True), (4, 4, 4, False), (4, 64, 1, False)],
+)
+def test_too_little_shared_memory_for_mpi_is_a_sentence(monkeypatch, ranks, total, free, enough):
+    """All in MiB. A rank takes a bit more than one. Those of other ranks may be taken already."""
+    disk = SimpleNamespace(total=total << 20, free=free << 20)
+    monkeypatch.setattr(memory.psutil, "disk_usage", lambda path: disk)
+    monkeypatch.setenv("MPI_LOCALNRANKS", str(ranks))
+    if enough:
+        memory.need_shared_memory()
+        return
+    with pytest.raises(MemoryShortage, match=f"^/dev/shm has {free << 10} of {total << 10} KiB left, .*--shm-size"):
+        memory.need_shared_memory()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,6 +195,7 @@ def test_a_c_library_without_mallopt():
         ({"MXNET_CPU_TEMP_COPY": "128"}, "x86_64", 8, ["MXNet uses 4 OpenMP threads"]),  # its own number
         ({"MXNET_CPU_TEMP_COPY": "128"}, "aarch64", 8, ["MXNet uses 8 OpenMP threads"]),
         ({"MXNET_CPU_TEMP_COPY": "x", "OMP_NUM_THREADS": "x"}, "x86_64", 1, []),
+        ({**OURS, "GOMP_CPU_AFFINITY": "0-3"}, "x86_64", 4, ["share one core, .*GOMP_CPU_AFFINITY=0-3.: unset it"]),
     ],
 )
 def test_what_spoils_two_cpu_devices(monkeypatch, environ, machine, processors, words):
@@ -200,7 +203,33 @@ def test_what_spoils_two_cpu_devices(monkeypatch, environ, machine, processors, 
     monkeypatch.setattr(process, "cores", lambda: processors)
     sentences = process.concurrency_warnings(environ)
     assert len(sentences) == len(words)
-    assert all(word in text for word, text in zip(words, sentences))
+    assert all(re.search(word, text) for word, text in zip(words, sentences))
+
+
+@pytest.mark.skipif(process.cores() < 2 or not hasattr(os, "sched_getaffinity"), reason="needs two cores, and Linux")
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"OMP_PROC_BIND": "true"},
+        {"OMP_PLACES": "{%d}"},
+        {"OMP_PLACES": "{%d,%d}", "OMP_PROC_BIND": "close"},
+        {"GOMP_CPU_AFFINITY": "%d", "OMP_PROC_BIND": "FALSE"},
+    ],
+)
+def test_openmp_keeps_mxnet_on_one_core_where_that_is_said(environ):
+    first = sorted(os.sched_getaffinity(0))[:2]
+    environ = {name: value % tuple(first[: value.count("%")]) for name, value in environ.items()}
+    code = """
+from mxdp import process, tracing
+from mxdp.backend import np
+x = np.ones((200, 200))
+(x @ x).wait_to_read()
+print(process.pinning())
+print(tracing.recording.processors())
+"""
+    said, cores = printed(code, **environ).splitlines()
+    assert bool(said) == (cores == f"1 processor (because of {said})")
+    assert said or cores.startswith(f"{process.cores()} processors")
 
 
 def test_describe_names_what_counts_and_nothing_else():

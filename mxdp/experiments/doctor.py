@@ -35,6 +35,8 @@ MXNET_ALONE = "module 'numpy' has no attribute 'bool'", "`np.PZERO` was removed 
 IMPORT_SECONDS = 60
 MEMORY_WANTED = 4 << 30
 """Four processes of ``epochs``, each with Fashion-MNIST as float32 and LeNet's work space (0.7 GB), and the system."""
+SHARED_WANTED = 32 << 20
+"""Half of what Docker gives a container."""
 
 PROBE = """
 import json, mxdp
@@ -74,6 +76,11 @@ def checks() -> Iterator[Check]:
     found = f"{memory.available / 2**30:.1f} GiB free of {memory.total / 2**30:.1f}"
     cure = f"'epochs' needs {MEMORY_WANTED >> 30} GiB; close programs, or use --data digits"
     yield _limit("memory", found, cure, unless=memory.available >= MEMORY_WANTED)
+    if os.path.isdir("/dev/shm"):  # macOS has none
+        shared = psutil.disk_usage("/dev/shm")
+        found = f"{shared.free >> 20} MiB free of {shared.total >> 20}"
+        cure = "ranks and DataLoader's workers meet there: remove old files, or start a container with --shm-size=1g"
+        yield _limit("/dev/shm", found, cure, unless=shared.free >= SHARED_WANTED)
     yield _variables()
     yield _data()
 

@@ -19,11 +19,10 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import psutil
 
-from mxdp import process
 from mxdp.backend import Device, mx, np, npx
 from mxdp.errors import TraceError
 from mxdp.tracing.mxnet_trace import records
-from mxdp.tracing.recording import can_record, process_names
+from mxdp.tracing.recording import can_record, process_names, processors
 
 MARK = 64
 """Bytes of the first array on each device."""
@@ -95,7 +94,7 @@ def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[in
     if not can_record(devices):
         raise TraceError(
             f"MXNet's profiler can't count the memory of {', '.join(map(str, devices))} on a machine with "
-            f"{process.cores()} processors; use fewer devices"
+            f"{processors()}; use fewer devices"
         )
     give_back()  # what is freed while the first array is made would shift the count
     with tempfile.TemporaryDirectory(prefix="mxdp-memory-") as folder:

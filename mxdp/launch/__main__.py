@@ -24,6 +24,9 @@ from mxdp.launch.job import Launch, Logs
 
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
 """Variables by which MPICH's two transports bind their sockets to a network interface."""
+PLACES = ("launcher", "bootstrap", "rmk", "f", "hosts", "host", "machinefile")
+"""Options of MPICH's ``mpiexec`` that say where ranks run. Without one it asks a cluster's manager, if it runs in a job
+of one, and starts even this host's ranks by ``srun`` or its like, which a container doesn't have."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -41,6 +44,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     command = words[end + 1 :]
     try:
         options = parser().parse_args(words[:end])
+        if options.command:
+            script = ["python"] if options.command[0].endswith(".py") else []
+            example = f"python -m mxdp.launch -n {options.n} -- {shlex.join(script + options.command)}"
+            raise UsageError(f"{options.command[0]} is no option: put -- before the command, as in {example}")
         if not command:
             raise UsageError("no command: write it last, after --, as in python -m mxdp.launch -n 2 -- python train.py")
         return run_command(options, command)
@@ -73,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     add("--interface", metavar="IF", help="network interface for all sockets; on one host the loopback")
     add("--mpiexec", default="", metavar="ARGS", help='more for it, as in --mpiexec="-bind-to core"')
     add("--print", action="store_true", help="show mpiexec's command line and run nothing")
+    add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)  # which has to stand after --
     return options
 
 
@@ -87,11 +95,11 @@ def run_command(options: argparse.Namespace, command: List[str]) -> int:
             raise UsageError(f"--{name}-after is 0 (never) or at least 2 seconds, not {seconds:g}")
     address, interface = bound(options.interface, options.hosts)
     added = {name: interface for name in INTERFACES if interface and name not in os.environ}
-    words = mpiexec(options.n, options.hosts, interface, added)
     try:
-        words += shlex.split(options.mpiexec)
+        more = shlex.split(options.mpiexec)
     except ValueError as error:
         raise UsageError(f"--mpiexec {options.mpiexec}: {error}") from error
+    words = mpiexec(options.n, options.hosts, interface, added, more)
     if options.print:
         print(shlex.join([*map("=".join, added.items()), *words, *command]))
         return 0
@@ -160,9 +168,11 @@ def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional
     return address, None
 
 
-def mpiexec(size: int, hosts: Optional[str], interface: Optional[str], added: Mapping[str, str]) -> List[str]:
-    """The command line of the ``mpiexec`` beside this Python, or else on the PATH, up to the ranks' command. Raises an
-    MxdpError if there is none, or if its MPI is unknown here."""
+def mpiexec(
+    size: int, hosts: Optional[str], interface: Optional[str], added: Mapping[str, str], more: Sequence[str] = ()
+) -> List[str]:
+    """The command line of the ``mpiexec`` beside this Python, or else on the PATH, with the user's options ``more``, up
+    to the ranks' command. Raises an MxdpError if there is none, or if its MPI is unknown here."""
     beside = Path(sys.executable).with_name("mpiexec")
     program = str(beside) if beside.exists() else shutil.which("mpiexec")
     if program is None:
@@ -170,12 +180,19 @@ def mpiexec(size: int, hosts: Optional[str], interface: Optional[str], added: Ma
     done = subprocess.run([program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     words = [program, "-n", str(size)]
     if "HYDRA" in done.stdout or "Intel(R) MPI" in done.stdout:
-        return [*words, *(["-f", hosts] if hosts else []), *(["-iface", interface] if interface else [])]
+        if hosts:
+            words += ["-f", hosts]
+        elif "HYDRA" in done.stdout and not any(word.lstrip("-") in PLACES for word in more):
+            words += ["-launcher", "fork", "-rmk", "user"]
+        words += ["-iface", interface] if interface else []
+        return [*words, *more]
     if "Open MPI" in done.stdout or "OpenRTE" in done.stdout:
         words += ["--hostfile", hosts] if hosts else []
         for layer in ("btl", "oob") if interface and hosts else ():  # it refuses the loopback
             words += ["--mca", f"{layer}_tcp_if_include", str(interface)]
-        return [*words, *(word for name in (guard.ADDRESS, "PYTHONUNBUFFERED", *added) for word in ("-x", name))]
+        for name in (guard.ADDRESS, "PYTHONUNBUFFERED", *added):
+            words += ["-x", name]
+        return [*words, *more]
     raise MxdpError(f"{program} is not of MPICH, its kin or Open MPI: start the command by it yourself")
 
 

@@ -24,8 +24,8 @@ from typing import Any, Dict, List, NoReturn, Optional
 ADDRESS = "MXDP_LAUNCH"
 """Variable with the launcher's host, port and password, and the seconds after which silence is an end (0: never)."""
 STEPS = "MXDP_LAUNCH_STEPS"
-"""Variable with the number of an open file, in which the command writes two 8-byte numbers: its steps, and its part in
-MPI (0: none yet; 1: other ranks may wait for it; 2: it has left)."""
+"""Variable with the number of an open file, in which the command writes three 8-byte numbers: its steps; its part in
+MPI (0: none yet; 1: other ranks may wait for it; 2: it has left); and the process that has a part, maybe a shell's."""
 INSIDE = 1
 WHERE = b"?"
 """Byte by which the launcher asks where the command stands. (All other bytes are its heartbeats.)"""
@@ -53,13 +53,13 @@ class Guard:
         self.stopped: Optional[float] = None
         # Its file is shared with the command; a file of a name could be left behind.
         self.file = tempfile.TemporaryFile()  # noqa: SIM115
-        self.file.truncate(16)
-        self.shared = memoryview(mmap.mmap(self.file.fileno(), 16)).cast("q")
+        self.file.truncate(24)
+        self.shared = memoryview(mmap.mmap(self.file.fileno(), 24)).cast("q")
         os.set_inheritable(self.file.fileno(), True)
 
     def send(self, **message: Any) -> None:
         """Put a message, with what the command has written into the shared file, into the queue."""
-        step, part = self.shared
+        step, part, _ = self.shared
         self.unsent += json.dumps({**message, "step": step, "part": part}).encode() + b"\n"
 
     def start(self, command: List[str], environ: Dict[str, str]) -> Optional[int]:
@@ -75,7 +75,10 @@ class Guard:
                 preexec_fn=die_with_parent,
             )
         except OSError as error:
-            self.send(err=f"{command[0]}: {error.strerror}")
+            problem = f"{command[0]}: {error.strerror}"
+            if os.path.isfile(command[0]):  # it has no run bit or no first line, or its folder is not on the PATH
+                problem += f": put its program before it, as in -- python {' '.join(command)}"
+            self.send(err=problem)
             self.send(exit=127)
             return 127
         assert self.child.stdout is not None
@@ -105,8 +108,9 @@ class Guard:
                 if not words:
                     raise ConnectionError
                 heard = now
-                if WHERE in words and status is None and self.shared[1]:  # then World has a handler for it
-                    os.kill(self.child.pid, signal.SIGUSR2)
+                python = self.inside()
+                if WHERE in words and python:  # then World has a handler for it
+                    os.kill(python, signal.SIGUSR2)
             if wake in ready:
                 os.read(wake, 4096)
             for stream in set(ready) & set(self.streams):
@@ -125,6 +129,15 @@ class Guard:
             with contextlib.suppress(BlockingIOError):
                 del self.unsent[: self.launcher.send(self.unsent)]
         return status or int(self.shared[1] == INSIDE)
+
+    def inside(self) -> int:
+        """The process that has a part in MPI. It may be below the command: a shell, or one that makes a group of its
+        own, such as ``timeout``. 0 if there is none yet, or it has ended."""
+        python = self.shared[2]
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(python) == os.getsid(0):  # else another process has its number now
+                return python
+        return 0
 
     def forward(self, stream: int) -> bool:
         """Put the lines that ``stream`` holds into the queue. Returns False at its end."""
@@ -163,17 +176,24 @@ def forget_group_memory() -> None:
                             os.unlink(path)
 
 
-def end_group() -> NoReturn:
-    """End all processes of this rank, this one too. A process that is stopped reacts to SIGKILL alone."""
+def signal_groups(python: int, number: int) -> None:
+    """Send a signal to all processes of this rank, this one too, and to the group that ``python`` is in."""
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.killpg(os.getpgid(python), number)
+    os.killpg(0, number)
+
+
+def end_group(python: int) -> NoReturn:
+    """End all processes that :func:`signal_groups` reaches. One that is stopped reacts to SIGKILL alone."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     forget_group_memory()
-    os.killpg(0, signal.SIGTERM)
+    signal_groups(python, signal.SIGTERM)
     until = time.monotonic() + GRACE
     with contextlib.suppress(ChildProcessError):  # there is none left
         while time.monotonic() < until:
             os.waitpid(-1, os.WNOHANG)
             time.sleep(0.02)
-    os.killpg(0, signal.SIGKILL)
+    signal_groups(python, signal.SIGKILL)
     sys.exit(1)
 
 
@@ -190,6 +210,7 @@ def main() -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
+    guard = None
     try:
         with socket.create_connection((host, int(port)), timeout=30) as launcher:
             name = environ.get("PMI_HOSTNAME") or socket.gethostname()
@@ -206,9 +227,9 @@ def main() -> int:
     except OSError as error:
         if not isinstance(error, ConnectionError) or isinstance(error, ConnectionRefusedError):
             print(f"rank {rank} can't reach the launcher at {host}:{port}: {error}", file=sys.stderr, flush=True)
-        end_group()
+        end_group(guard.inside() if guard else 0)
     if status:
-        end_group()
+        end_group(guard.inside())
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(0, signal.SIGTERM)  # what the command has left
     return 0

@@ -94,4 +94,5 @@ def ending(exit: int) -> str:
     if exit >= 0:
         return f"failed with exit status {exit}"
     names = {number.value: f" ({number.name})" for number in signal.Signals}
-    return f"was killed by signal {-exit}{names.get(-exit, '')}"
+    full = "; /dev/shm may be full" if -exit == signal.SIGBUS else ""
+    return f"was killed by signal {-exit}{names.get(-exit, '')}{full}"

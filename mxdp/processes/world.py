@@ -26,6 +26,7 @@ from mxdp.backend import Device, NDArray, autograd, host_view, mx, usable_gpus
 from mxdp.backend import devices as find_devices
 from mxdp.engine import CompletionEvent, EngineJob, plain_layout, prepare, wait_for_use
 from mxdp.errors import MxdpError, plural
+from mxdp.memory import need_shared_memory
 from mxdp.plans.partition import bounds
 from mxdp.processes.leaving import INSIDE, LEFT, STEPS, forget_shared_memory, launchers_file, leaving
 from mxdp.sections import RANK_SUM
@@ -268,10 +269,12 @@ def world() -> World:
         steps[1] = INSIDE
         if signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL:
             faulthandler.register(signal.SIGUSR2, file=2)  # by which the launcher asks where this rank stands
+        steps[2] = os.getpid()
     try:
         import mpi4py
 
         if "mpi4py.MPI" not in sys.modules:
+            need_shared_memory()
             mpi4py.rc.finalize = False  # Leaving does it, or leaves it
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -284,10 +287,12 @@ def world() -> World:
                 "`pip install mpi4py mpich`, or start one process"
             ) from error
         return World()
+    begun = leaving(MPI, mpi4py.rc.finalize is False).begun
+    begun.append([1])  # to make a World is an exchange, too
     ranks = World(MPI)
+    begun.append(ranks.begun)
     if steps is not None and ranks.size == 1:
         steps[1] = LEFT
-    leaving(MPI, mpi4py.rc.finalize is False).begun.append(ranks.begun)
     ranks.seed()
     return ranks
 

@@ -22,7 +22,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxdp import process, sections
 from mxdp.backend import Device, mx, npx
-from mxdp.errors import TraceError
+from mxdp.errors import TraceError, plural
 from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.events import OTHER_THREADS, PYTHON, SECTION, WORK
 from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, parse
@@ -67,7 +67,7 @@ class Recording:
         for device in self._devices:
             if not can_record([device]):
                 raise TraceError(
-                    f"MXNet's profiler can't record {device}: with {process.cores()} processors it records CPU devices"
+                    f"MXNet's profiler can't record {device}: with {processors()} it records CPU devices"
                     f" up to cpu({_cpu_devices() - 1}), and aborts at others; use fewer devices"
                 )
         if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0"):
@@ -139,6 +139,13 @@ def _cpu_devices() -> int:
     """The number of CPU devices that the profiler records: one for each processor, and in a CPU build two more, which
     take the places of pinned and shared memory (source: ``src/profiler/profiler.h``)."""
     return process.cores() + (0 if mx.runtime.Features().is_enabled("CUDA") else 2)
+
+
+def processors() -> str:
+    """How many processors this process may use, in words, and why only one."""
+    count = process.cores()
+    pinned = process.pinning() if count == 1 else ""
+    return plural(count, "processor") + (f" (because of {pinned})" if pinned else "")
 
 
 def process_names() -> Dict[int, str]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,6 +35,7 @@ def backend(name):
     return doctor.process, "installed_backends", lambda: {name: "1.9.1"}
 
 
+SHARED = [SimpleNamespace(free=free << 20, total=64 << 20) for free in (31, 32)]
 ALONE = ["AttributeError: module 'numpy' has no attribute 'bool'", "AttributeError: `np.PZERO` was removed"]
 FIRST, SECOND = (f"import mxdp before mxnet; otherwise `import mxnet` ends in: {words}" for words in ALONE)
 
@@ -52,6 +54,8 @@ FIRST, SECOND = (f"import mxdp before mxnet; otherwise `import mxnet` ends in: {
         ([versions(numpy="2.0.0", d2l="1.0.3")], {}, "d2l", GOOD, ""),
         ([versions(numpy="2.0.0")], {}, "d2l", LIMIT, "pip install --no-deps d2l==1.0.3"),
         ([(doctor.process, "cores", lambda: 1)], {}, "cores", LIMIT, "can't show a speed-up"),
+        ([(doctor.psutil, "disk_usage", lambda path: SHARED[0])], {}, "/dev/shm", LIMIT, "--shm-size="),
+        ([(doctor.psutil, "disk_usage", lambda path: SHARED[1])], {}, "/dev/shm", GOOD, ""),
         ([backend("mxnet")], {}, "GPUs", LIMIT, "experiments use CPU devices"),
         ([backend("mxnet")], {"gpus": 2, "usable": 2}, "GPUs", GOOD, ""),
         ([backend("mxnet-cu112"), (doctor.cuda, "problems", lambda: ["old."])], {}, "GPUs", PROBLEM, "old."),

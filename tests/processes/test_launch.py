@@ -21,8 +21,8 @@ SECONDS = 120
 """A limit for busy machines alone."""
 
 
-def start(code, *options, n=2):
-    command = [sys.executable, "-m", "mxdp.launch", "-n", str(n), *options, "--", sys.executable, "-c", code]
+def start(code, *options, n=2, below=()):
+    command = [sys.executable, "-m", "mxdp.launch", "-n", str(n), *options, "--", *below, sys.executable, "-c", code]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -109,7 +109,36 @@ def test_a_signal_to_the_launcher_ends_everything(number):
 @needs_mpi
 def test_a_command_that_is_not_there_is_named(capfd):
     assert launch.main(["-n", "1", "--", "no-such-program"]) == 127
-    assert "[0] no-such-program: No such file or directory" in capfd.readouterr().err
+    assert "[0] no-such-program: No such file or directory\n" in capfd.readouterr().err
+
+
+@needs_mpi
+@pytest.mark.parametrize(("name", "mode"), [("train.py", 0o644), ("./train.py", 0o644), ("./train.py", 0o755)])
+def test_a_script_that_the_system_can_not_start_gets_the_cure(name, mode, capfd, tmp_path, monkeypatch):
+    """It is not on the PATH, or has no run bit, or no line that names its program."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print('up')")
+    Path("train.py").chmod(mode)
+    assert launch.main(["-n", "1", "--", name, "a"]) == 127
+    err = capfd.readouterr().err
+    assert err.startswith(f"[0] {name}: ")
+    assert f": put its program before it, as in -- python {name} a\n" in err
+
+
+@needs_mpi
+def test_in_a_job_of_slurm_ranks_start_here_without_srun_if_no_hosts_are_given(monkeypatch, tmp_path):
+    """Of two nodes there, which would be two hosts to MPI. A container has no ``srun``; here one that fails."""
+    pytest.importorskip("mpi4py")
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\nexit 9\n")
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    nodes, names = "node[7-8]", ("SLURM_NODELIST", "SLURM_JOB_NODELIST")
+    slurm = dict(SLURM_JOB_ID="1", SLURM_NNODES="2", SLURM_JOB_NUM_NODES="2", SLURM_TASKS_PER_NODE="1(x2)")
+    for variable, value in {**slurm, **dict.fromkeys(names, nodes)}.items():
+        monkeypatch.setenv(variable, value)
+    code = "from mpi4py import MPI; print(MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).size)"
+    assert finish(start(code)) == (0, ["[0] 2", "[1] 2"], [])
 
 
 @needs_mpi
@@ -125,7 +154,7 @@ def test_print_shows_the_line_with_hosts_or_the_interface_and_runs_nothing(capsy
     monkeypatch.setenv("UCX_NET_DEVICES", "mine")
     hosts = tmp_path / "hosts"
     hosts.write_text("# mine\nlocalhost:2\n")
-    for options, words in (([], "-iface lo"), (["--hosts", str(hosts)], f"-f {hosts}")):
+    for options, words in (([], "-launcher fork -rmk user -iface lo"), (["--hosts", str(hosts)], f"-f {hosts}")):
         line = ["-n", "2", "--print", "--mpiexec", "-bind-to core", *options, "--", "python", "a b.py"]
         assert launch.main(line) == 0
         line = capsys.readouterr().out
@@ -141,6 +170,7 @@ ENDS = """
 import argparse, sys, time, mxdp
 from mxdp.backend import np
 WAYS = [(1, lambda: argparse.ArgumentParser(prog="it").error("bad")), (0, sys.exit)]
+WAYS += [(0, lambda: sys.exit(world.sum([x])))]
 with open({file!r}, "a+") as file:
     file.seek(0)
     turn = len(file.read()) // 2
@@ -154,6 +184,8 @@ other.sum([x])
 world.step_done()
 if world.rank == victim:
     end()
+if turn == 1:
+    mxdp.world()  # for which the others wait, too
 other.sum([x])
 world.gather([x.tolist()])
 if world.rank == 0:
@@ -165,7 +197,7 @@ sys.exit(0)
 
 @needs_mpi
 def test_however_a_rank_ends_while_others_wait_for_it_the_job_ends(tmp_path):
-    """By argparse, with status 0 though too early; then well."""
+    """By argparse; with status 0 though too early; while it waits for the others, too, which don't come; then well."""
     pytest.importorskip("mpi4py")
     status, out, err = finish(start(ENDS.format(file=str(tmp_path / "turns")), "--restarts", "9"))
     assert status == 0
@@ -174,13 +206,16 @@ def test_however_a_rank_ends_while_others_wait_for_it_the_job_ends(tmp_path):
     assert [(end.split()[2], end.partition(" after step 1 ")[2]) for end in ends] == [
         ("1", "failed with exit status 2"),
         ("0", "ended with exit status 0 before the other ranks"),
+        ("0", "failed with exit status 1"),
     ]
     assert "[0] rank 0 of 2 ranks has ended, but rank 1 waits for its next sum, broadcast or gather" in err
     assert "[1] it: error: bad" in err
 
 
 @needs_mpi
-def test_ranks_that_hang_show_where_they_stand_and_logs_are_kept(tmp_path):
+@pytest.mark.parametrize("below", [[], ["sh", "-c", '"$@"; exit $?', "sh"], ["timeout", "1000"]])
+def test_ranks_that_hang_show_where_they_stand_and_logs_are_kept(tmp_path, below):
+    """Python may be a process of a shell's, or of a program that makes a group of processes of its own."""
     pytest.importorskip("mpi4py")
     code = RANKED + (
         "import mxdp; world = mxdp.world(); world.step_done(); world.step_done(); print('up')\n"
@@ -188,7 +223,8 @@ def test_ranks_that_hang_show_where_they_stand_and_logs_are_kept(tmp_path):
         "world.rank or world.step_done()\n"
         "stands_here()"
     )
-    status, _, err = finish(start(code, "--hung-after", "2", "--log-dir", str(tmp_path / "logs")))
+    options = ("--hung-after", "2", "--log-dir", str(tmp_path / "logs"))
+    status, _, err = finish(start(code, *options, below=below))
     assert status == 124
     assert err[-1].startswith("mxdp.launch: no rank has made a step for 2 s; behind: rank 1 on ")
     assert "after step 2 (" in err[-1]
@@ -204,6 +240,15 @@ def test_ranks_that_hang_show_where_they_stand_and_logs_are_kept(tmp_path):
     [
         (["-n", "2"], "no command: write it last, after --"),
         (["--", "true"], "the following arguments are required: -n"),
+        (
+            ["-n", "2", "train.py", "--lr", "1"],
+            "put -- before the command, as in python -m mxdp.launch -n 2 -- python train.",
+        ),
+        (
+            ["-n", "2", "python", "x.py", "--restarts", "x"],
+            "put -- before the command, as in python -m mxdp.launch -n 2 -- ",
+        ),
+        (["-n", "2", "--no", "python", "x.py"], "unrecognized arguments: --no"),
         (["-n", "0", "--", "true"], "-n is at least 1, not 0"),
         (["-n", "x", "--", "true"], "argument -n: invalid int value: 'x'"),
         (["-n", "1", "--restarts", "-1", "--", "true"], "--restarts is at least 0, not -1"),

@@ -20,7 +20,7 @@ from mxdp.launch.guarded import Guarded, LaunchFailure
 LEAVES = "subprocess.Popen(['sleep', '1000'])\n"
 INSIDE_MPI = """
 import mmap
-shared = memoryview(mmap.mmap(int(os.environ["MXDP_LAUNCH_STEPS"]), 16)).cast("q")
+shared = memoryview(mmap.mmap(int(os.environ["MXDP_LAUNCH_STEPS"]), 24)).cast("q")
 shared[0], shared[1] = 7, {part}
 """
 
@@ -211,7 +211,7 @@ def launched(monkeypatch):
             return failures.pop() if failures else None
 
     monkeypatch.setattr(launch, "Launch", Recorded)
-    monkeypatch.setattr(launch, "mpiexec", lambda *arguments: ["mpiexec"])
+    monkeypatch.setattr(launch, "mpiexec", lambda size, hosts, interface, added, more: ["mpiexec", *more])
     return SimpleNamespace(found=found, failures=failures)
 
 

@@ -5,23 +5,72 @@ from __future__ import annotations
 import faulthandler
 import os
 import queue
+import re
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
+import time
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from mxdp.processes import World, world
 from mxdp.processes import leaving as leave
 from mxdp.processes.leaving import LEFT, STEPS, Leaving
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gluon.md"
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+STEP, END = r"        trainer\.step.*", r"print\(.epochs.*"
+ALONE = {
+    "is late in its last steps": (r"        mine = .*", "        ", "time.sleep(epoch / 2)"),
+    "prints": (STEP, "        ", "print('loss', losses[0].mean())"),
+    "sleeps": (STEP, "        ", "time.sleep(0.05)"),
+    "saves": (STEP, "        ", "kept.save(net, trainer, epoch=epoch)"),
+    "evaluates": (END, "", "print((net(np.array(data.test.X)).asnumpy().argmax(1) == data.test.y).mean())"),
+    "sleeps at its end": (END, "", "time.sleep(1.5)"),
+}
+"""What a rank does alone: after which line of the loop in docs/gluon.md, how far from the margin, and how."""
 
-@pytest.mark.parametrize("size", [8, 16])
+
+@st.composite
+def right_jobs(draw):
+    """A command's start, how many ranks, and the loop of docs/gluon.md with a few steps, of which some do more than
+    others. Maybe all end early."""
+    loop = PAGE.read_text(encoding="utf-8").partition("train.py <<'END'\n")[2].partition("END\n")[0]
+    size = draw(st.integers(2, 3))
+    for what in draw(st.lists(st.sampled_from(sorted(ALONE)), min_size=1, max_size=3, unique=True)):
+        line, margin, code = ALONE[what]
+        who = draw(st.integers(0, size - 1))
+        loop = re.sub(f"(?m)^{line}$", lambda m: f"{m.group()}\n{margin}if world.rank == {who}: {code}", loop)  # noqa: B023
+    if draw(st.booleans()):
+        loop = re.sub(f"(?m)^{STEP}$", r"\g<0>\n        if epoch == 2: sys.exit(0)", loop)
+    loop = loop.replace('"digits")', f'"digits").take({64 * draw(st.integers(1, 3))}, 40)')
+    loop = loop.replace("for epoch", "kept = mxdp.Checkpoint(f'kept-{world.rank}')\nfor epoch")
+    start = draw(st.sampled_from([[sys.executable, "-m", "mxdp.launch"], [MPIEXEC]]))
+    return start, size, "import sys, time\n" + loop.replace("npx\n", "np, npx\n")
+
+
+@pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec beside this Python: pip install mpi4py mpich")
+@settings(deadline=None, max_examples=6, phases=[Phase.generate])
+@given(job=right_jobs())
+def test_ranks_of_which_one_does_more_than_the_others_end_well(job):
+    pytest.importorskip("mpi4py")
+    start, size, code = job
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "train.py").write_text(code)
+        command = [*start, "-n", str(size), *["--"] * (len(start) > 1), sys.executable, "train.py"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, ""), code
+
+
+@pytest.mark.parametrize("size", [16, 24])
 @pytest.mark.parametrize("named", [True, False])
 def test_steps_are_counted_in_the_launchers_file_alone(monkeypatch, tmp_path, size, named):
     """Its file has no name. The number may be another file's, in a process that a rank has started."""
@@ -32,7 +81,7 @@ def test_steps_are_counted_in_the_launchers_file_alone(monkeypatch, tmp_path, si
         ranks = World()
         for _ in range(3):
             ranks.step_done()
-        expected = bytes(size) if named or size == 8 else (3).to_bytes(8, "little") + bytes(8)
+        expected = bytes(size) if named or size == 16 else (3).to_bytes(8, "little") + bytes(16)
         assert os.pread(file.fileno(), 99, 0) == expected
     monkeypatch.setenv(STEPS, "x")
     World().step_done()
@@ -79,7 +128,7 @@ def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(c
     ranks, alone, over = Ranks(len(counts)), set(), threading.Event()
 
     class Rank(Leaving):
-        def _leave_alone(self):
+        def _leave_alone(self, waits):
             alone.add(self._messages.rank)
 
         def _end(self):
@@ -108,22 +157,73 @@ def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(c
     assert [leaving._file[1] for leaving in ends] == [1 if less else LEFT] * len(counts)
 
 
-def test_one_that_still_computes_is_waited_for_and_one_that_waits_is_noticed():
-    """Rank 0 has ended after one sum. Rank 1 computes; then it begins a second one."""
-    ranks, alone = Ranks(2), threading.Event()
-    ends = leavings(ranks)
+class Turns(threading.Event):
+    """Leaving's thread looks so often that a test is short."""
+
+    def wait(self, timeout=None):
+        return super().wait(timeout and timeout / 100)
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_a_rank_that_is_ahead_or_behind_is_waited_for_and_one_that_leaves_the_others_waiting_is_not(data):
+    """All ranks begin the same sums (0), which don't wait, and gathers (1), which do, at a pace of their own. A rank
+    that stops early leaves alone, if another has begun more."""
+    program = data.draw(st.lists(st.integers(0, 1), max_size=8))
+    size = data.draw(st.integers(2, 4))
+    stops = [len(program)] * size
+    if data.draw(st.booleans()):
+        stops = data.draw(st.lists(st.integers(0, len(program)), min_size=size, max_size=size))
+    pauses = data.draw(st.lists(st.lists(st.integers(0, 2), min_size=9, max_size=9), min_size=size, max_size=size))
+    gather = next((at for at in range(min(stops), len(program)) if program[at]), len(program))  # where some never come
+    begun = [min(stop, gather + 1) for stop in stops]
+    end = {rank for rank in range(size) if stops[rank] <= gather}
+    less = {rank for rank in end if begun[rank] < max(begun)}
+
+    ranks, over, alone = Ranks(size), threading.Event(), set()
+
+    class Rank(Leaving):
+        def _leave_alone(self, waits):
+            assert begun[waits] > begun[self._messages.rank]
+            alone.add(self._messages.rank)
+
+        def _hear(self):
+            super()._hear()
+            if over.is_set() and threading.current_thread() is not self._thread:
+                raise SystemExit
+
+    with mock.patch.object(leave.threading, "Event", Turns):
+        ends = leavings(ranks, Rank)
+    counts = [[0, 0] for _ in range(size)]
+    for leaving, count in zip(ends, counts):
+        leaving.begun.append(count)
+
+    def train(rank):
+        for at, kind in enumerate(program[: stops[rank]]):
+            time.sleep(0.005 * pauses[rank][at])
+            counts[rank][kind] += 1
+            while kind and min(count[1] for count in counts) < counts[rank][1]:
+                if over.wait(0.001):
+                    return
+        time.sleep(0.005 * pauses[rank][-1])
+        with suppress(SystemExit):
+            ends[rank]._end()
+
+    threads = [threading.Thread(target=train, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for rank in less or end:
+        threads[rank].join(60)
+        assert not threads[rank].is_alive()
+    over.set()
+    for thread in threads:
+        thread.join(60)
     for leaving in ends:
-        leaving.begun.append([1, 0])
-        leaving._leave_alone = alone.set
-    thread = threading.Thread(target=ends[0]._end, daemon=True)
-    thread.start()
-    assert not alone.wait(1.2)  # its thread looks twice a second
-    ends[1].begun[0][0] += 1
-    assert alone.wait(60)
-    thread.join(60)
-    assert ends[0]._waits == 1
-    ends[1]._over.set()
-    assert ranks.finalized == [False, False]
+        leaving._over.set()
+    assert alone == less
+    well = not less and len(end) == size
+    assert ranks.finalized == [well] * size
+    assert [leaving._file[1] for leaving in ends] == [LEFT if well else 1] * size
 
 
 def test_a_child_by_fork_leaves_nobody():
@@ -142,7 +242,7 @@ def test_the_users_handler_of_the_signal_that_asks_where_a_rank_stands_stays(mon
     before = signal.signal(signal.SIGUSR2, lambda *_: heard.append(1))
     try:
         with tempfile.TemporaryFile() as file:
-            file.truncate(16)
+            file.truncate(24)
             monkeypatch.setenv(STEPS, str(file.fileno()))
             world()
             os.kill(os.getpid(), signal.SIGUSR2)
