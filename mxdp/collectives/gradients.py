@@ -17,18 +17,17 @@ Source of the idea: Li et al., "PyTorch Distributed: Experiences on Accelerating
 
 from __future__ import annotations
 
-import ctypes
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as onp
 
-from mxdp.backend import NDArray, address_of, autograd, check_params, check_replicas, mx
+from mxdp.backend import NDArray, autograd, check_params, check_replicas, mx, np
 from mxdp.collectives.allreduce import check_bucket_mb
+from mxdp.collectives.fresh import Fresh
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.collectives.tuning import plan_for
-from mxdp.engine import prepare
 from mxdp.errors import plural
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import owners
@@ -60,12 +59,13 @@ class GradientSync:
     are lost. It waits for buckets of 2 MiB and more that are summed in shared memory; with several ranks also for them
     and for the parameters, whose values show their order.
 
-    A gradient that no backward pass has written since the last sum counts as zero, and a call sets it to zero: the step
-    has not used the parameter, or the device or rank had no samples. (If you write gradients yourself, write all of
-    them: where backward has never written any, all count.)
+    A gradient that no backward pass has written since the last sum or update (:func:`mxdp.sgd`) counts as zero, and a
+    call sets it to zero: the step has not used the parameter, or the device or rank had no samples. (If you write
+    gradients yourself, write all of them: where backward has never written any, all count.)
 
     Only the last object that moved the gradients may sum them. After ``attach_grad``, or another ``GradientSync`` on
-    the same replicas, backward writes elsewhere, and a call raises an error.
+    the same replicas, backward writes elsewhere, and a call raises an error; also if the lists of the replicas hold
+    other arrays.
 
     Args:
         device_params: the replicas, as :func:`mxdp.get_params` makes them: equal in number, shapes and dtypes, each on
@@ -104,10 +104,10 @@ class GradientSync:
         """True if there are gradients from :meth:`no_sync` that are not summed yet."""
         self.gradients: List[Dict[int, NDArray]] = [{} for _ in device_params]
         """For each replica, its gradients by parameter number."""
-        self._written = False  # by backward, ever
         self._vectors: List[NDArray] = []
         first = device_params[0]
         adds = [accumulate] * len(first) if isinstance(accumulate, bool) else list(accumulate)
+        self._requests = ["add" if add else "write" for add in adds]
         self._overwritten = [number for number, add in enumerate(adds) if not add]
         kinds = [str(onp.dtype(param.dtype)) for param in first]
         nbytes = [param.size * onp.dtype(param.dtype).itemsize for param in first]
@@ -123,17 +123,22 @@ class GradientSync:
         )
         self._mark("write", self._overwritten)
         self._mark("add", [number for number, add in enumerate(adds) if add])
-        self._places = [
-            (param, prepare("zeros_like", [gradients[number]], gradients[number]), address_of(gradients[number]))
-            for params, gradients in zip(self._device_params, self.gradients)
-            for number, param in enumerate(params)
-            if param.size
-        ]
+        self.fresh = Fresh(device_params, self.gradients, "GradientSync can't sum")
+
+    @property
+    def requests(self) -> List[str]:
+        """For each parameter whether backward adds to its gradient until the next sum (``"add"``), or overwrites it
+        (``"write"``)."""
+        return ["add"] * len(self._requests) if self.accumulating else self._requests
 
     @property
     def adds(self) -> bool:
-        """True if backward adds to the gradients until the next sum, and doesn't overwrite them."""
-        return self.accumulating or not self._overwritten
+        """True if backward adds to all gradients until the next sum, and doesn't overwrite them."""
+        return "write" not in self.requests
+
+    def sums(self, device_params: Sequence[Sequence[NDArray]]) -> bool:
+        """Whether it sums the gradients of these arrays, in this order."""
+        return self.fresh.held.is_in(device_params)
 
     def __repr__(self) -> str:
         gradients, devices = plural(len(self._device_params[0]), "gradient"), plural(len(self._device_params), "device")
@@ -202,32 +207,12 @@ class GradientSync:
         self.accumulating = False
 
     def _zero_stale(self) -> None:
-        """Make the gradients zero that backward has left out since the last sum."""
-        fresh, get = ctypes.c_int(), mx.base._LIB.MXNDArrayGetGradState
-        at_fresh, stale = ctypes.byref(fresh), []
-        for param, zero, _ in self._places:
-            get(param.handle, at_fresh)
-            if not fresh.value:
-                stale.append(zero)
-        self._written = self._written or len(stale) < len(self._places)
-        for zero in stale if self._written and not self.adds else ():  # what is added up starts at zero
-            zero()
+        """Make the gradients zero that backward has left out. What is added up starts at zero."""
+        self.fresh.zero_stale([] if self.accumulating else self._overwritten)
 
     def _check_places(self) -> None:
         """Raise a RuntimeError unless backward still writes into the buckets. Note what is there as summed."""
-        # MXNet's C interface takes 2 us. ``param.grad`` takes twice as long, since each access makes an object.
-        library, grad, place = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p()
-        get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree
-        at_grad, at_place, note = ctypes.byref(grad), ctypes.byref(place), library.MXNDArraySetGradState
-        for param, _, expected in self._places:
-            failed = get(param.handle, at_grad) or not grad or read(grad, at_place) or free(grad)
-            if failed or place.value != expected:
-                raise RuntimeError(
-                    f"GradientSync can't sum: the gradient of a parameter of shape {param.shape} on {param.ctx} was "
-                    "replaced (by attach_grad, or by another GradientSync on the same replicas): make a new one, and "
-                    "use only that"
-                )
-            note(param.handle, 0)
+        self.fresh.use()
 
     def _resolve(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> str:
         params = [self._device_params[0][number] for number in numbers]
@@ -255,14 +240,18 @@ class GradientSync:
         """A vector of zeros in which these parameters' gradients lie side by side."""
         params = [self._device_params[rank][number] for number in numbers]
         borders = offsets([param.size for param in params])
-        # mx.nd.zeros allocates only when it writes the zeros, and _check_places compares addresses. So: empty, then 0.
+        # mx.nd.zeros allocates only when it writes the zeros, and Fresh compares addresses. So: empty, then 0.
         vector = mx.nd.empty((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
         vector[:] = 0
         if numbers[0] in self._overwritten:
             self._vectors.append(vector)
         for number, param, start, stop in zip(numbers, params, borders, borders[1:]):
-            # Only the reshape of a classic array is a view.
-            self.gradients[rank][number] = vector[start:stop].reshape(param.shape).as_np_ndarray()
+            if param.size:
+                # Only the reshape of a classic array is a view.
+                gradient = vector[start:stop].reshape(param.shape).as_np_ndarray()
+            else:  # a classic reshape takes 0 for "as before"
+                gradient = np.empty(param.shape, dtype=param.dtype, ctx=param.ctx)
+            self.gradients[rank][number] = gradient
         return vector
 
     def _mark(self, request: str, numbers: Sequence[int]) -> None:
