@@ -42,8 +42,8 @@ def record_graph(
     loss: Optional[Function] = None,
     y: Optional[NDArray] = None,
 ) -> Tuple[Any, List[str], NDArray]:
-    """``net(X, params)``, or with a loss ``loss(net(X, params), y)``, in the mode of training or of evaluation. Doesn't
-    wait.
+    """``net(X, params)``, or with a loss ``loss(net(X, params), y)`` as it is recorded in a step. Doesn't wait.
+    ``training``: autograd's mode.
 
     Returns the symbol; its names of ``X``, of the parameters and of ``y``; and the scores. Raises a TypeError if a
     function returns no array; a ValueError if one does what a graph can't hold (:class:`_Watch`), or uses an array that
@@ -53,11 +53,12 @@ def record_graph(
     marked = [array.copy() for array in (X, *params, *([] if y is None else [y]))]
     autograd.mark_variables(marked, marked)
     name = name_of(net)
+    watch = _Watch(recording=loss is not None, training=training)
     with autograd.record(train_mode=training):
-        result = scores = _called(net, training, marked[0], marked[1 : len(params) + 1])
+        result = scores = watch.call(net, marked[0], marked[1 : len(params) + 1])
         if loss is not None:
             name = f"{name} or {name_of(loss)}"
-            result = _called(loss, training, scores, marked[-1])
+            result = watch.call(loss, scores, marked[-1])
     names = [autograd.get_symbol(array).name for array in marked]
     try:
         # Without the copy, the symbol keeps all results of this call.
@@ -86,47 +87,45 @@ def record_graph(
     return graph, names, scores
 
 
-def _called(function: Function, training: bool, *arguments: Any) -> NDArray:
-    """The result of a function that does nothing which a graph can't hold."""
-    watch = _Watch(training)
-    result = None
-    try:
-        with watch.watching():
-            result = function(*arguments)
-    except Exception as error:
-        if "already in a computational graph" in str(error):
-            watch.refused.append(
-                "writes into an array in place (by +=, out= or h[...] =): make a new array, by np.where or np.concatenate"
-            )
-        if not watch.refused:
-            raise
-    if watch.refused:  # also where the function has caught the error
-        raise ValueError(f"{name_of(function)} {watch.refused[0]}")
-    if not isinstance(result, np.ndarray):
-        kind = type(result).__name__
-        raise TypeError(f"{name_of(function)} must return one array of MXNet's np, (n, ...), not a {kind}")
-    return result
-
-
 class _Watch:
-    """Refuses what a graph can't hold, while a function is recorded: to read an array's numbers, which it would hold
-    for ever, and another mode of autograd's, which it would lose.
+    """Calls functions that are recorded, and refuses what a graph can't hold: to read an array's numbers, which it would
+    hold for ever, to write in place, and another mode of autograd's, both of which it would lose.
 
-    It stands in for MXNet's library in ``mxnet.autograd``, since a function may have imported names from there. Other
-    threads read numbers and change their mode as ever.
+    ``recording``, ``training``: the modes that the functions see. They know nothing of this recording: the graph of an
+    evaluation is recorded, too. To that end it stands in for MXNet's library in ``mxnet.autograd``, since a function may
+    have imported names from there. Other threads read numbers and change their modes as ever.
     """
 
-    def __init__(self, training: bool) -> None:
-        self.refused: List[str] = []
-        """Why, each time; the function may catch the error."""
+    def __init__(self, recording: bool, training: bool) -> None:
+        self._recording = recording
         self._training = training
         self._thread = threading.get_ident()
         self._library = mx.base._LIB
+        self._refused: List[str] = []
+
+    def call(self, function: Function, *arguments: Any) -> NDArray:
+        """The function's result. Raises a ValueError if it does what is refused, a TypeError if it returns no array."""
+        result = None
+        try:
+            with self._watching():
+                result = function(*arguments)
+        except Exception as error:
+            if "already in a computational graph" in str(error):
+                self._refused.append(
+                    "writes into an array in place (by +=, out= or h[...] =): make a new array, by np.where or "
+                    "np.concatenate"
+                )
+            if not self._refused:
+                raise
+        if self._refused:  # also where the function has caught the error
+            raise ValueError(f"{name_of(function)} {self._refused[0]}")
+        if not isinstance(result, np.ndarray):
+            kind = type(result).__name__
+            raise TypeError(f"{name_of(function)} must return one array of MXNet's np, (n, ...), not a {kind}")
+        return result
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watch, one thread at a time."""
-
+    def _watching(self) -> Iterator[None]:
         def asnumpy(array: NDArray) -> HostArray:
             if self._is_watched():
                 self._refuse(
@@ -146,35 +145,43 @@ class _Watch:
                 mx.autograd._LIB = library
                 mx.nd.NDArray.asnumpy = read
 
-    def MXAutogradSetIsRecording(self, value: Any, before: Any) -> int:
-        self._keep(value, True)
-        return self._library.MXAutogradSetIsRecording(value, before)  # type: ignore[no-any-return]
+    def MXAutogradSetIsRecording(self, mode: Any, before: Any) -> int:
+        return self._set("MXAutogradSetIsRecording", self._recording, mode, before)
 
-    def MXAutogradSetIsTraining(self, value: Any, before: Any) -> int:
-        self._keep(value, self._training)
-        return self._library.MXAutogradSetIsTraining(value, before)  # type: ignore[no-any-return]
+    def MXAutogradSetIsTraining(self, mode: Any, before: Any) -> int:
+        return self._set("MXAutogradSetIsTraining", self._training, mode, before)
 
     def MXAutogradIsRecording(self, answer: Any) -> int:
-        failed = self._library.MXAutogradIsRecording(answer)
-        if self._is_watched() and not self._training:
-            answer._obj.value = False  # as in evaluation, for which it is recorded
-        return failed  # type: ignore[no-any-return]
+        return self._ask("MXAutogradIsRecording", self._recording, answer)
+
+    def MXAutogradIsTraining(self, answer: Any) -> int:
+        return self._ask("MXAutogradIsTraining", self._training, answer)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._library, name)
 
-    def _keep(self, asked: Any, mode: bool) -> None:
-        if self._is_watched() and bool(asked.value) != mode:
+    def _set(self, name: str, seen: bool, mode: Any, before: Any) -> int:
+        if not self._is_watched():
+            return getattr(self._library, name)(mode, before)  # type: ignore[no-any-return]
+        if bool(mode.value) != seen:
             self._refuse(
                 "changes autograd's mode (by pause, predict_mode, train_mode or record), which a recorded network "
                 "would lose: leave dropout out or give it mode='always', or train with mxdp.train_batch"
             )
+        before._obj.value = seen
+        return 0
+
+    def _ask(self, name: str, seen: bool, answer: Any) -> int:
+        if not self._is_watched():
+            return getattr(self._library, name)(answer)  # type: ignore[no-any-return]
+        answer._obj.value = seen
+        return 0
 
     def _is_watched(self) -> bool:
         return threading.get_ident() == self._thread
 
     def _refuse(self, why: str) -> None:
-        self.refused.append(why)
+        self._refused.append(why)
         raise ValueError(why)
 
 
