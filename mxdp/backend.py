@@ -195,9 +195,22 @@ def _has_gradient(param: NDArray) -> bool:
     )
 
 
-def backward(losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray]]) -> None:
+def check_losses(losses: Sequence[NDArray], shards: Sequence[NDArray], name: str = "loss") -> None:
+    """Raise a ValueError, which calls the loss function ``name``, unless it has given each shard's samples a loss."""
+    for loss, shard in zip(losses, shards):
+        shape = getattr(loss, "shape", type(loss).__name__)
+        if shape != (len(shard),):
+            raise ValueError(
+                f"{name} must return the loss of each sample, here of shape ({len(shard)},), not {shape}: leave its "
+                "mean or sum out, since the step divides by the batch"
+            )
+
+
+def backward(losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray]], shards: Sequence[NDArray]) -> None:
     """Write, or add, the gradients of the losses' sum. Doesn't wait. Where no loss depends on a parameter its gradient
-    becomes zero, as in the serial run: ``autograd.backward`` would leave the last step's, a sum over all devices."""
+    becomes zero, as in the serial run: ``autograd.backward`` would leave the last step's, a sum over all devices.
+    Raises as :func:`check_losses`."""
+    check_losses(losses, shards)
     params = [param for params in device_params for param in params]
     for param in params:
         param._fresh_grad = False

@@ -69,6 +69,7 @@ def sgd(params: Params, lr: float, batch_size: int) -> None:
     datasets.finite("batch_size", batch_size, above=0)
     for param in params:
         param -= lr / batch_size * param.grad
+        param._fresh_grad = False  # it is used: no later sum counts it again
 
 
 def get_params(params: Params, device: Device) -> Arrays:
@@ -97,8 +98,7 @@ def split_and_load(x: Batch, devices: Devices, weights: Shares = None) -> Arrays
     if not len(x):
         return []
     devices = backend.check_device_list(devices)[: len(x)]
-    weights = weights if len(x) > len(devices) else None  # else one sample each
-    borders = cuts(len(x), len(devices), weights)
+    borders = cuts(len(x), len(devices), weights if len(x) > len(devices) else None)
     if isinstance(x, onp.ndarray):
         return [backend.upload(*pair) for pair in zip(onp.array_split(x, borders), devices)]
     return [shard.copyto(device) for shard, device in zip(np.array_split(x, borders), devices)]
@@ -173,7 +173,7 @@ def train_batch(
     """One step on samples ``X`` (n, ...) and labels ``y`` (n,). Returns the losses of each shard.
 
     ``allreduce`` sums, in place, one parameter's gradients on all devices. ``net(X, params)`` gives
-    scores; ``loss(scores, y)`` gives a loss for each sample, (n,)."""
+    scores; ``loss(scores, y)`` gives a loss for each sample, (n,), else a ValueError is raised."""
     backend.check_batch(X, y)
     backend.check_replicas(device_params, devices)
     datasets.finite("lr", lr)
@@ -184,7 +184,7 @@ def train_batch(
         if loss is cross_entropy:
             datasets.check_labels(y, classes=scores[0].shape[-1])
         losses = [loss(*pair) for pair in zip(scores, y_shards)]
-    backend.backward(losses, device_params)  # zero where net doesn't use a parameter
+    backend.backward(losses, device_params, y_shards)  # zero where net doesn't use a parameter
     if len(devices) > 1:
         for same_param in zip(*device_params):
             allreduce([param.grad for param in same_param])
@@ -219,7 +219,7 @@ def train(
     scale: float = 0.01,
 ) -> List[Arrays]:
     """Train ``init_lenet(0, scale)``; returns its replicas. After each epoch it calls ``draw(label,
-    test_accuracies)``, such as :class:`mxdp.Curves`. Waits after each step."""
+    test_accuracies)``, such as :class:`mxdp.Curves`. Waits after each step (``mxdp.train`` not)."""
     backend.check_functions(draw=draw or print)
     devices, seconds, accuracies = backend.devices(num_devices), [], []
     device_params = [get_params(init_lenet(0, scale), device) for device in devices]

@@ -16,7 +16,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import NDArray, mx
+from mxdp.backend import NDArray, mx, np
 from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.collectives.tuning import plan_for
@@ -123,6 +123,10 @@ class Buckets:
         vector = mx.nd.empty((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
         vector[:] = 0
         for number, param, start, stop in zip(numbers, params, borders, borders[1:]):
-            # Only the reshape of a classic array is a view.
-            self.gradients[rank][number] = vector[start:stop].reshape(param.shape).as_np_ndarray()
+            if param.size:
+                # Only the reshape of a classic array is a view.
+                gradient = vector[start:stop].reshape(param.shape).as_np_ndarray()
+            else:  # a classic reshape takes 0 for "as before"
+                gradient = np.empty(param.shape, dtype=param.dtype, ctx=param.ctx)
+            self.gradients[rank][number] = gradient
         return vector

@@ -17,6 +17,8 @@ form             bytes for n numbers      what is sent
 ``largest``      8 for each that is sent  the largest by their absolute values, with their places
 ===============  =======================  =========================================================================
 
+Infinity and NaN are always sent, whole, so the sum shows them as a full sum does. Nothing is kept of them.
+
 Sources: Lin et al., "Deep Gradient Compression", ICLR 2018; of error feedback: Seide et al., "1-Bit Stochastic Gradient
 Descent", Interspeech 2014; of sums every few steps: Stich, "Local SGD Converges Fast ...", ICLR 2019.
 """
@@ -28,7 +30,9 @@ from typing import Callable, List, NamedTuple, Optional, Sequence
 
 import numpy as onp
 
-from mxdp.backend import HostArray, NDArray, upload
+from mxdp.backend import HostArray, NDArray, check_replicas, upload
+from mxdp.collectives.fresh import Fresh
+from mxdp.datasets import finite, positive_int
 from mxdp.plans.partition import offsets
 from mxdp.processes import World
 from mxdp.processes.world import ranks_of
@@ -41,16 +45,21 @@ class Form(NamedTuple):
     decode: Callable[[bytes, int], HostArray]
 
 
+def _encode_float16(x: HostArray) -> bytes:
+    with onp.errstate(over="ignore"):
+        return x.astype("<f2").tobytes()
+
+
 def _encode_bfloat16(x: HostArray) -> bytes:
     """The upper half of each number's bits, rounded to the nearest, ties to even."""
     bits = x.astype("<f4").view("<u4")
-    return bytes(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2"))
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    # A NaN would be rounded to another number. The bit that is set makes it a quiet one.
+    return bytes(onp.where(onp.isnan(x), bits >> 16 | 0x40, rounded).astype("<u2"))
 
 
 FLOAT32 = Form(lambda x: x.astype("<f4").tobytes(), lambda data, size: onp.frombuffer(data, "<f4", size))
-FLOAT16 = Form(
-    lambda x: x.astype("<f2").tobytes(), lambda data, size: onp.frombuffer(data, "<f2", size).astype("float32")
-)
+FLOAT16 = Form(_encode_float16, lambda data, size: onp.frombuffer(data, "<f2", size).astype("float32"))
 BFLOAT16 = Form(
     _encode_bfloat16, lambda data, size: (onp.frombuffer(data, "<u2", size).astype("<u4") << 16).view("<f4")
 )
@@ -58,34 +67,53 @@ BFLOAT16 = Form(
 
 def two_bits(threshold: float) -> Form:
     """MXNet's form: 11 for ``threshold`` or more, 10 for ``-threshold`` or less, else 00; four numbers in a byte, the
-    first in its highest bits."""
+    first in its highest bits. MXNet has no 01: here it says infinity or NaN, whose float32 follows all codes.
+
+    Raises a ValueError unless ``threshold`` is finite and above 0."""
+    finite("threshold", threshold, above=0)
 
     def encode(x: HostArray) -> bytes:
+        odd = ~onp.isfinite(x)
         codes = onp.zeros(-(-x.size // 4) * 4, "uint8")
         codes[: x.size] = 3 * (x >= threshold).view("uint8") + 2 * (x <= -threshold).view("uint8")
-        return bytes(codes[0::4] << 6 | codes[1::4] << 4 | codes[2::4] << 2 | codes[3::4])
+        codes[: x.size][odd] = 1
+        packed = codes[0::4] << 6 | codes[1::4] << 4 | codes[2::4] << 2 | codes[3::4]
+        return bytes(packed) + bytes(x[odd].astype("<f4"))
 
     def decode(data: bytes, size: int) -> HostArray:
-        codes = onp.frombuffer(data, "uint8")[:, None] >> onp.array([6, 4, 2, 0], "uint8") & 3
-        return onp.asarray(onp.array([0, 0, -threshold, threshold], "float32")[codes.ravel()[:size]])
+        packed = onp.frombuffer(data, "uint8", -(-size // 4))
+        codes = (packed[:, None] >> onp.array([6, 4, 2, 0], "uint8") & 3).ravel()[:size]
+        vector = onp.array([0, 0, -threshold, threshold], "float32")[codes]
+        odd = codes == 1
+        vector[odd] = onp.frombuffer(data, "<f4", onp.count_nonzero(odd), offset=packed.size)
+        return vector
 
     return Form(encode, decode)
 
 
 def largest(share: float) -> Form:
-    """This share of the numbers, at least one, each with its place; of equal ones the first. The others are zero."""
+    """This share of the numbers, at least one, each with its place; of equal ones the first. The others are zero. All
+    infinities and NaN are sent, even if these are more.
+
+    Raises a ValueError unless ``share`` is above 0 and at most 1."""
+    finite("share", share, above=0)
+    if share > 1:
+        raise ValueError(f"share is above 0 and at most 1, not {share}")
 
     def encode(x: HostArray) -> bytes:
-        count, size = max(1, math.ceil(share * x.size)), onp.abs(x)
-        least = onp.partition(size, x.size - count)[x.size - count]
+        size = onp.where(onp.isnan(x), onp.inf, onp.abs(x))
+        infinite = onp.count_nonzero(size == onp.inf)
+        count = min(x.size, max(1, math.ceil(share * x.size), infinite))
+        least = onp.partition(size, x.size - count)[x.size - count] if count else 0.0
         above = onp.flatnonzero(size > least)
         equal = onp.flatnonzero(size == least)[: count - above.size]
         places = onp.concatenate([above, equal]).astype("<i4")
         return bytes(places) + bytes(x[places].astype("<f4"))
 
     def decode(data: bytes, size: int) -> HostArray:
+        count = len(data) // 8
         vector = onp.zeros(size, "float32")
-        vector[onp.frombuffer(data, "<i4", len(data) // 8)] = onp.frombuffer(data, "<f4", offset=len(data) // 2)
+        vector[onp.frombuffer(data, "<i4", count)] = onp.frombuffer(data, "<f4", count, offset=4 * count)
         return vector
 
     return Form(encode, decode)
@@ -93,16 +121,22 @@ def largest(share: float) -> Form:
 
 class CompressedSync:
     """Sums the gradients of all replicas in place at each call, from what they say in ``form``. All workers, a device
-    each, add up the same vectors in the same order, and get the same bits. Waits for the gradients: the host encodes.
+    each, add up the same vectors in the same order, and get the same bits. A gradient that no backward pass has written
+    since the last sum counts as zero, as in :class:`mxdp.GradientSync`. Waits for the gradients: the host encodes.
 
     Args:
-        device_params: the replicas of this process, as :func:`mxdp.get_params` makes them.
+        device_params: the replicas of this process, as :func:`mxdp.get_params` makes them, of float32.
         feedback: keep what the form can't say, and add it to the next gradient.
         every: sum every ``every`` calls. The calls between leave each replica its gradient, times the workers: an
             update divided by the whole batch is then a step on the replica's shard. The sum is of all gradients since
             the last one, and resets the parameters to what they were then: the next update makes them the mean of the
             replicas, which went apart.
         world: the workers are the devices of all its ranks, as many on each.
+
+    Raises:
+        ValueError, TypeError: no replicas, or some that differ, lack a gradient or are not of float32; another
+            argument of another kind, or an ``every`` below 1.
+        MxdpError: on every rank, if the ranks have other parameters or arguments.
     """
 
     def __init__(
@@ -113,9 +147,28 @@ class CompressedSync:
         every: int = 1,
         world: Optional[World] = None,
     ) -> None:
-        self._replicas, self._form, self._feedback, self._every = device_params, form, feedback, every
-        self._world, self._calls = ranks_of(world), 0
+        check_replicas(device_params, check_replicas(device_params))
+        for param in device_params[0]:
+            if onp.dtype(param.dtype) != onp.float32:
+                raise ValueError(f"CompressedSync sums gradients of float32, not of {onp.dtype(param.dtype)}")
+        if not isinstance(form, Form):
+            raise TypeError(f"form must be one of mxdp.collectives.compress, such as two_bits(0.5), not {form!r:.60}")
+        if not isinstance(feedback, bool):
+            raise TypeError(f"feedback is True or False, not {feedback!r}")
+        self._replicas = device_params
+        self._form = form
+        self._feedback = feedback
+        self._every = positive_int("every", every)
+        self._world = ranks_of(world)
+        self._calls = 0
         self._borders = offsets([param.size for param in device_params[0]])
+        self._numbers = range(len(device_params[0]))
+        gradients = [dict(enumerate(param.grad for param in params)) for params in device_params]
+        self._fresh = Fresh(device_params, gradients, "CompressedSync can't sum")
+        shapes = [param.shape for param in device_params[0]]
+        self._world.agree(
+            {"devices": len(device_params), "parameters": shapes, "feedback": feedback, "every": self._every}
+        )
         self.kept: List[HostArray] = [onp.zeros(self._borders[-1], "float32") for _ in device_params]
         """Of each replica: what was not sent so far, or the sum of what it waits to send."""
         self.sent = 0
@@ -123,22 +176,33 @@ class CompressedSync:
         self._start: List[List[NDArray]] = []
 
     def __call__(self) -> None:
-        """Sum, or wait for the next sum."""
+        """Sum, or wait for the next sum. Raises a RuntimeError if the replicas hold other arrays, or other gradients, than
+        when it was made."""
+        self._fresh.zero_stale(self._numbers)
+        self._fresh.use()
         if self._every > 1 and self._calls % self._every == 0:
             self._start = [[param.copy() for param in params] for params in self._replicas]
         self._calls += 1
         vectors = [onp.concatenate([param.grad.asnumpy().ravel() for param in params]) for params in self._replicas]
+        with onp.errstate(invalid="ignore"):  # infinity less infinity
+            self._sum(vectors)
+
+    def _sum(self, vectors: Sequence[HostArray]) -> None:
         whole = [kept + vector for kept, vector in zip(self.kept, vectors)]
         if self._calls % self._every:
-            self.kept, workers = whole, len(vectors) * self._world.size
+            self.kept = whole
+            workers = len(vectors) * self._world.size
             self._write([vector * workers for vector in vectors])
             return
         said = [self._form.encode(vector) for vector in whole]
         for kept, vector, data in zip(self.kept, whole, said):
-            kept[:] = vector - self._form.decode(data, vector.size) if self._feedback else 0
+            kept[:] = 0
+            if self._feedback:
+                heard = self._form.decode(data, vector.size)
+                onp.subtract(vector, heard, out=kept, where=onp.isfinite(heard))
         self.sent += len(said[0])
-        heard = [data for rank in self._world.gather(said) for data in rank]
-        total = sum((self._form.decode(data, whole[0].size) for data in heard), onp.zeros_like(whole[0]))
+        of_all = [data for rank in self._world.gather(said) for data in rank]
+        total = sum((self._form.decode(data, whole[0].size) for data in of_all), onp.zeros_like(whole[0]))
         for params, start in zip(self._replicas, self._start):
             for param, value in zip(params, start):
                 param[()] = value

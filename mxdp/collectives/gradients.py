@@ -17,15 +17,14 @@ Source of the idea: Li et al., "PyTorch Distributed: Experiences on Accelerating
 
 from __future__ import annotations
 
-import ctypes
 from contextlib import contextmanager
 from typing import Dict, Iterator, List, Optional, Sequence, Union
 
-from mxdp.backend import NDArray, address_of, autograd, check_params, check_replicas, mx
+from mxdp.backend import NDArray, autograd, check_params, check_replicas
 from mxdp.collectives.accumulation import Accumulating
 from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.buckets import Buckets, BucketSync
-from mxdp.engine import prepare
+from mxdp.collectives.fresh import Fresh
 from mxdp.errors import plural
 from mxdp.plans.cost.machine import Machine
 from mxdp.processes import World, agree_values
@@ -39,12 +38,13 @@ class GradientSync(Accumulating):
     are lost. It waits for buckets of 2 MiB and more that are summed in shared memory; with several ranks also for them
     and for the parameters, whose values show their order.
 
-    A gradient that no backward pass has written since the last sum counts as zero, and a call sets it to zero: the step
-    has not used the parameter, or the device or rank had no samples. (If you write gradients yourself, write all of
-    them: where backward has never written any, all count.)
+    A gradient that no backward pass has written since the last sum or update (:func:`mxdp.sgd`) counts as zero, and a
+    call sets it to zero: the step has not used the parameter, or the device or rank had no samples. (If you write
+    gradients yourself, write all of them: where backward has never written any, all count.)
 
     Only the last object that moved the gradients may sum them. After ``attach_grad``, or another ``GradientSync`` on
-    the same replicas, backward writes elsewhere, and a call raises an error.
+    the same replicas, backward writes elsewhere, and a call raises an error; also if the lists of the replicas hold
+    other arrays.
 
     Args:
         device_params: the replicas, as :func:`mxdp.get_params` makes them: equal in number, shapes and dtypes, each on
@@ -82,19 +82,20 @@ class GradientSync(Accumulating):
         first = device_params[0]
         adds = [accumulate] * len(first) if isinstance(accumulate, bool) else list(accumulate)
         self._device_params = [list(params) for params in device_params]
+        self._requests = ["add" if add else "write" for add in adds]
         self._overwritten = [number for number, add in enumerate(adds) if not add]
-        self._written = False  # by backward, ever
         ranks = ranks_of(world)
         self._sums = self._lay_out(algorithm, bucket_mb, machine, adds, ranks)
         agree_values(ranks, first)
         self._mark("write", self._overwritten)
         self._mark("add", [number for number, add in enumerate(adds) if add])
-        self._places = [
-            (param, prepare("zeros_like", [gradients[number]], gradients[number]), address_of(gradients[number]))
-            for params, gradients in zip(self._device_params, self.gradients)
-            for number, param in enumerate(params)
-            if param.size
-        ]
+        self.fresh = Fresh(device_params, self.gradients, "GradientSync can't sum")
+
+    @property
+    def requests(self) -> List[str]:
+        """For each parameter whether backward adds to its gradient until the next sum (``"add"``), or overwrites it
+        (``"write"``)."""
+        return ["add"] * len(self._requests) if self.accumulating else self._requests
 
     @property
     def buckets(self) -> List[BucketSync]:
@@ -108,8 +109,12 @@ class GradientSync(Accumulating):
 
     @property
     def adds(self) -> bool:
-        """True if backward adds to the gradients until the next sum, and doesn't overwrite them."""
-        return self.accumulating or not self._overwritten
+        """True if backward adds to all gradients until the next sum, and doesn't overwrite them."""
+        return "write" not in self.requests
+
+    def sums(self, device_params: Sequence[Sequence[NDArray]]) -> bool:
+        """Whether it sums the gradients of these arrays, in this order."""
+        return self.fresh.held.is_in(device_params)
 
     def __repr__(self) -> str:
         gradients, devices = plural(len(self._device_params[0]), "gradient"), plural(len(self._device_params), "device")
@@ -120,15 +125,16 @@ class GradientSync(Accumulating):
         """Sum; doesn't wait. All devices get the same bits. Raises a RuntimeError inside :meth:`no_sync`, or if
         backward does not write a gradient into its bucket."""
         self._check_sum()
-        self._zero_stale()
+        # What is added up starts at zero.
+        self.fresh.zero_stale([] if self.accumulating else self._overwritten)
         self._sums.sum()
-        self._check_places()  # while the devices work: a sum of unused buckets does no harm
+        self.fresh.use()  # while the devices work: a sum of unused buckets does no harm
         self.end_accumulating()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """As :meth:`Accumulating.no_sync`. Raises a RuntimeError if backward writes a gradient elsewhere."""
-        self._check_places()
+        self.fresh.use()
         with super().no_sync():
             yield
 
@@ -148,34 +154,6 @@ class GradientSync(Accumulating):
         self, algorithm: str, bucket_mb: float, machine: Optional[Machine], adds: Sequence[bool], world: World
     ) -> Buckets:
         return Buckets(self._device_params, algorithm, bucket_mb, machine, adds, world)
-
-    def _zero_stale(self) -> None:
-        """Make the gradients zero that backward has left out since the last sum."""
-        fresh, get = ctypes.c_int(), mx.base._LIB.MXNDArrayGetGradState
-        at_fresh, stale = ctypes.byref(fresh), []
-        for param, zero, _ in self._places:
-            get(param.handle, at_fresh)
-            if not fresh.value:
-                stale.append(zero)
-        self._written = self._written or len(stale) < len(self._places)
-        for zero in stale if self._written and not self.adds else ():  # what is added up starts at zero
-            zero()
-
-    def _check_places(self) -> None:
-        """Raise a RuntimeError unless backward still writes into the buckets. Note what is there as summed."""
-        # MXNet's C interface takes 2 us. ``param.grad`` takes twice as long, since each access makes an object.
-        library, grad, place = mx.base._LIB, ctypes.c_void_p(), ctypes.c_void_p()
-        get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree
-        at_grad, at_place, note = ctypes.byref(grad), ctypes.byref(place), library.MXNDArraySetGradState
-        for param, _, expected in self._places:
-            failed = get(param.handle, at_grad) or not grad or read(grad, at_place) or free(grad)
-            if failed or place.value != expected:
-                raise RuntimeError(
-                    f"GradientSync can't sum: the gradient of a parameter of shape {param.shape} on {param.ctx} was "
-                    "replaced (by attach_grad, or by another GradientSync on the same replicas): make a new one, and "
-                    "use only that"
-                )
-            note(param.handle, 0)
 
     def _mark(self, request: str, numbers: Sequence[int]) -> None:
         for params, gradients in zip(self._device_params, self.gradients):

@@ -21,7 +21,7 @@ from mxdp.processes import CheckpointFolder
 from mxdp.processes.checkpoint_file import Arrays, Facts
 from mxdp.processes.world import ranks_of
 from mxdp.scratch import Params, init_lenet, lenet
-from mxdp.training.graph import check_net, name_of
+from mxdp.training.record import check_net, name_of
 from mxdp.training.update import Update, check_momentum
 
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from itertools import zip_longest
-from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Union
+
+import numpy as onp
 
 from mxdp.backend import Batch, Device, NDArray, Shares, check_arrays, check_functions, check_replicas, npx
 from mxdp.collectives import GradientSync
+from mxdp.collectives.fresh import Held, OwnSync
 from mxdp.datasets import check_labels, positive_int
-from mxdp.engine import CompletionEvent, prepare
+from mxdp.engine import CompletionEvent
 from mxdp.plans.partition import cuts, offsets
 from mxdp.scratch import Function, Params, cross_entropy, lenet, split_batch
 from mxdp.training.graph import KEPT, BoundGraph
@@ -27,6 +30,24 @@ RUN_AHEAD = 2
 bounded. Python waits for completion events: ``wait_to_read`` queues behind all work on ``cpu(0)``, later steps' too."""
 
 
+def _check_run_ahead(run_ahead: float) -> None:
+    whole = isinstance(run_ahead, (int, onp.integer)) and not isinstance(run_ahead, bool)
+    endless = isinstance(run_ahead, float) and run_ahead == math.inf
+    if not endless and not (whole and run_ahead >= 0):
+        raise ValueError(f"run_ahead is a whole number of steps, at least 0, or math.inf, not {run_ahead!r}")
+
+
+def _as_sync(sync: Optional[Callable[[], Any]], device_params: Sequence[Params]) -> Union[GradientSync, OwnSync]:
+    if sync is None:
+        return GradientSync(device_params)
+    if not isinstance(sync, GradientSync):
+        check_functions(sync=sync)
+        return OwnSync(device_params, sync, "TrainStep can't train")
+    if not sync.sums(device_params):
+        raise ValueError("sync sums the gradients of other arrays than device_params: make it of the same replicas")
+    return sync
+
+
 class TrainStep:
     """``step(X, y)`` trains the replicas on one batch, and returns the losses of each shard's samples, in arrays that
     the next step may overwrite. It doesn't wait for them, but for those of the step ``run_ahead`` steps before.
@@ -34,13 +55,17 @@ class TrainStep:
     Args:
         device_params, devices: a replica for each device. Each step overwrites the gradients, in the arrays that they
             have now, or adds to them after ``no_sync``.
-        sync: sums the gradients of all replicas in place, by default a :class:`mxdp.GradientSync`.
+        sync: sums the gradients of all replicas in place, by default a :class:`mxdp.GradientSync`. In a sum of your own,
+            too, gradients count as zero that no backward pass has written since the last one.
         net, loss: ``loss(net(X, params), y)`` is the loss of each sample, (n,). They are called once for each of the
-            last ``KEPT`` shapes (:func:`mxdp.training.graph.record_graph`); parameters that they don't use there have
+            last ``KEPT`` shapes (:func:`mxdp.training.record.record_graph`); parameters that they don't use there have
             gradients of zero.
         weights: of the devices, as :func:`mxdp.split_and_load` takes them; not for fewer samples than devices.
         momentum: of SGD, at least 0 and less than 1 (:class:`mxdp.training.update.Update`).
-        run_ahead: ``math.inf``: there is no bound, and each batch has memory of its own until the devices have read it.
+        run_ahead: a whole number, at least 0. ``math.inf``: there is no bound, and each batch has memory of its own until
+            the devices have read it.
+
+    Raises a ValueError for a ``sync`` of other replicas.
     """
 
     def __init__(
@@ -58,11 +83,17 @@ class TrainStep:
         check_replicas(device_params, devices)
         check_functions(net=net, loss=loss)
         cuts(len(devices), len(devices), weights)  # raises
-        self._replicas, self._devices = device_params, devices
-        self._sync = sync or GradientSync(device_params)
+        _check_run_ahead(run_ahead)
+        self._replicas = device_params
+        self._held = Held(device_params, "TrainStep can't train")
+        self._devices = devices
+        self._sync = _as_sync(sync, device_params)
         self.update = Update(device_params, lr, self._sync, momentum)
         self._gradients = [[param.grad for param in params] for params in device_params]
-        self._net, self._loss, self._run_ahead, self._weights = net, loss, run_ahead, weights
+        self._net = net
+        self._loss = loss
+        self._run_ahead = run_ahead
+        self._weights = weights
         self._bound: Dict[Any, List[BoundGraph]] = {}
         self._largest: List[Optional[BoundGraph]] = [None] * len(devices)
         self._room = -1
@@ -72,23 +103,23 @@ class TrainStep:
 
     def __call__(self, X: Batch, y: Batch, samples: Optional[int] = None) -> List[NDArray]:
         """``samples``: of the whole batch, if ``X`` is this process's part of it, which may be empty. Raises as
-        :func:`mxdp.train_batch` and :func:`mxdp.training.graph.record_graph`; inside ``no_sync`` a RuntimeError."""
+        :func:`mxdp.train_batch` and :func:`mxdp.training.record.record_graph`; a RuntimeError inside ``no_sync``, and
+        if the replicas' arrays or their gradients have been replaced."""
         if not self._noted:
             npx.waitall()
         check_arrays(X=X, y=y)
+        self._held.check()
         self._wait()  # for what Ctrl-C in the last call's wait left: its batch may not be copied yet
         self._noted = False
-        length, adds = len(X), getattr(self._sync, "adds", False)
+        length = len(X)
         samples = positive_int("samples", samples or length)
-        graphs = self._graphs(X, y, adds) if length else []
+        requests = self._sync.requests
+        graphs = self._graphs(X, y, requests) if length else []
         borders = offsets([graph.samples for graph in graphs])
         losses = [graph.forward(X[a:b], y[a:b]) for graph, a, b in zip(graphs, borders, borders[1:])]
         for graph in graphs:
             graph.backward()
-        for gradients in self._gradients[len(graphs) :] if not adds else ():  # of devices without a sample
-            for gradient in gradients:
-                if gradient.size:
-                    prepare("zeros_like", [gradient], gradient)()
+        self._sync.fresh.by_hand = False
         self._sync()
         self.update(samples)
         self._pending.append(CompletionEvent(losses))
@@ -111,16 +142,16 @@ class TrainStep:
             pending[0].wait()
             pending.popleft()
 
-    def _graphs(self, X: Batch, y: Batch, adds: bool) -> List[BoundGraph]:
+    def _graphs(self, X: Batch, y: Batch, requests: Sequence[str]) -> List[BoundGraph]:
         """A graph for each device that has samples of a batch like this."""
-        key = X.shape, y.shape, X.dtype, y.dtype, adds
-        graphs = self._bound.pop(key, None) or self._bind(X, y, adds)
+        key = X.shape, y.shape, X.dtype, y.dtype, tuple(requests)
+        graphs = self._bound.pop(key, None) or self._bind(X, y, requests)
         self._bound[key] = graphs  # as the last
         if self._loss is cross_entropy:
             check_labels(y, graphs[0].classes)
         return graphs
 
-    def _bind(self, X: Batch, y: Batch, adds: bool) -> List[BoundGraph]:
+    def _bind(self, X: Batch, y: Batch, requests: Sequence[str]) -> List[BoundGraph]:
         """Graphs in the memory of those for the largest batch. For a still larger batch all others are dropped."""
         if self._loss is cross_entropy:
             check_labels(y, classes=None)
@@ -129,8 +160,8 @@ class TrainStep:
             self._room, self._largest = X.size, [None] * len(self._devices)
             self._bound.clear()
         graphs = [
-            BoundGraph(self._net, self._loss, *of_device, self._run_ahead, adds)
-            for of_device in zip(X_shards, y_shards, self._replicas, self._gradients, self._largest)
+            BoundGraph(self._net, self._loss, *of_device, requests, largest, self._run_ahead)
+            for *of_device, largest in zip(X_shards, y_shards, self._replicas, self._gradients, self._largest)
         ]
         self._largest = [largest or graph for largest, graph in zip_longest(self._largest, graphs)]
         if len(self._bound) >= KEPT:

@@ -1,4 +1,5 @@
-"""Random trainings by every functional path equal the serial run, though steps skip layers, or have few samples.
+"""Random trainings by every functional path, or by all in turns, equal the serial run, though steps skip layers, or have
+few samples.
 
 The width of a batch says which layers a step skips, so that a recorded network skips them, too. The serial run has new
 arrays for each step's gradients: none can be left from the step before.
@@ -15,12 +16,17 @@ from hypothesis import strategies as st
 
 from mxdp.backend import autograd, mx, np
 from mxdp.collectives import GradientSync
+from mxdp.collectives.fresh import Fresh
 from mxdp.collectives.shards import ShardedSync
-from mxdp.scratch import cross_entropy, get_params, in_sync, sgd, split_batch, train_batch
+from mxdp.scratch import cross_entropy, get_params, in_sync, naive_allreduce, sgd, split_batch, train_batch
 from mxdp.training import TrainStep
-from mxdp.training.update import Update
 
 WIDTH, CLASSES, LR = 4, 3, 0.25
+
+
+PATHS = ("TrainStep", "train_batch", "loop", "own sum")
+ALONE = ("train_batch", "own sum")
+"""Paths of which ``no_sync`` knows nothing."""
 
 
 class Step(NamedTuple):
@@ -28,10 +34,10 @@ class Step(NamedTuple):
 
     sizes: Tuple[int, ...]  # of its micro-batches
     skipped: int
+    path: str
 
 
 class Training(NamedTuple):
-    path: str
     devices: int
     sync: str
     momentum: float
@@ -46,14 +52,13 @@ def trainings():
     sizes = st.one_of(st.tuples(size), st.tuples(size), st.tuples(size, size, size))
     return st.builds(
         Training,
-        path=st.just(""),
         devices=st.integers(1, 4),
         sync=st.sampled_from(["auto", "ring", "naive", "shards"]),
         momentum=st.sampled_from([0.0, 0.9]),
         biases=st.sampled_from([0, 1, 5, 61, 130]),
         dtypes=st.tuples(*[st.sampled_from(["float32", "float64"])] * 2),
         tied=st.booleans(),
-        steps=st.lists(st.builds(Step, sizes, st.integers(0, 3)), min_size=3, max_size=6),
+        steps=st.lists(st.builds(Step, sizes, st.integers(0, 3), st.sampled_from(PATHS)), min_size=3, max_size=6),
     )
 
 
@@ -85,7 +90,7 @@ def batches(training):
     for step in training.steps:
         yield [
             (random.normal(size=(size, WIDTH + step.skipped)), random.randint(0, CLASSES, size).astype("int32"))
-            for size in (step.sizes if training.path != "train_batch" else step.sizes[:1])
+            for size in (step.sizes[:1] if step.path in ALONE else step.sizes)
         ]
 
 
@@ -116,41 +121,91 @@ def backward(net, X, y, replicas, devices):
 def parallel(training):
     net, devices = network(training.tied), [mx.cpu(number) for number in range(training.devices)]
     replicas = [get_params(start(training), device) for device in devices]
-    if training.path == "train_batch":
-        for ((X, y),) in batches(training):
-            train_batch(X, y, replicas, devices, LR, net=net)
-        return replicas
     sync = ShardedSync(replicas) if training.sync == "shards" else GradientSync(replicas, training.sync, 1e-3)
     step = TrainStep(replicas, devices, LR, sync, net, momentum=training.momentum)
-    update = Update(replicas, LR, sync, training.momentum)
-    for micro_batches in batches(training):
+    own = TrainStep(replicas, devices, LR, lambda: sum_by_hand(replicas), net)
+    for (_, _, path), micro_batches in zip(training.steps, batches(training)):
         *others, (X, y) = micro_batches
         samples = sum(len(X) for X, _ in micro_batches)
         for other in others:
             with sync.no_sync():
                 backward(net, *other, replicas, devices)
-        if training.path == "TrainStep":
+        if path == "train_batch":
+            train_batch(X, y, replicas, devices, LR, net=net)
+        elif path == "own sum":
+            own(X, y)
+        elif path == "TrainStep":
             step(X, y, samples)
         else:
             backward(net, X, y, replicas, devices)
             sync()
             if training.momentum or training.sync == "shards":
-                update(samples)
+                step.update(samples)
             else:
                 for params in replicas:
                     sgd(params, LR, samples)
     return replicas
 
 
-@pytest.mark.parametrize("path", ["TrainStep", "train_batch", "loop"])
-@settings(max_examples=16, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
+def sum_by_hand(replicas):
+    for same_param in zip(*replicas):
+        naive_allreduce([param.grad for param in same_param])
+
+
+def wrong(training):
+    """The parameters that are not in sync or not the serial run's."""
+    replicas = parallel(training)
+    rounding = 1e-4 if "float32" in training.dtypes else 1e-9
+    pairs = zip(replicas[0], serial(training))
+    far = [
+        number
+        for number, (param, expected) in enumerate(pairs)
+        if not onp.allclose(param.asnumpy(), expected, rtol=rounding, atol=rounding)
+    ]
+    return far if in_sync(replicas) else list(range(len(replicas[0])))
+
+
+def by_path(training, path):
+    """The training by one path, or by all in turns. Only a step's own update has a momentum."""
+    if path != "in turns":
+        training = training._replace(steps=[step._replace(path=path) for step in training.steps])
+    if path in ("in turns", *ALONE):
+        training = training._replace(momentum=0.0)
+    if any(step.path in ALONE for step in training.steps):  # they treat each bias alone
+        training = training._replace(biases=min(training.biases, 5))
+    return training
+
+
+DRAWN = settings(max_examples=16, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
+
+
+@pytest.mark.parametrize("path", [*PATHS, "in turns"])
+@DRAWN
 @given(trainings())
 def test_any_training_equals_the_serial_run(path, training):
-    training = training._replace(path=path)
-    if path == "train_batch":  # it has no momentum, and treats each bias alone
-        training = training._replace(momentum=0.0, biases=min(training.biases, 5))
-    replicas = parallel(training)
-    assert in_sync(replicas)
-    rounding = 1e-4 if "float32" in training.dtypes else 1e-9
-    for param, expected in zip(replicas[0], serial(training)):
-        onp.testing.assert_allclose(param.asnumpy(), expected, rtol=rounding, atol=rounding)
+    assert wrong(by_path(training, path)) == []
+
+
+def forgetful_sgd(params, lr, batch_size):
+    """As MXNet's marks stay where the update is one's own."""
+    for param in params:
+        param -= lr / batch_size * param.grad
+
+
+@pytest.mark.parametrize("broken", ["sgd", "zero_stale", "use"])
+def test_each_keeper_of_the_marks_is_needed(broken, monkeypatch):
+    """Without one of them some drawn training is wrong."""
+    if broken == "sgd":
+        monkeypatch.setattr("mxdp.scratch.sgd", forgetful_sgd)
+    else:
+        monkeypatch.setattr(Fresh, broken, lambda self, *numbers: None)
+    found = []
+
+    @DRAWN
+    @given(trainings())
+    def collect(training):
+        found.append(wrong(by_path(training, "in turns")))
+
+    collect()
+    assert any(found)
+    assert not all(found), "a batch with a sample for each device needs no mark"

@@ -15,7 +15,7 @@ from mxdp.collectives import GradientSync
 from mxdp.datasets import Dataset, Split
 from mxdp.errors import MxdpError
 from mxdp.training import TrainStep
-from mxdp.training.graph import name_of
+from mxdp.training.record import name_of
 
 OURS = Path(mxdp.__file__).parent
 DEVICES = [mx.cpu(0), mx.cpu(1)]

@@ -41,10 +41,10 @@ def replica(device, scale=0.1):
 
 def forward_backward(X, y, replicas, some):
     """By autograd; returns the losses."""
-    shards = zip(*split_batch(X, y, some[: len(X)]), replicas) if len(X) else ()
+    X_shards, y_shards = split_batch(X, y, some[: len(X)]) if len(X) else ((), ())
     with autograd.record():
-        losses = [cross_entropy(lenet(X, params), y) for X, y, params in shards]
-    backward(losses, replicas)
+        losses = [cross_entropy(lenet(X, params), y) for X, y, params in zip(X_shards, y_shards, replicas)]
+    backward(losses, replicas, y_shards)
     return losses
 
 
@@ -71,7 +71,9 @@ def test_a_bound_net_gives_the_scores_of_the_parameters_as_they_are_now(number):
 def test_the_arguments_may_stand_in_any_order_in_the_functions():
     X, y, b, w = (np.array([value]) for value in (2.0, 10.0, 1.0, 3.0))
     net, loss = (lambda X, params: X * params[1] + params[0]), (lambda y_hat, y: npx.relu(y_hat) - y)
-    assert BoundGraph(net, loss, X, y, [b, w], [b.copy(), w.copy()]).forward(X, y).item() == 2 * 3 + 1 - 10
+    assert (
+        BoundGraph(net, loss, X, y, [b, w], [b.copy(), w.copy()], ["write"] * 2).forward(X, y).item() == 2 * 3 + 1 - 10
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -196,8 +198,8 @@ def test_a_batch_of_another_length_uses_the_memory_of_the_largest_on_each_device
     made = []
 
     class Spy(BoundGraph):
-        def __init__(self, net, loss, X, y, params, gradients, other, *more):
-            super().__init__(net, loss, X, y, params, gradients, other, *more)
+        def __init__(self, net, loss, X, y, params, gradients, requests, other, *more):
+            super().__init__(net, loss, X, y, params, gradients, requests, other, *more)
             made.append((self, X.ctx, other))
 
     monkeypatch.setattr("mxdp.training.step.BoundGraph", Spy)

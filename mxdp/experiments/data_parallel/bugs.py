@@ -27,7 +27,7 @@ ADAMS = """        m, v, t = MOMENTS.get(id(param), (0, 0, 0))
 CALL = "            train_batch(X, y, device_params, devices, lr, allreduce)\n"
 SCALED = CALL.replace(", lr,", ", len(devices) * lr,")
 BACK = "    for x in others:\n        total.copyto(x)\n"
-BACKWARD = "    backend.backward(losses, device_params)"
+BACKWARD = "    backend.backward(losses, device_params, y_shards)"
 
 COMMON = {SGD: NOTHING, ADAM: {UPDATE: ADAMS, GLOBALS: f"MOMENTS: Any = {{}}\n{GLOBALS}"}}
 """Of every version, by optimiser: an Adam (Kingma and Ba 2015) in place of SGD."""
@@ -88,7 +88,7 @@ BUGS = [
         "each device takes the mean over its shard, and these are averaged, though shards are uneven",
         "PyTorch 37359",
         {
-            "loss(*pair) for": "loss(*pair).mean() for",
+            "loss(*pair) for": "loss(*pair) / len(pair[1]) for",
             "        sgd(params, lr, len(X))\n": "        sgd(params, lr, len(devices))\n",
         },
         base={SPLIT: "    X_shards, y_shards = split_batch(X, y, devices, range(1, 2 * len(devices), 2))\n"},
