@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -65,12 +66,20 @@ def exported(folder, shape, *layers):
         (["--speed", "nan"], "--speed, samples a second, is a number above 0, not nan"),
         (["--speed", "1", "--input", "3,x"], "--input 3,x: give channels, height and width"),
         (["--machine", "dgx-1-p10"], "there is no such file or machine; did you mean dgx-1-p100?"),
+        (["--speed", "1", "--input", "3,-8,8"], "--input: each side is a whole number above 0, not -8"),
+        (["--speed", "1", "--input", "3,8,8"], "--input has no effect on lenet, which says its own sizes"),
         (["--speed", "1", "--save", "x.toml"], "--save writes a network that was measured here"),
+        (["--speed", "1", "--kind", "cpu"], "--kind has no effect: lenet is not measured here; leave it out"),
+        (["--speed", "1", "--link", "10gbe"], "--link has no effect: there is nothing to link"),
+        (["--speed", "1", "--devices", "1", "--inside", "pcie"], "--inside has no effect: there is nothing to link"),
+        (["--published", "--html", "x.html"], "--html has no effect with --published: leave it out"),
+        (["--memory", "--parameters", "7e9", "--batch", "9"], "--batch has no effect with --parameters"),
         (["--speed", "1", "--picture", "x.bmp"], "--picture ends in .png, .pdf or .svg, not .bmp"),
         (["--memory", "--speed", "1"], "--speed has no effect with --memory: leave it out"),
         (["--memory", "--kind", "cpu"], "--kind has no effect with --memory: leave it out"),
         (["--speed", "1", "--room", "80"], "--room has no effect without --memory"),
         (["--memory", "--parameters", "0"], "--parameters is a number above 0, not 0.0"),
+        (["--memory", "--parameters", "1.5"], "--parameters is a whole number, not 1.5"),
         (["--memory", "--parameters", "7e9", "--model", "vgg16"], "--parameters and --model both say how large"),
         (["--memory", "--room", "-1"], "--room, GB of a device, is a number above 0, not -1.0"),
         (["--memory", "--optimizer", "adagrad"], "--optimizer adagrad: it is sgd, momentum, adam"),
@@ -107,6 +116,9 @@ LAYER = "[[layer]]\nforward = 1\nbackward = 1\n"
         ("net.toml", f"{LAYER.replace('1', '0')}parameters = 3", "no layer takes any time"),
         ("net.toml", "[[layer]]\noperations = 0\nparameters = 3", "all layers have 0 operations"),
         ("net.toml", f"{LAYER}parameters = 3", "so --speed has no effect"),
+        ("net.toml", f"{LAYER}parameters = 3.5", "layer 0, parameters is a whole number, not 3.5"),
+        ("net.toml", f"{LAYER}operations = 1\nparameters = 3", "give every layer its operations, or forward and"),
+        ("net.toml", "[step]\nfixed = 1\n[[layer]]\noperations = 1\nparameters = 3", "[step] has no effect on layers"),
         ("net.json", "{", "is not the JSON of a symbol"),
         pytest.param("net.json", "[" * 100_000, "is not the JSON of a symbol", id="deep"),
         ("net.json", "[]", "is not a symbol that MXNet exported"),
@@ -120,16 +132,48 @@ LAYER = "[[layer]]\nforward = 1\nbackward = 1\n"
         ("own.toml", "devices = 2\nnodes = 2\n[inside]\n[between]", "[inside] latency is a number of at least 0, not"),
         ("own.toml", f"overlap = 1\n{LINKED}", "whether sums run beside the backward pass, is true or false, not 1"),
         ("own.toml", f"{LINKED}\n[samples_per_second]\nlenet = 0", "lenet is a number above 0, not 0"),
+        ("own.toml", f"{LINKED}\n[samples_per_second]\nlent = 9", "and no lent; did you mean lenet?"),
         ("own.toml", LINKED.replace("1e9", "1e-320"), "at least 0, from 1e-30 to 1e+30, not 1e-320"),
         ("own.toml", f"cores = 0\n{LINKED}", "cores is a whole number above 0, not 0"),
     ],
 )
 def test_a_network_or_machine_that_can_not_be_is_refused_in_a_sentence(name, text, sentence, capsys, tmp_path):
     (tmp_path / name).write_text(text)
-    option = "--machine" if name == "own.toml" else "--model"
-    status, out, err = said(capsys, "--speed", "100", option, str(tmp_path / name))
+    words = ["--machine" if name == "own.toml" else "--model", str(tmp_path / name)]
+    if name == "net.json":
+        words += ["--input", "1,28,28"]
+    status, out, err = said(capsys, "--speed", "100", *words)
     assert (status, out) == (2, "")
     assert sentence in err.replace("'", "")
+
+
+def test_a_symbol_is_not_read_without_the_size_of_a_sample(capsys, tmp_path):
+    dense = node("FullyConnected", "d", 0, 1, num_hidden="3")
+    (tmp_path / "net.json").write_text(json.dumps({"nodes": [node("null", "data"), node("null", "w"), dense]}))
+    for more in (["--speed", "9"], ["--memory"], []):
+        status, out, err = said(capsys, "--model", str(tmp_path / "net.json"), *more)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert "give --input, as in 3,224,224" in err
+
+
+MACHINE = "devices = 4\nnodes = 2\noverlap = true\ncores = 2\n" + "".join(
+    f"[{where}]\nlatency = 1e-5\nbandwidth = 1e9\nsource = 's'\n" for where in ("inside", "between")
+)
+MACHINE += "[add]\nseconds_a_byte = 1e-12\n[samples_per_second]\nlenet = 100.0\n"
+NET = "name = 'n'\nstep = {fixed = 1e-3, update = 1e-3, python = 1e-3, spread = 0.1}\nactivations = 30\n" + 2 * (
+    "[[layer]]\nname = 'a'\nforward = 1e-5\nbackward = 2e-5\nparameters = 30\noutputs = 5\n"
+)
+
+
+def test_a_key_that_nobody_knows_is_named(capsys, tmp_path):
+    """Each key of a machine and of a network, misspelt."""
+    for option, text in (("--machine", MACHINE), ("--model", NET)):
+        for start, stop in [match.span(1) for match in re.finditer(r"(?m)(\w+) =", text)]:
+            wrong = f"{text[start:stop]}_x"
+            (tmp_path / "x.toml").write_text(text[:start] + wrong + text[stop:])
+            status, out, err = said(capsys, option, str(tmp_path / "x.toml"))
+            assert (status, out, err.count("\n")) == (2, "", 1)
+            assert f"no '{wrong}'; " in err
 
 
 ODD = ["0", "1", "3", "0.5", "-1", "1e-320", "1e-12", "1e9", "1e308", "nan", "inf", "true", '"x"', "[]", "[1]", "{}"]
@@ -139,14 +183,8 @@ ODD = ["0", "1", "3", "0.5", "-1", "1e-320", "1e-12", "1e9", "1e308", "nan", "in
 @given(data=st.data())
 def test_whatever_a_file_says_is_predicted_in_finite_numbers_or_refused_in_a_sentence(data, capsys, tmp_path):
     """One or two numbers of good files are replaced by odd ones."""
-    net = "step = {fixed = 1e-3, update = 1e-3, python = 1e-3, spread = 0.1}\nname = 'n'\n" + 2 * (
-        "[[layer]]\nname = 'a'\nforward = 1e-5\nbackward = 2e-5\nparameters = 30\noutputs = 5\n"
-    )
-    net = data.draw(st.sampled_from([net, net.replace("forward", "operations").replace("backward = 2e-5", "")]))
-    machine = "devices = 4\nnodes = 2\noverlap = true\ncores = 2\n" + "".join(
-        f"[{where}]\nlatency = 1e-5\nbandwidth = 1e9\nsource = 's'\n" for where in ("inside", "between")
-    )
-    machine += "[add]\nseconds_a_byte = 1e-12\n[samples_per_second]\nlenet = 100.0\n"
+    counted = re.sub("step = .*", "", NET).replace("forward", "operations").replace("backward = 2e-5", "")
+    net, machine = data.draw(st.sampled_from([NET, counted])), MACHINE
     for _ in range(data.draw(st.integers(1, 2))):
         text = data.draw(st.sampled_from([net, machine]))
         start, stop = data.draw(st.sampled_from([m.span(1) for m in re.finditer(r"= ([^,{}\n]+)", text)]))
@@ -158,12 +196,80 @@ def test_whatever_a_file_says_is_predicted_in_finite_numbers_or_refused_in_a_sen
     model = data.draw(st.sampled_from(["lenet", str(tmp_path / "net.toml")]))
     batch = str(data.draw(st.sampled_from([1, 7, 10**9, 10**400])))
     words = ["--model", model, "--machine", str(tmp_path / "machine.toml"), "--batch", batch, "--json"]
-    status, out, err = said(capsys, *words, *speed * (model != "lenet"))
+    words += data.draw(st.sampled_from([["--memory"], speed if model != "lenet" else []]))
+    status, out, err = said(capsys, *words)
     if status == 0:
         found = json.loads(out, parse_constant=lambda text: pytest.fail(f"{text}\n{net}\n{machine}"))
-        assert all(way["seconds"] > 0 and way["samples_per_second"] > 0 for way in found["ways"])
+        assert all(way["seconds"] > 0 and way["samples_per_second"] > 0 for way in found.get("ways", []))
+        assert all(stage["bytes"] > 0 for stage in found.get("stages", []))
     else:
         assert (status, out, err.count("\n"), err[:6]) == (2, "", 1, "mxdp: ")
+
+
+GIVEN = [
+    *(f"--model {net}" for net in ("resnet50", "net.toml", "timed.toml", "net-symbol.json")),
+    "--input 2,12,12", "--batch 7", "--speed 900", "--machine horovod-2017", "--devices 3", "--devices 1", "--nodes 3",
+    "--nodes 2", "--link 10gbe", "--inside pcie", "--kind cpu", "--save x.toml", "--picture x.svg", "--html x.html",
+    "--parameters 7e9", "--optimizer sgd", "--dtype mixed", "--room 9",
+]  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    mode=st.sampled_from([[], ["--memory"], ["--published"], ["--published", "--memory"]]),
+    given=st.lists(st.sampled_from(GIVEN), max_size=6, unique_by=lambda words: words.split()[0]),
+)
+def test_each_option_that_is_taken_has_an_effect(mode, given, capsys, monkeypatch, tmp_path):
+    """Without it, something else is printed, written or refused."""
+    monkeypatch.chdir(tmp_path)
+    counted = re.sub("step = .*", "", NET).replace("forward", "operations").replace("backward = 2e-5", "")
+    Path("net.toml").write_text(counted)
+    Path("timed.toml").write_text(NET)
+    layers = [node("null", "w"), node("Convolution", "c", 0, 1, num_filter="9", kernel="(3, 3)", no_bias="True")]
+    layers += [node("null", "v"), node("FullyConnected", "d", 2, 3, num_hidden="3", no_bias="True")]
+    Path("net-symbol.json").write_text(json.dumps({"nodes": [node("null", "data"), *layers]}))
+    measured = inputs.as_toml(inputs.known_network("lenet", 1000.0)[0], "steps of ")
+    for module, name, what in ((command.page, "page", "a page"), (command.page, "scaling_picture", b"a picture")):
+        monkeypatch.setattr(module, name, lambda *asked, what=what: what)
+
+    def run(words, **_):
+        return SimpleNamespace(returncode=0, stdout=measured.replace("steps of ", " ".join(words[-4:])), stderr="")
+
+    monkeypatch.setattr(command.subprocess, "run", run)
+
+    def all_of(options):
+        before = {path.name for path in Path().iterdir()}
+        found = said(capsys, *mode, *" ".join(options).split())
+        for name in {path.name for path in Path().iterdir()} - before:
+            found = (*found, Path(name).read_bytes())
+            Path(name).unlink()
+        return found
+
+    taken, result = [], all_of([])
+    assert result[0] == 0
+    for option in given:
+        status, *rest = all_of([*taken, option])
+        if status:
+            _, err = rest
+            assert (status, err.count("\n"), err[:6]) == (2, 1, "mxdp: ")
+        else:
+            taken, result = [*taken, option], (status, *rest)
+    for option in taken:
+        assert all_of([other for other in taken if other != option]) != result, option
+
+
+def test_nothing_limits_what_is_linear_and_the_known_bias_is_told(capsys):
+    """As many devices, samples and links as are drawn."""
+    least, most = (f"{100 * share:.0f}" for share in published.reached())
+    assert (least, most) == ("71", "98")
+    for speed, batch, nodes in product((9, 3000), (1, 256), (1, 2, 9)):
+        words = ["--speed", str(speed), "--batch", str(batch), "--nodes", str(nodes), "--json"]
+        found = json.loads(said(capsys, *words)[1])
+        for way in found["ways"]:
+            assert (way["limit"] == "nothing") is (f"{way['efficiency']:.0%}" in ("100%", "101%"))
+        assert f"Published systems reached {least} to {most}% of such predictions." in found["answer"]
+        ring = next(way for way in found["ways"] if way["way"].startswith("ring"))
+        assert ("nothing limits it" in found["answer"]) is (ring["limit"] == "nothing")
 
 
 def test_it_answers_a_reader_and_a_program_and_marks_every_number(capsys):
@@ -270,7 +376,7 @@ def test_a_symbol_is_measured_if_nobody_says_how_fast_it_is(capsys, tmp_path):
     from mxdp.backend import gluon
 
     layers = gluon.nn.Conv2D(4, 3), gluon.nn.BatchNorm(), gluon.nn.Dense(10)
-    _, file, trained = exported(tmp_path, (3, 8, 8), *layers)
+    symbol, file, trained = exported(tmp_path, (3, 8, 8), *layers)
     given = ["predict", "--model", str(file), "--batch", "8", "--kind", "cpu", "--json"]
     assert main([*given, "--input", "3,8,8", "--devices", "2", "--save", str(tmp_path / "net.toml")]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -280,7 +386,9 @@ def test_a_symbol_is_measured_if_nobody_says_how_fast_it_is(capsys, tmp_path):
     assert source
     assert network.passes(8) + network.update == pytest.approx(found["ways"][0]["alone_seconds"])
     assert all(layer.backward == pytest.approx(2 * layer.forward) for layer in network.layers)
-    assert main([*given, "--input", "3,1,1"]) == 1
+    next(each for each in symbol["nodes"] if each["op"] == "Convolution")["attrs"]["unheard"] = "of"
+    file.write_text(json.dumps(symbol))
+    assert main([*given, "--input", "3,8,8"]) == 1
     assert re.fullmatch(
         r"mxdp: .*net-symbol.json can't be measured here: .*; give --speed, .*\n", capsys.readouterr().err
     )
@@ -366,11 +474,27 @@ def test_memory_of_a_list_of_layers_has_its_activations_and_the_largest_layer(ca
     )
     words = ["--model", str(file), "--batch", "3", "--devices", "2", "--nodes", "2", "--optimizer", "sgd", "--json"]
     assert main(["predict", "--memory", *words]) == 0
-    copies, *_, sharded = json.loads(capsys.readouterr().out)["stages"]
+    found = json.loads(capsys.readouterr().out)
+    copies, *_, sharded = found["stages"]
     assert copies == dict(
         stage=0, parameters=160, gradients=160, state=0, activations=84, gathered=0, bytes=404, fits=True
     )
-    assert (sharded["parameters"], sharded["gathered"], sharded["bytes"]) == (40, 120, 40 + 40 + 84 + 120)
+    # The first device has 8 of the 30 parameters and 3 of the 10; the 30 are whole for a moment, and their gradients.
+    assert (sharded["parameters"], sharded["gathered"], sharded["bytes"]) == (44, 240, 44 + 44 + 84 + 240)
+    assert "only what the layers hand on" in found["counted"]
+    file.write_text(f"activations = 50\n{file.read_text()}")
+    assert main(["predict", "--memory", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [stage["activations"] for stage in found["stages"]] == [4 * 3 * 50] * 4
+    assert "all arrays that MXNet keeps for the backward pass" in found["counted"]
+
+
+def test_a_batch_that_mxnet_can_not_hold_does_not_fit(capsys):
+    """MXNet holds 118 MB of a picture in ResNet-50, so 256 of them take 30 GB."""
+    words = ["--memory", "--model", "resnet50", "--batch", "256", "--json", "--room"]
+    for room, fits in (("24", False), ("40", True)):
+        stages = json.loads(said(capsys, *words, room)[1])["stages"]
+        assert [stage["fits"] for stage in stages] == [fits] * 4
 
 
 def test_published_memory_is_ours_to_the_digits_that_were_printed(capsys):

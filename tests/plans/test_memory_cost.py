@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxdp.plans.cost.memory import BYTES, STAGES, STATE, held
+from mxdp.plans.cost.memory import BYTES, STAGES, STATE, held, held_by_layers
+from mxdp.plans.layers.fully_sharded import fully_sharded, peak
 
 MODELS = dict(
     parameters=st.integers(1, 10**12),
@@ -23,6 +24,20 @@ def test_each_stage_cuts_one_thing_more_and_the_last_all_of_it(parameters, devic
         for at, (whole, part) in enumerate(zip(copies, shards)):
             assert part == pytest.approx(whole / devices if at >= 3 - stage else whole)
     assert devices * sum(stages[-1]) == pytest.approx(sum(copies))
+
+
+@given(
+    sizes=st.lists(st.integers(0, 10**6), min_size=1, max_size=8).filter(any),
+    devices=st.integers(1, 70),
+    stage=st.sampled_from(STAGES),
+    optimizer=st.sampled_from(list(STATE)),
+    dtype=st.sampled_from(list(BYTES)),
+)
+def test_of_layers_a_device_holds_the_peak_of_the_plan(sizes, devices, stage, optimizer, dtype):
+    width = BYTES[dtype]
+    state = held(1, 1, 0, optimizer, dtype)["state"] / width  # in numbers as wide as a parameter
+    peaks = [width * peak(fully_sharded(len(sizes), devices, stage), sizes, state, device) for device in range(devices)]
+    assert sum(held_by_layers(sizes, devices, stage, optimizer, dtype).values()) == peaks[0] == max(peaks)
 
 
 def test_bytes_a_parameter():

@@ -6,14 +6,13 @@ What is wrong in a name, an option or a file is a UsageError.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
-from mxdp.experiments.lab.settings import parse_toml
-from mxdp.experiments.predict.symbols import layers_of_symbol
+from mxdp.experiments.predict.checked import checked_number, count, only, read, whole
+from mxdp.experiments.predict.symbols import activations_of_symbol, layers_of_symbol
 from mxdp.plans.cost.cluster import Cluster
 from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.networks import NETWORKS, shared_out
@@ -21,8 +20,6 @@ from mxdp.plans.cost.step import Network, TimedLayer
 
 MACHINES = Path(__file__).with_name("machines")
 HERE, PUBLISHED, ASSUMED, GIVEN = "calibrated here", "published", "assumed", "given"
-LEAST, MOST, MOST_WHOLE = 1e-30, 1e30, 10**9
-"""Numbers between which no prediction becomes infinite; and the largest number of samples, devices or cores."""
 
 LINKS: Mapping[str, Mapping[str, Any]] = {
     "nvlink": dict(
@@ -35,9 +32,16 @@ LINKS: Mapping[str, Mapping[str, Any]] = {
 """Links by name, as in a machine's file; Ethernet says its bandwidth in its name."""
 USUAL = {"devices": 8, "nodes": 1, "inside": "nvlink", "between": "100gbe"}
 """The machine if none is named."""
+MODEL = "lenet"
+"""The network if none is named."""
 MOST_DEVICES = 65536
 STEP = ("fixed", "update", "python", "spread")
-"""What a file may say of a network beside its layers."""
+NETWORK = ("name", "measured", "activations", "step", "layer")
+LAYER = ("name", "operations", "forward", "backward", "parameters", "outputs")
+"""What a file may say of a network, of its step and of a layer."""
+MACHINE = ("devices", "nodes", "inside", "between", "add", "samples_per_second", "overlap", "cores")
+LINK, ADD = ("latency", "bandwidth", "source"), ("seconds_a_byte", "source")
+"""What a file may say of a machine, of its links and of a sum."""
 
 
 class Known(NamedTuple):
@@ -64,7 +68,7 @@ class KnownMachine(NamedTuple):
 
 def _link(link: Any, where: str, file: str) -> Tuple[Link, List[Known]]:
     """A link ``inside`` a node or ``between`` nodes: a table of ``file``, a name, or ``ALPHA,BETA``."""
-    table = LINKS.get(link) if isinstance(link, str) else link
+    table = LINKS.get(link) if isinstance(link, str) else only(link, LINK, f"{file}: [{where}]")
     if table is not None:
         latency, bandwidth = (
             checked_number(table.get(key), f"{file}: [{where}] {key}") for key in ("latency", "bandwidth")
@@ -86,6 +90,17 @@ def _link(link: Any, where: str, file: str) -> Tuple[Link, List[Known]]:
     ]
 
 
+def sample(sides: Optional[str]) -> Optional[Tuple[int, ...]]:
+    """The shape of a sample from ``--input``."""
+    if sides is None:
+        return None
+    try:
+        numbers = [int(side) for side in sides.split(",")]
+    except ValueError:
+        raise UsageError(f"--input {sides}: give channels, height and width, as in 3,224,224") from None
+    return tuple(whole(side, "--input: each side") for side in numbers)
+
+
 def machine(name: Optional[str] = None, **options: Any) -> KnownMachine:
     """A machine of this package by its name, or from a TOML file; without a name the usual one. ``options``, unless
     they are None: its ``devices`` and ``nodes``, and in words its links ``inside`` and ``between``."""
@@ -95,7 +110,12 @@ def machine(name: Optional[str] = None, **options: Any) -> KnownMachine:
     devices, nodes = (whole(data[key], origin) for key, origin in origins.items())
     if devices * nodes > MOST_DEVICES:
         raise UsageError(f"--devices and --nodes make {devices * nodes:,} devices: the most are {MOST_DEVICES:,}")
-    (inside, of_inside), (between, of_between) = (_link(data[key], key, str(name)) for key in ("inside", "between"))
+    inside, of_inside = _link(data["inside"], "inside", str(name))
+    between, of_between = _link(data["between"], "between", str(name))
+    for key, option, linked in (("inside", "--inside", devices), ("between", "--link", nodes)):
+        if key in changes and linked == 1:
+            more = "--devices" if key == "inside" else "--nodes"
+            raise UsageError(f"{option} has no effect: there is nothing to link; leave it out, or give {more}")
     add, rates, overlap = data["add"], dict(data["samples_per_second"]), data.get("overlap", True)
     seconds = checked_number(add.get("seconds_a_byte", 0.0), f"{name}: [add] seconds_a_byte")
     source = str(rates.pop("source", ""))
@@ -123,32 +143,44 @@ def _described(name: str) -> Mapping[str, Any]:
     path = built_in.get(name, Path(name))
     if not path.is_file():
         raise UsageError(f"--machine {name}: there is no such file or machine; {did_you_mean(name, sorted(built_in))}")
-    data: Dict[str, Any] = read(path)
+    data = only(read(path), MACHINE, f"{path}: a machine")
     tables = [data.get("inside"), data.get("between"), data.get("add", {}), data.get("samples_per_second", {})]
     if not {"devices", "nodes"} <= set(data) or not all(isinstance(table, dict) for table in tables):
         raise UsageError(
             f"{path}: a machine has devices, nodes, [inside] and [between], each with latency and bandwidth; it may "
             "have [add] and [samples_per_second]"
         )
+    only(data.get("add", {}), ADD, f"{path}: [add]")
+    for net in data.get("samples_per_second", {}):
+        if net not in (*NETWORKS, "source") and not net.endswith((".json", ".toml")):
+            names = did_you_mean(net, [*NETWORKS, "source"])
+            raise UsageError(f"{path}: [samples_per_second] has networks of --model, and no {net!r}; {names}")
     return data
 
 
 def known_network(
-    name: str, samples_per_second: Optional[float] = None, shape: Tuple[int, ...] = (1, 28, 28)
+    name: str, samples_per_second: Optional[float] = None, shape: Optional[Tuple[int, ...]] = None
 ) -> Tuple[Network, str]:
     """A network by its name, or from a file: a symbol that MXNet exported (JSON), or a list of layers (TOML). And where
     its times are from, if the file has any.
 
-    ``samples_per_second``: of one device, for a network without its own times. ``shape``: of a sample, for a symbol.
+    ``samples_per_second``: of one device, for a network without its own times. ``shape``: of a sample, of a symbol.
     """
     path = Path(name)
+    symbol_file = path.suffix == ".json" and name not in NETWORKS
+    if shape and not symbol_file:
+        raise UsageError(f"--input has no effect on {name}, which says its own sizes: leave it out")
     if name in NETWORKS:
         network = NETWORKS[name]
     elif not path.is_file():
         raise UsageError(f"--model {name}: there is no such file or network; {did_you_mean(name, list(NETWORKS))}")
-    elif path.suffix == ".json":
+    elif symbol_file:
         symbol = read(path, json.loads, "the JSON of a symbol")
-        network = Network(path.stem.replace("-symbol", ""), tuple(layers_of_symbol(symbol, name, shape)))
+        if not shape:
+            raise UsageError(f"--model {name}: it doesn't say how large a sample is: give --input, as in 3,224,224")
+        layers = tuple(layers_of_symbol(symbol, name, shape))
+        activations = activations_of_symbol(symbol, name, shape)
+        network = Network(path.stem.replace("-symbol", ""), layers, activations=activations)
     else:
         data = read(path)
         network, timed = network_of(data, path)
@@ -161,26 +193,33 @@ def known_network(
 
 def network_of(data: Mapping[str, Any], path: Path) -> Tuple[Network, bool]:
     """What the TOML file ``path`` says of a network, and whether in seconds; else its layers have operations."""
-    tables, step = data.get("layer"), data.get("step", {})
+    only(data, NETWORK, f"{path}: a network")
+    step = only(data.get("step", {}), STEP, f"{path}: [step]")
+    tables = data.get("layer")
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         tables = []
-    if not isinstance(step, dict) or not set(step) <= set(STEP):
-        raise UsageError(f"{path}: [step] has {', '.join(STEP)}, and nothing else")
-    counted, layers = all("operations" in table for table in tables), []
+    counted = all("operations" in table for table in tables)
+    layers = []
     for at, table in enumerate(tables):
-        operations, forward, backward, parameters, outputs = (
+        only(table, LAYER, f"{path}: layer {at}")
+        operations, forward, backward = (
             checked_number(table.get(key, 0), f"{path}: layer {at}, {key}")
-            for key in ("operations", "forward", "backward", "parameters", "outputs")
+            for key in ("operations", "forward", "backward")
         )
+        sizes = (count(table.get(key, 0), f"{path}: layer {at}, {key}") for key in ("parameters", "outputs"))
         costs = (operations, 2 * operations) if counted else (forward, backward)
-        layers.append(TimedLayer(str(table.get("name", at)), *costs, int(parameters), int(outputs)))
-    network = Network(str(data.get("name", path.stem)), tuple(layers))
+        layers.append(TimedLayer(str(table.get("name", at)), *costs, *sizes))
+    activations = count(data.get("activations", 0), f"{path}: activations")
+    network = Network(str(data.get("name", path.stem)), tuple(layers), activations=activations)
     if not network.parameters:
         raise UsageError(f"{path} has no layer with parameters: give [[layer]] tables, forward pass first")
-    if counted:
-        return network, False
-    if not all("forward" in table and "backward" in table for table in tables):
+    given = {"operations"} if counted else {"forward", "backward"}
+    if any({"operations", "forward", "backward"} & set(table) != given for table in tables):
         raise UsageError(f"{path}: give every layer its operations, or forward and backward, in seconds a sample")
+    if counted:
+        if step:
+            raise UsageError(f"{path}: [step] has no effect on layers with operations: leave it out")
+        return network, False
     seconds: Dict[str, Any] = {key: checked_number(value, f"{path}: [step] {key}") for key, value in step.items()}
     network = replace(network, **seconds)
     if not network.passes(1) + network.update:
@@ -195,31 +234,6 @@ def as_toml(network: Network, measured: str) -> str:
         return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())
 
     step = {key: getattr(network, key) for key in STEP}
-    text = f"{lines(dict(name=network.name, measured=measured))}\n[step]\n{lines(step)}"
+    first = dict(name=network.name, measured=measured, activations=network.activations)
+    text = f"{lines(first)}\n[step]\n{lines(step)}"
     return text + "".join(f"\n[[layer]]\n{lines(vars(layer))}" for layer in network.layers)
-
-
-def whole(value: Any, what: str) -> int:
-    """A whole number above 0."""
-    if type(value) is not int or not 1 <= value <= MOST_WHOLE:
-        limit = "above 0" if type(value) is not int or value < 1 else f"of at most {MOST_WHOLE:,}"
-        raise UsageError(f"{what} is a whole number {limit}, not {value!r}")
-    return value
-
-
-def checked_number(value: Any, what: str, zero: bool = True) -> float:
-    """A number of at least 0 (above 0 without ``zero``), and not so small or large that a prediction from it would be
-    infinite."""
-    if type(value) not in (int, float) or not (LEAST <= value <= MOST or (zero and value == 0)):
-        few = "of at least 0" if zero else "above 0"
-        limit = f", from {LEAST:g} to {MOST:g}" if type(value) in (int, float) and 0 < value < math.inf else ""
-        raise UsageError(f"{what} is a number {few}{limit}, not {value!r}")
-    return float(value)
-
-
-def read(path: Path, parse: Callable[[str], Any] = parse_toml, what: str = "a TOML file that can be read") -> Any:
-    """What the file says."""
-    try:
-        return parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not {what}: {error}") from None

@@ -77,7 +77,7 @@ def measure_network(name: str, batch: int, kind: str, shape: Sequence[int]) -> T
     python = statistics.median(busy for times in rounds for _, busy in times)
     line = fit_link(points) if len(points) > 1 else Link(0.0, points[0][1] / batch)
     update = _update_seconds(model.replicas[0])
-    net, _ = inputs.known_network(name, shape=shape)
+    net, _ = inputs.known_network(name, shape=None if named else shape)
     if named:
         net = replace(net, layers=tuple(_timed(name, net.layers, model, upload(X, devices[0]))))
     singles = STEPS if points[-1][1] < AT_LEAST else STEPS // 3

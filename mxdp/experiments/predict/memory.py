@@ -2,74 +2,104 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any, Dict, List, Optional, Tuple
+from argparse import Namespace
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from mxdp.errors import UsageError, plural
 from mxdp.experiments.predict import inputs
+from mxdp.experiments.predict.checked import checked_number, count
 from mxdp.experiments.show import style
-from mxdp.plans.cost.memory import BYTES, STATE, held
+from mxdp.plans.cost.memory import BYTES, STATE, held, held_by_layers
+from mxdp.plans.cost.step import Network
 
 STAGES = ("copies", "ZeRO 1", "ZeRO 2", "ZeRO 3")
 HEADINGS = ("GB each", "params", "gradients", "state", "sum", "activations", "gathered", "all", "fits")
 OPTIMIZERS = {"sgd": "SGD", "momentum": "momentum", "adam": "Adam"}
 ROOM = 80.0
 """GB (10^9 bytes) of a device."""
-FOR_IT_ALONE = ("parameters", "optimizer", "dtype", "room")
-WITHOUT_EFFECT = ("speed", "link", "inside", "save", "picture", "html", "kind")
-"""Options that have nothing to do with memory."""
+SHARDS = (
+    "In shards: ZeRO 1 the state, 2 the gradients, too, 3 the parameters, too (FSDP). Gathered: of the largest layer, "
+    "its gradients before they are scattered (2 and 3), and its parameters (3)."
+)
+KEPT = (
+    "activations: all arrays that MXNet keeps for the backward pass of a hybridized network, and the most gradients of "
+    "arrays that it has at one time"
+)
+AT_LEAST = "activations: only what the layers hand on, which is less than MXNet keeps (give activations in the file)"
+LAYERS_UNKNOWN = "neither activations nor gathered layers (nobody has said which layers there are)"
+NOT_COUNTED = "Not counted: temporary space of operators, buffers of sums, and the data of other batches"
 
 
-def check(options: argparse.Namespace) -> None:
-    """Raise a UsageError for options that would have no effect."""
-    words = "without --memory: it is of --memory, which was not given"
-    if options.memory:
-        words = "with --memory: leave it out, or leave --memory out"
-    for name in WITHOUT_EFFECT if options.memory else FOR_IT_ALONE:
-        if getattr(options, name) not in (None, "auto"):
-            raise UsageError(f"--{name} has no effect {words}")
+class Model(NamedTuple):
+    """What is asked about: ``sizes`` of its layers, and ``activations`` of a batch in bytes, unless nobody knows;
+    ``counted``: which activations, in words."""
+
+    name: str
+    parameters: float
+    sizes: Optional[List[int]]
+    activations: Optional[float]
+    counted: str
 
 
-def predicted(
-    options: argparse.Namespace, devices: int, batch: int, shape: Tuple[int, ...]
-) -> Tuple[Dict[str, Any], List[List[str]]]:
+def predicted(options: Namespace, devices: int, batch: int) -> Tuple[Dict[str, Any], List[List[str]]]:
     """What the options ask: a sentence and all numbers, in bytes; and rows under ``HEADINGS``. ``batch``: samples of a
-    device; ``shape``: of one, for a symbol. What no list of layers says is None."""
-    optimizer, dtype = options.optimizer or "adam", options.dtype or "float32"
+    device. What nobody knows is None."""
+    optimizer = options.optimizer or "adam"
+    dtype = options.dtype or "float32"
     for name, value, known in (("optimizer", optimizer, STATE), ("dtype", dtype, BYTES)):
         if value not in known:
             raise UsageError(f"--{name} {value}: it is {', '.join(known)}; give one of them")
-    room = ROOM if options.room is None else inputs.checked_number(options.room, "--room, GB of a device,", zero=False)
-    activations: Optional[float] = None
-    largest: Optional[float] = None
-    if options.parameters is None:
-        network, _ = inputs.known_network(options.model, shape=shape)
-        model, parameters = network.name, float(network.parameters)
-        activations = float(BYTES[dtype] * batch * sum(layer.outputs for layer in network.layers))
-        largest = float(BYTES[dtype] * max(layer.parameters for layer in network.layers))
-    elif options.model != "lenet":
-        raise UsageError("--parameters and --model both say how large the model is: give one of them")
-    else:
-        parameters = inputs.checked_number(options.parameters, "--parameters", zero=False)
-        count = f"{parameters / 1e9:g} billion" if parameters >= 1e9 else f"{parameters:,.10g}"
-        model = f"{count} parameters"
+    room = ROOM if options.room is None else checked_number(options.room, "--room, GB of a device,", zero=False)
+    model = _model(options, batch, BYTES[dtype])
     stages, rows = [], []
     for stage, title in enumerate(STAGES):
-        kept = held(parameters, devices, stage, optimizer, dtype)
-        gathered = largest if stage == 3 or largest is None else 0.0
-        nbytes = sum(kept.values()) + (activations or 0) + (gathered or 0)
-        more = dict(activations=activations, gathered=gathered, bytes=nbytes, fits=nbytes <= 1e9 * room)
-        stages.append(dict(stage=stage, **kept, **more))
-        numbers = [*kept.values(), sum(kept.values()), activations, gathered, nbytes]
-        rows.append([title, *map(_gigabytes, numbers), "yes" if more["fits"] else "no"])
-    fit = next((f"the first that fits is {title}" for title, *_, fits in rows if fits == "yes"), "none fits")
-    copies, sharded = (sum(held(parameters, devices, stage, optimizer, dtype).values()) / 1e9 for stage in (0, 3))
-    answer = (
-        f"{model} with {OPTIMIZERS[optimizer]} on {plural(devices, 'device')} of {room:g} GB: {copies:.4g} GB each by "
-        f"copies, {sharded:.4g} GB fully sharded; {fit}."
-    )
-    asked = dict(model=model, parameters=parameters, optimizer=optimizer, dtype=dtype, devices=devices)
-    return dict(answer=answer, **asked, room=1e9 * room, stages=stages), rows
+        record = _stage(model, devices, stage, optimizer, dtype)
+        record["fits"] = record["bytes"] <= 1e9 * room
+        stages.append(record)
+        kinds = [record[kind] for kind in ("parameters", "gradients", "state")]
+        numbers = [*kinds, sum(kinds), record["activations"], record["gathered"], record["bytes"]]
+        rows.append([title, *map(_gigabytes, numbers), "yes" if record["fits"] else "no"])
+    first = next((title for title, *_, fits in rows if fits == "yes"), None)
+    asked = f"{model.name} with {OPTIMIZERS[optimizer]} on {plural(devices, 'device')} of {room:g} GB"
+    copies, *_, sharded = ((record["bytes"] - (model.activations or 0)) / 1e9 for record in stages)
+    answer = f"{asked}: {copies:.4g} GB each by copies, {sharded:.4g} GB fully sharded; "
+    if model.activations:
+        answer += f"beside them {_gigabytes(model.activations)} GB of activations; "
+    answer += f"the first that fits is {first}." if first else "none fits."
+    counted = f"Counted for 'fits': parameters, gradients, state, and {model.counted}. {NOT_COUNTED}."
+    record = dict(model=model.name, parameters=model.parameters, optimizer=optimizer, dtype=dtype, devices=devices)
+    return dict(answer=answer, counted=counted, **record, room=1e9 * room, stages=stages), rows
+
+
+def _stage(model: Model, devices: int, stage: int, optimizer: str, dtype: str) -> Dict[str, Any]:
+    """Bytes by their kind, and in all."""
+    gathered: Optional[float] = None
+    if model.sizes is None:
+        kinds = held(model.parameters, devices, stage, optimizer, dtype)
+    else:
+        kinds = held_by_layers(model.sizes, devices, stage, optimizer, dtype)
+        gathered = kinds.pop("gathered")
+    nbytes = sum(kinds.values()) + (model.activations or 0) + (gathered or 0)
+    return dict(stage=stage, **kinds, activations=model.activations, gathered=gathered, bytes=nbytes)
+
+
+def _model(options: Namespace, batch: int, width: int) -> Model:
+    """``width``: bytes of a number."""
+    if options.parameters is None:
+        network, _ = inputs.known_network(options.model or inputs.MODEL, shape=inputs.sample(options.input))
+        numbers, counted = _activations(network)
+        sizes = [layer.parameters for layer in network.layers]
+        return Model(network.name, float(network.parameters), sizes, float(width * batch * numbers), counted)
+    parameters = count(options.parameters, "--parameters", zero=False)
+    words = f"{parameters / 1e9:g} billion" if parameters >= 1e9 else f"{parameters:,}"
+    return Model(f"{words} parameters", float(parameters), None, None, LAYERS_UNKNOWN)
+
+
+def _activations(network: Network) -> Tuple[int, str]:
+    """Numbers of a sample, and which these are."""
+    if network.activations:
+        return network.activations, KEPT
+    return sum(layer.outputs for layer in network.layers), AT_LEAST
 
 
 def _gigabytes(nbytes: Optional[float]) -> str:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from mxdp.experiments.predict import inputs
+from mxdp.experiments.predict.checked import read
 from mxdp.experiments.show import style
 from mxdp.plans.cost.link import bus_bandwidth
 from mxdp.plans.cost.memory import held
 from mxdp.plans.cost.step import Way, predict_step
 
 HEADINGS = ("figure", "published", "predicted", "off")
-MEMORY = "GB"
+MEMORY, SPEEDUP = "GB", "x"
 
 
 class Figure(NamedTuple):
@@ -49,7 +50,7 @@ class Figure(NamedTuple):
 @lru_cache(maxsize=None)
 def figures(kind: str) -> Tuple[Figure, ...]:
     """All of a kind: ``"memory"``, or ``"figure"``, in some 3 s, of which long pipelines take most."""
-    tables = inputs.read(Path(__file__).with_name("published.toml"))[kind]
+    tables = read(Path(__file__).with_name("published.toml"))[kind]
     return tuple(Figure(table["what"], *_compared(table), table["source"]) for table in tables)
 
 
@@ -73,7 +74,13 @@ def _compared(table: Mapping[str, Any]) -> Tuple[str, float, float]:
         count * predict_step(network, machine.cluster.of(count), table["batch"], way if count > 1 else Way()).efficiency
         for count in (devices, table.get("over", 1))
     )
-    return "x", speedup, many / few
+    return SPEEDUP, speedup, many / few
+
+
+def reached() -> Tuple[float, float]:
+    """The least and the largest share of a predicted speed-up that a published system reached."""
+    shares = [figure.published / figure.predicted for figure in figures("figure") if figure.unit == SPEEDUP]
+    return min(shares), max(shares)
 
 
 def how_far_off() -> str:

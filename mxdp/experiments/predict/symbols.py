@@ -1,108 +1,176 @@
-"""Operations, parameters and outputs of a network that MXNet exported as a symbol (``net.export``), without MXNet."""
+"""Operations, parameters and arrays of a network that MXNet exported as a symbol (``net.export``), without MXNet.
+
+What an operator's gradient needs is said by its ``FGradient`` in MXNet 1.9.1. Two are unlike others: the sum of NumPy
+arrays (``_npi_add``) keeps both of its inputs, and a maximum pooling keeps the places of the maxima.
+"""
 
 from __future__ import annotations
 
 import ast
 import math
 from contextlib import suppress
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from mxdp.errors import UsageError
+from mxdp.experiments.predict.checked import MOST_WHOLE
+from mxdp.plans.cost.activations import Gradient, Made, held
 from mxdp.plans.cost.networks import by_operations
 from mxdp.plans.cost.step import TimedLayer
 
 Shape = Tuple[int, ...]
 """Of one sample."""
 Attributes = Mapping[str, Any]
-Counted = Tuple[Shape, float, int]
-"""The shape of an output, operations for each of its numbers, and parameters."""
+NOT_THERE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+"""What reading a file raises that is no symbol."""
+
+
+class Counted(NamedTuple):
+    """The shape of an output, operations for each of its numbers, and what the gradient needs; the shape of the
+    weights, and the parameters beside them."""
+
+    shape: Shape
+    each: float
+    gradient: Gradient
+    weight: Shape = ()
+    more: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """All that are trained."""
+        return self.more + (math.prod(self.weight) if self.weight else 0)
+
+
+class Operator(NamedTuple):
+    """An operator, and the places of the arrays that it takes; the data are the first array."""
+
+    name: str
+    inputs: Tuple[int, ...]
+    counted: Counted
+
+
+Count = Callable[[Attributes, Sequence[Shape]], Counted]
+NOTHING, INPUTS, OUTPUT = Gradient(over=True), Gradient(inputs=True), Gradient(output=True, over=True)
+BOTH, MASK, VIEW = (
+    Gradient(inputs=True, output=True, over=True),
+    Gradient(more=1, over=True),
+    Gradient(view=True, over=True),
+)
 
 
 def _convolution(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
-    (channels, *sides), filters = shapes[0], attributes["num_filter"]
-    inputs = channels // attributes.get("num_group", 1) * math.prod(attributes["kernel"])
-    bias = not attributes.get("no_bias", False)
-    return (filters, *_windows(sides, attributes)), 2 * inputs, (inputs + bias) * filters
+    channels, *sides = shapes[0]
+    filters = _whole(attributes, "num_filter")
+    groups = _whole(attributes, "num_group", 1)
+    if channels % groups or filters % groups:
+        raise ValueError(f"its {groups} groups do not divide {channels} channels and {filters} filters")
+    window = _each(attributes, "kernel", len(sides))
+    weight = filters, channels // groups, *window
+    shape = filters, *_windows(sides, attributes, window)
+    bias = 0 if _flag(attributes, "no_bias", False) else filters
+    return Counted(shape, 2 * math.prod(weight[1:]), INPUTS, weight, bias)
 
 
 def _pooling(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
     channels, *sides = shapes[0]
-    attributes = {"kernel": sides} if attributes.get("global_pool", False) else attributes
-    return (channels, *_windows(sides, attributes)), math.prod(attributes["kernel"]), 0
+    places = attributes.get("pool_type", "max") == "max"
+    gradient = Gradient(inputs=True, output=True, more=int(places))
+    if _flag(attributes, "global_pool", False):
+        return Counted((channels, *[1] * len(sides)), math.prod(sides), gradient)
+    window = _each(attributes, "kernel", len(sides))
+    return Counted((channels, *_windows(sides, attributes, window)), math.prod(window), gradient)
 
 
-def _windows(sides: Sequence[int], attributes: Attributes) -> Shape:
+def _windows(sides: Sequence[int], attributes: Attributes, window: Shape) -> Shape:
     """The sides of an output that has a number for each window."""
-    window, up = attributes["kernel"], attributes.get("pooling_convention") == "full"
-    strides, pads = (attributes.get(name) or (usual,) * len(sides) for name, usual in (("stride", 1), ("pad", 0)))
-    if len(window) != len(sides):
-        raise ValueError(f"its window has {len(window)} sides, and its input {len(sides)}")
-    axes = zip(sides, window, strides, pads)
-    return tuple((side + 2 * pad - size + up * (step - 1)) // step + 1 for side, size, step, pad in axes)
+    if str(attributes.get("layout")).endswith("C"):
+        raise ValueError(f"its layout is {attributes['layout']}, and known is that with channels first")
+    up = attributes.get("pooling_convention") == "full"
+    strides = _each(attributes, "stride", len(sides), 1)
+    pads = _each(attributes, "pad", len(sides), 0, least=0)
+    steps = _each(attributes, "dilate", len(sides), 1)
+    found = []
+    for side, size, stride, pad, step in zip(sides, window, strides, pads, steps):
+        last = side + 2 * pad - step * (size - 1) - 1
+        if last < 0:
+            raise ValueError(f"its window {window} is larger than its input {tuple(sides)}: give a larger --input")
+        found.append((last + up * (stride - 1)) // stride + 1)
+    return tuple(found)
 
 
 def _dense(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
-    flat = attributes.get("flatten", True)
-    before, inputs = ((), math.prod(shapes[0])) if flat else (shapes[0][:-1], shapes[0][-1])
-    units, bias = attributes["num_hidden"], not attributes.get("no_bias", False)
-    return (*before, units), 2 * inputs, (inputs + bias) * units
+    before, inputs = shapes[0][:-1], shapes[0][-1]
+    if _flag(attributes, "flatten", True):
+        before, inputs = (), math.prod(shapes[0])
+    units = _whole(attributes, "num_hidden")
+    bias = 0 if _flag(attributes, "no_bias", False) else units
+    return Counted((*before, units), 2 * inputs, INPUTS, (units, inputs), bias)
 
 
 def _normalisation(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
     """Two sums, and four operations for each number. A fixed scale is no parameter."""
-    return shapes[0], 6, shapes[0][0] * (1 if attributes.get("fix_gamma", True) else 2)
+    channels = shapes[0][_axis(attributes, "axis", shapes[0])]
+    return Counted(shapes[0], 6, INPUTS, more=channels * (1 if _flag(attributes, "fix_gamma", True) else 2))
 
 
-COUNTS: Sequence[Tuple[Callable[[Attributes, Sequence[Shape]], Counted], str]] = (
+def _activation(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
+    return Counted(shapes[0], 1, OUTPUT if attributes["act_type"] == "relu" else BOTH)
+
+
+def _alike(gradient: Gradient, each: float = 1) -> Count:
+    """An operator whose output is as large as its largest input."""
+    return lambda attributes, shapes: Counted(max(shapes, key=math.prod), each, gradient)
+
+
+def _joined(gradient: Gradient, name: str) -> Count:
+    def count(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
+        sides = list(shapes[0])
+        axis = _axis(attributes, name, shapes[0])
+        sides[axis] = sum(shape[axis] for shape in shapes)
+        return Counted(tuple(sides), 1, gradient)
+
+    return count
+
+
+def _flat(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
+    return Counted((math.prod(shapes[0]),), 0, VIEW)
+
+
+WITH_PARAMETERS: Sequence[Tuple[Count, str]] = (
     (_convolution, "Convolution _npx_convolution"),
-    (_pooling, "Pooling _npx_pooling"),
     (_dense, "FullyConnected _npx_fully_connected"),
     (_normalisation, "BatchNorm _npx_batch_norm"),
-    (lambda _, shapes: ((math.prod(shapes[0]),), 0, 0), "Flatten _npx_batch_flatten"),
-    (lambda _, shapes: ((sum(shape[0] for shape in shapes), *shapes[0][1:]), 1, 0), "Concat _npi_concatenate"),
-    (
-        lambda _, shapes: (max(shapes, key=math.prod), 1, 0),
-        "Activation _npx_activation LeakyReLU _npx_leaky_relu _npx_relu relu Dropout _npx_dropout elemwise_add "
-        "_npi_add broadcast_add _Plus _copy _npi_copy softmax _npx_softmax log_softmax _npx_log_softmax SoftmaxOutput",
-    ),
+    (_alike(BOTH), "LeakyReLU _npx_leaky_relu"),
+    (_alike(OUTPUT), "SoftmaxOutput"),
 )
-OPERATORS = {name: count for count, names in COUNTS for name in names.split()}
+"""Operators that take arrays beside those made from the data (a label is one)."""
+OTHERS: Sequence[Tuple[Count, str]] = (
+    (_pooling, "Pooling _npx_pooling"),
+    (_activation, "Activation _npx_activation"),
+    (_flat, "Flatten _npx_batch_flatten"),
+    (_joined(INPUTS, "dim"), "Concat"),
+    (_joined(NOTHING, "axis"), "_npi_concatenate"),
+    (_alike(OUTPUT), "_npx_relu relu softmax _npx_softmax log_softmax _npx_log_softmax"),
+    (_alike(MASK), "Dropout _npx_dropout"),
+    (_alike(NOTHING), "elemwise_add broadcast_add _Plus"),
+    (_alike(INPUTS._replace(over=True)), "_npi_add"),
+    (_alike(VIEW), "_copy _npi_copy"),
+)
+OPERATORS = {name: count for count, names in (*WITH_PARAMETERS, *OTHERS) for name in names.split()}
 """What each known operator does, by MXNet's name."""
+ALL_MADE = {name for _, names in OTHERS for name in names.split()}
+"""Operators whose inputs are all made from the data."""
 
 
 def layers_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[TimedLayer]:
     """The network's layers in their order: each operator with parameters, with what follows it up to the next one.
 
-    ``shape``: of the data of one sample. Raises a UsageError if it is no symbol, an operator's cost is unknown, or
-    there is no parameter.
+    ``shape``: of the data of one sample. Raises a UsageError if it is no symbol, an operator's cost is unknown, an
+    array would have no numbers, or there is no parameter.
     """
-    try:
-        nodes = [
-            (node["op"], node["name"], [entry[0] for entry in node["inputs"]], _values(node.get("attrs") or {}))
-            for node in symbol["nodes"]
-        ]
-        weights = {place for _, _, inputs, _ in nodes for place in inputs[1:]}
-    except (KeyError, TypeError, IndexError, AttributeError):
-        raise UsageError(f"{file} is not a symbol that MXNet exported: it has no list of nodes") from None
-    shapes: Dict[int, Shape] = {}
     layers: List[TimedLayer] = []
-    for number, (operator, name, inputs, attributes) in enumerate(nodes):
-        if operator == "null":
-            if number not in weights:
-                shapes[number] = shape
-            continue
-        if operator not in OPERATORS:
-            raise UsageError(
-                f"{file}: nobody has said what the operator {operator!r} costs; give the network as a list of layers "
-                "with their operations instead, a TOML file"
-            )
-        try:
-            known = [shapes[place] for place in inputs if place in shapes]
-            shapes[number], each, parameters = OPERATORS[operator](attributes, known)
-            outputs = math.prod(shapes[number])
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise UsageError(f"{file}: {operator} {name!r} can't be read: {error}") from None
-        operations = float(each * outputs)
+    for name, _, counted in operators(symbol, file, shape):
+        outputs, parameters = math.prod(counted.shape), counted.parameters
+        operations = float(counted.each * outputs)
         if layers and not parameters:
             last = layers.pop()
             name, operations, parameters = last.name, last.forward + operations, last.parameters
@@ -112,10 +180,96 @@ def layers_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List
     return layers
 
 
+def activations_of_symbol(symbol: Any, file: str, shape: Shape) -> int:
+    """Numbers of a sample that training holds (:mod:`mxdp.plans.cost.activations`). Raises as layers_of_symbol."""
+    arrays = [Made(math.prod(shape))]
+    for _, inputs, counted in operators(symbol, file, shape):
+        arrays.append(Made(math.prod(counted.shape), inputs, counted.gradient))
+    return held(arrays)
+
+
+def operators(symbol: Any, file: str, shape: Shape) -> List[Operator]:
+    """All operators of a symbol, in their order."""
+    try:
+        nodes = [
+            (node["op"], node["name"], [entry[0] for entry in node["inputs"]], _values(node.get("attrs") or {}))
+            for node in symbol["nodes"]
+        ]
+        beside = {place for _, _, inputs, _ in nodes for place in inputs[1:]}
+    except NOT_THERE:
+        raise UsageError(f"{file} is not a symbol that MXNet exported: it has no list of nodes") from None
+    data = [number for number, (operator, *_) in enumerate(nodes) if operator == "null" and number not in beside]
+    if len(data) != 1:
+        names = ", ".join(str(nodes[number][1]) for number in data) or "none"
+        raise UsageError(f"{file} has {len(data)} inputs ({names}); known are networks of one")
+    shapes, places, found = {data[0]: shape}, {data[0]: 0}, []
+    for number, (operator, name, inputs, attributes) in enumerate(nodes):
+        if operator == "null":
+            continue
+        if operator not in OPERATORS:
+            raise UsageError(
+                f"{file}: nobody has said what the operator {operator!r} costs; give the network as a list of layers "
+                "with their operations instead, a TOML file"
+            )
+        try:
+            made = [place for place in inputs if place in shapes]
+            if not made or (operator in ALL_MADE and made != inputs):
+                raise ValueError("one of its inputs is not made from the data")
+            counted = OPERATORS[operator](attributes, [shapes[place] for place in made])
+            if counted.weight:
+                _check_declared(nodes[inputs[1]], counted.weight)
+        except NOT_THERE as error:
+            raise UsageError(f"{file}: {operator} {name!r} can't be read: {error}") from None
+        found.append(Operator(name, tuple(places[place] for place in made), counted))
+        shapes[number] = counted.shape
+        places[number] = len(found)
+    return found
+
+
+def _check_declared(node: Sequence[Any], weight: Shape) -> None:
+    """Raise a ValueError if the symbol says another shape of the weights; -1 or 0 is one that it doesn't know."""
+    _, name, _, attributes = node
+    declared = attributes.get("__shape__", weight)
+    alike = len(declared) == len(weight)
+    if not alike or any(said > 0 and said != size for said, size in zip(declared, weight)):
+        raise ValueError(f"{name} has the shape {declared}, and a sample of --input needs {weight}")
+
+
+def _whole(attributes: Attributes, name: str, usual: int = 0, least: int = 1) -> int:
+    """A whole number; without ``usual`` it must be given."""
+    value = attributes.get(name, usual)
+    if type(value) is not int or not least <= value <= MOST_WHOLE:
+        raise ValueError(f"its {name} is a whole number from {least} to {MOST_WHOLE:,}, not {value!r}")
+    return value
+
+
+def _each(attributes: Attributes, name: str, count: int, usual: int = -1, least: int = 1) -> Shape:
+    """A whole number for each side; without ``usual`` they must be given."""
+    values = attributes.get(name) or (usual,) * count
+    if len(values) != count:
+        raise ValueError(f"its {name.replace('kernel', 'window')} has {len(values)} sides, and its input {count}")
+    return tuple(_whole({name: value}, name, least=least) for value in values)
+
+
+def _flag(attributes: Attributes, name: str, usual: bool) -> bool:
+    value = attributes.get(name, usual)
+    if value not in (True, False):
+        raise ValueError(f"its {name} is True or False, not {value!r}")
+    return bool(value)
+
+
+def _axis(attributes: Attributes, name: str, shape: Shape) -> int:
+    """The side of a sample that the attribute names; side 0 of an array is the samples."""
+    axis = attributes.get(name, 1)
+    if type(axis) is not int or axis == 0 or not -len(shape) <= axis <= len(shape):
+        raise ValueError(f"its {name} is from 1 to {len(shape)}, or counted from the end, not {axis!r}")
+    return axis - 1 if axis > 0 else axis
+
+
 def _values(texts: Mapping[str, str]) -> Attributes:
     """What these texts are as Python's literals; others stay texts."""
     values: Dict[str, Any] = dict(texts)
     for key, text in texts.items():
-        with suppress(ValueError, SyntaxError):
+        with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             values[key] = ast.literal_eval(text)
     return values

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
 
+from mxdp.experiments.predict import published
 from mxdp.experiments.predict.inputs import Known
 from mxdp.experiments.show.style import number
 from mxdp.plans.cost.cluster import HALVES, NODE_ALLREDUCES, Cluster
 from mxdp.plans.cost.machine import MIB
-from mxdp.plans.cost.step import Network, Prediction, Way, predict_step
+from mxdp.plans.cost.step import LITTLE, Network, Prediction, Way, predict_step
 
 BUCKETS = (1.0, 4.0, 25.0, 100.0, 1024.0)
 """MiB."""
@@ -24,6 +25,7 @@ LIMITS = {
     "Python and shared cores": "Python, and devices that share the cores",
 }
 """What a sum is limited by, in a sentence."""
+OTHERS = "; no other all-reduce is faster by a percent."
 HEADINGS = ("way", "ms", "samples/s", "of linear", "limited by")
 
 
@@ -64,7 +66,7 @@ class Predicted(NamedTuple):
 
     @property
     def answer(self) -> str:
-        """In one sentence."""
+        """In a sentence; in another one, how much of such predictions others reached."""
         name = self.network.name
         if self.cluster.count == 1:
             return f"One device has nothing to sum: {name} takes {1e3 * self.rows[0].step.seconds:.3g} ms a step."
@@ -72,10 +74,11 @@ class Predicted(NamedTuple):
         best = quickest(row for row in self.rows if row.way == Way(row.way.allreduce, row.way.bucket))
         text = f"On {self.cluster} {name} reaches {ring.step.efficiency:.0%} of linear with a ring, "
         limit = ring.step.limit
-        text += "and loses nothing" if limit == "nothing" else f"limited by {LIMITS[limit]}"
-        if best is ring:
-            return f"{text}; no other all-reduce is faster."
-        return f"{text}; with {best.way.allreduce} {best.step.efficiency:.0%}."
+        text += "and nothing limits it" if limit == "nothing" else f"limited by {LIMITS[limit]}"
+        gain = best.step.efficiency - ring.step.efficiency
+        text += f"; with {best.way.allreduce} {best.step.efficiency:.0%}." if gain > LITTLE else OTHERS
+        least, most = published.reached()
+        return f"{text} Published systems reached {100 * least:.0f} to {most:.0%} of such predictions."
 
     def as_json(self) -> Dict[str, Any]:
         """All of it, for programs."""
@@ -86,6 +89,7 @@ class Predicted(NamedTuple):
             "nodes": self.cluster.nodes,
             "batch": self.batch,
             "answer": self.answer,
+            "published_reached": published.reached(),
             "ways": [row.as_json() for row in self.rows],
             "scaling": {kind: [dict(devices=n, speedup=x) for n, x in points] for kind, points in self.curves.items()},
             "known": [number._asdict() for number in self.known],

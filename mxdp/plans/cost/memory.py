@@ -5,8 +5,8 @@
                  parameters     gradients      state          each of k devices holds, of n parameters
     copies       |||||||||||    |||||||||||    |||||||||||    n (p + g + s) bytes
     stage 1      |||||||||||    |||||||||||    ||             n (p + g) + n s / k
-    stage 2      |||||||||||    ||             ||             n p + n (g + s) / k
-    stage 3      ||             ||             ||             n (p + g + s) / k, and the layer at work, gathered
+    stage 2      |||||||||||    ||             ||             n p + n (g + s) / k, and g of the layer at work, whole
+    stage 3      ||             ||             ||             n (p + g + s) / k, and p + g of that layer, whole
 
 In float32 p = g = 4 bytes, and s is 0 (SGD), 4 (momentum) or 8 (Adam). In mixed precision p = g = 2, and the state has
 the parameters once more, in float32: the optimiser updates these.
@@ -17,7 +17,7 @@ Training Trillion Parameter Models", SC 2020.
 
 from __future__ import annotations
 
-from typing import Dict, Mapping
+from typing import Dict, Mapping, Sequence
 
 STAGES = (0, 1, 2, 3)
 """0: each device has a copy of all."""
@@ -37,7 +37,28 @@ def held(
     >>> [round(sum(held(7.5e9, 64, stage, dtype="mixed").values()) / 1e9, 1) for stage in STAGES]  # as the paper's
     [120.0, 31.4, 16.6, 1.9]
     """
+    return _held(parameters, parameters / devices, stage, optimizer, dtype)
+
+
+def held_by_layers(
+    sizes: Sequence[int], devices: int, stage: int, optimizer: str = "adam", dtype: str = "float32"
+) -> Dict[str, float]:
+    """Bytes of a model whose layers have these numbers of parameters, on the first of ``devices`` devices, which has
+    the largest parts. ``gathered``: of the largest layer, whole for a moment. All together are the peak of the stage's
+    plan (:func:`mxdp.plans.layers.fully_sharded.peak`).
+
+    >>> held_by_layers([100] * 8, 4, stage=3)
+    {'parameters': 800, 'gradients': 800, 'state': 1600, 'gathered': 800}
+    """
+    part = sum(-(-size // devices) for size in sizes)
+    kinds = _held(sum(sizes), part, stage, optimizer, dtype)
+    whole_kinds = {2: 1, 3: 2}.get(stage, 0)
+    return {**kinds, "gathered": BYTES[dtype] * whole_kinds * max(sizes)}
+
+
+def _held(whole: float, part: float, stage: int, optimizer: str, dtype: str) -> Dict[str, float]:
+    """Bytes by kind, of ``whole`` numbers or of a device's ``part`` of them."""
     width = BYTES[dtype]
     state = STATE[optimizer] + (4 if dtype == "mixed" else 0)
     sizes = {"parameters": (width, 3), "gradients": (width, 2), "state": (state, 1)}
-    return {kind: parameters * size / (devices if stage >= least else 1) for kind, (size, least) in sizes.items()}
+    return {kind: size * (part if stage >= least else whole) for kind, (size, least) in sizes.items()}

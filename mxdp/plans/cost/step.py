@@ -31,6 +31,8 @@ from mxdp.plans.pipeline import gpipe
 
 FLOAT_BYTES = 4
 """Bytes of a number, float32."""
+LITTLE = 0.005
+"""A share of linear scaling that nobody misses: 99.5 % are shown as 100 %."""
 COMPUTE, LINKS = "compute", "links"
 
 
@@ -50,7 +52,8 @@ class TimedLayer:
 class Network:
     """A network and its step on one device. ``fixed``: seconds of a pass whatever its batch is; ``update``: of the
     optimiser; ``python``: Python's part of a device's step, in which one process drives all devices of a node;
-    ``spread``: of the time of a step, over its mean."""
+    ``spread``: of the time of a step, over its mean; ``activations``: numbers of a sample that training holds
+    (:mod:`mxdp.plans.cost.activations`), 0 if nobody knows."""
 
     name: str
     layers: Tuple[TimedLayer, ...]
@@ -58,6 +61,7 @@ class Network:
     update: float = 0.0
     python: float = 0.0
     spread: float = 0.0
+    activations: int = 0
 
     @property
     def parameters(self) -> int:
@@ -110,9 +114,10 @@ class Prediction:
 
     @property
     def limit(self) -> str:
-        """The reason for which most is lost."""
-        worst = max(self.lost, key=lambda name: self.lost[name])
-        return worst if self.lost[worst] > 0 else "nothing"
+        """The reason for which most is lost, if the step loses more than :data:`LITTLE`."""
+        if self.alone >= (1 - LITTLE) * self.seconds:
+            return "nothing"
+        return max(self.lost, key=lambda name: self.lost[name])
 
 
 def slowest(devices: int) -> float:
