@@ -5,7 +5,7 @@ process answers by lines of JSON in a file beside it, each with the index of its
 
     {"case": 0, "doing": "measuring round 1"}    what took too long, or crashed, if nothing comes after it
     {"case": 0, "oracle": {"checked": 80, "wrong": 0}}
-    {"case": 0, "ready": {...}}                  set up: devices, facts, modules
+    {"case": 0, "ready": {...}}                  set up: devices, facts, variables
     {"case": 0, "round": {"seconds": 1.2}}       of each round: all cases take turns
     {"case": 0, "timeline": {...}}               one more round, recorded
     {"case": 0, "failed": [1.5, "..."]}          when, and why; or "skipped": this case alone; the others go on
@@ -110,9 +110,7 @@ class Child:
         if work.devices is None:
             work.devices = devices_of(case, self.settings)
         self.shared.update(work.shared)
-        modules = {f"{__package__}.child", self.question.__name__}
-        modules.update(name for name in sys.modules if name.startswith("mxdp."))
-        ready = dict(devices=[*map(str, work.devices)], facts=work.facts, shared=work.shared, modules=sorted(modules))
+        ready = dict(devices=[*map(str, work.devices)], facts=work.facts, shared=work.shared)
         self._answer(case=index, ready={**ready, "variables": process.describe()})
 
     def _round(self, index: int, case: Case) -> None:
