@@ -26,7 +26,7 @@ from mxdp.experiments.data_parallel.bugs import diff as bug_diff
 from mxdp.experiments.lab import provenance, result
 from mxdp.experiments.lab.module import Question, discover
 from mxdp.experiments.predict.published import HEADINGS, figures, how_far_off
-from mxdp.experiments.show import measured, terminal, words
+from mxdp.experiments.show import measured, terminal, together, words
 from mxdp.plans.show.files import write_beside
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,7 +53,7 @@ class Known(NamedTuple):
     def marks(self) -> str:
         """How it was measured otherwise than most, too few processes, and a busy machine, in brackets; or nothing."""
         marks = [*filter(None, [self.otherwise]), *words.marks(self.shown)]
-        return f" ({', '.join(marks)})" if marks else ""
+        return f" ({'; '.join(marks)})" if marks else ""
 
     @property
     def answer(self) -> str:
@@ -166,7 +166,7 @@ def written(machines: Sequence[Path] = MACHINES) -> Dict[Path, str]:
     """The text that each file must have, by its path."""
     shown: Dict[str, words.Shown] = {}
     for machine in machines:
-        for name, runs in result.read_folder(release(machine)).items():
+        for name, runs in result.read_folder(together.release(machine)).items():
             shown[name] = words.shown(runs, across_commits=True)
     known = _beside_each_other(shown)
     answered = {question.name: known[question.name].answer for question in _ours() if question.name in known}
@@ -201,16 +201,10 @@ def _filled(path: Path, shown: Mapping[str, words.Shown]) -> str:
     return BLOCK.sub(fill, text)
 
 
-def release(machine: Path) -> Path:
-    """The folder of the newest release that was measured on this machine."""
-    versions = [folder for folder in machine.iterdir() if re.fullmatch(r"\d+(\.\d+)*", folder.name)]
-    return max(versions, key=lambda folder: [int(part) for part in folder.name.split(".")])
-
-
 def check() -> None:
     """Measure the tour's questions at the newest commit of their results and at HEAD, in turns; keep what was found."""
     tour = [question.name for question in _ours() if question.TOUR]
-    runs = result.read_folder(release(MACHINES[0]))
+    runs = result.read_folder(together.release(MACHINES[0]))
     newest = max((run for name in tour for run in runs[name]), key=lambda run: str(run["started"]))
     commits = [newest["environment"]["commit"], (provenance.commit() or "HEAD").rstrip("+")]
     command = [sys.executable, "-m", "mxdp.experiments", "compare", *commits, *tour, *HOW, "--json"]

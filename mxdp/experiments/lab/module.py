@@ -43,12 +43,12 @@ from mxdp.errors import UsageError, did_you_mean
 EXTRA_MODULES = "MXDP_EXPERIMENTS"
 """Environment variable: names of further modules (comma-separated) that are questions, for a teacher's own."""
 COMMON: Mapping[str, Mapping[str, Any]] = {
-    "quick": dict(minutes=1.0, processes=None, rounds=1, timeout=300.0, seed=0, kind="auto"),
-    "full": dict(minutes=None, processes=15, rounds=1, timeout=900.0, seed=0, kind="auto"),
+    "quick": dict(processes=None, minutes=1.0, rounds=1, timeout=300.0, seed=0, kind="auto"),
+    "full": dict(processes=15, minutes=None, rounds=1, timeout=900.0, seed=0, kind="auto"),
 }
-"""The presets, and the settings of every question: for how many minutes processes of its cases are started, or how many
-of each case, one after the other; the rounds of each; seconds that one case may work in one process; the seed of
-parameters, data and their order; the kind of devices."""
+"""The presets, and the settings of every question: how many processes of each case are started, one after the other, or
+for how many minutes; the rounds of each; seconds that one case may work in one process; the seed of parameters, data
+and their order; the kind of devices."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 NEEDED = ("PRESETS", "cases", "expect", "oracle", "set_up", "tell")
 DEFAULTS = dict(LITTLE={}, CHECKS={}, SOURCE="ours", COMPARED="", TOUR=False, TOGETHER=False, NEEDS={})

@@ -22,6 +22,7 @@ from mxdp import process
 
 PACKAGES = ("mxnet", "mxnet-cu112", "numpy", "d2l", "matplotlib", "scikit-learn", "mpi4py", "mpich", "horovod", "torch")
 ROOT = Path(__file__).resolve().parents[3]
+CPUINFO = Path("/proc/cpuinfo")
 BUSY = 0.1
 """A larger share of the processors' time that goes elsewhere disturbs a measurement."""
 
@@ -29,7 +30,7 @@ BUSY = 0.1
 def _cpuinfo(name: str) -> str:
     """The first processor's value of that name, as Linux gives it; else nothing."""
     with contextlib.suppress(OSError):
-        if found := re.search(rf"^{name}\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
+        if found := re.search(rf"^{name}\s*:\s*(.+)$", CPUINFO.read_text(), re.M):
             return found[1].strip()
     return ""
 

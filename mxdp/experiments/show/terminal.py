@@ -171,10 +171,16 @@ class View(Live):
         self._bar.update(self._task, description=", ".join(filter(None, [where, doing])), completed=done, total=total)
 
 
-def print_result(runs: Sequence[Mapping[str, Any]], console: Console, why: bool = False, guess: str = "") -> None:
+def print_result(
+    runs: Sequence[Mapping[str, Any]],
+    console: Console,
+    why: bool = False,
+    guess: str = "",
+    across_commits: bool = False,
+) -> None:
     """Print what was measured: question, prediction (after the reader's own ``guess``), table, answer, and one line of
-    what else there is; with ``why`` all of that, too."""
-    s = words.shown(runs)
+    what else there is; with ``why`` all of that, too. ``across_commits``: of runs of different commits."""
+    s = words.shown(runs, across_commits)
     console.print(Text.assemble("\n", (s.latest["experiment"], "bold"), ": ", s.title))
     lines = [("your guess", guess), ("prediction", s.latest["prediction"])]
     lines += [("how to read", line) for line in words.how_to_read(s)] if why else []

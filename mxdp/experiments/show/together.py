@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
 
 from mxdp.errors import plural
@@ -57,3 +59,9 @@ def _code(run: Mapping[str, Any]) -> str:
     if not commit:
         return f"mxdp {run['environment']['versions'].get('mxdp')}"
     return f"{commit} at {run['started']}" if commit.endswith("+") else str(commit)
+
+
+def release(machine: Path) -> Path:
+    """The folder of the newest release that was measured on this machine."""
+    versions = [folder for folder in machine.iterdir() if re.fullmatch(r"\d+(\.\d+)*", folder.name)]
+    return max(versions, key=lambda folder: [int(part) for part in folder.name.split(".")])

@@ -123,7 +123,7 @@ def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:
 def answer(s: Shown, sentence: str = "") -> str:
     """The answer, or the ``sentence`` of it that a slide shows, with its :func:`marks`."""
     text, found = sentence or s.told.sentence, marks(s)
-    return f"{text} ({', '.join(found)})" if text and found else text
+    return f"{text} ({'; '.join(found)})" if text and found else text
 
 
 def explanation(s: Shown) -> str:
