@@ -117,7 +117,6 @@ def test_prints_and_forks_disturb_nothing(measure, tmp_path):
     found, rows = measure("prints in round,forks in set_up")
     assert found["status"] == "ok"
     assert len(rows) == 3
-    assert len({row["facts"]["rate"] for row in rows.values()}) == 1  # what the first case has measured, all have
     pid = int((tmp_path / "pids").read_text())
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 

@@ -256,7 +256,7 @@ def test_the_page_says_everything_of_a_result(tmp_path):
     said = made(tmp_path, record()).words()
     for text in (
         "mxdp: 1 experiment ", "a <deck>", "2.0 on 2 cores", "'median s': the time of a <round>.",
-        "Measured at 0.2.0 (0123456), Example <CPU> (family 25, model 17, AVX-512), 2 cores, 2025-01-02: 1 run. It took",
+        "Measured at 0.2.0 (0123456), Example <CPU> (family 25, model 17, AVX-512), 2 cores, 2025-01-02: 1 run. It",
         "Machine Example <CPU> (family 25, model 17, AVX-512), 2 cores, 8.0 GiB of memory",
         "Python 3.11.7, mxnet 1.9.1, numpy 1.23.5", "Commit 0123456789ab",
         "devices median s speed-up accuracy 1 device cpu(0) 2.00 1.00x 83.0% 2 devices",

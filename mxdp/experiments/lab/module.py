@@ -125,7 +125,6 @@ class Work:
         record: True to run a round once more under MXNet's profiler, or a function that is run in its place; the row
             gets its timeline.
         prepare: makes ready what ``record`` needs, after the rounds: in ``set_up`` it would take memory from them.
-        shared: what is measured once, such as a rate that sizes are scaled by: a setting of all cases set up later.
         facts: what else is known of the case, for the row.
     """
 
@@ -135,12 +134,11 @@ class Work:
         devices: Optional[Sequence[Any]] = None,
         record: Any = False,
         prepare: Callable[[], Any] = lambda: None,
-        shared: Optional[Mapping[str, Any]] = None,
         **facts: Any,
     ) -> None:
         self.round, self.devices, self.prepare = round, devices, prepare
         self.record: Any = (round if record is True else record) or None
-        self.shared, self.facts = dict(shared or {}), facts
+        self.facts = facts
 
 
 class Question:

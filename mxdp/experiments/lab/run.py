@@ -50,7 +50,6 @@ class Run:
         self._started, self._clock = datetime.datetime.now().astimezone(), time.monotonic()
         self._prediction = ""
         self._elsewhere: List[Optional[float]] = []
-        self._shared: Dict[str, Any] = {}
         self._variables: Dict[str, str] = {}
 
     def begin(self) -> None:
@@ -61,8 +60,15 @@ class Run:
             if case.label in self.rows:
                 raise ValueError(f"two of its cases have the same label, {case.label!r}; each needs its own")
             how = dict(devices=case.devices, processes=case.processes, engine=case.engine, **case.settings)
-            row = dict(label=case.label, reference=case.reference, case=how, devices=[], facts={}, processes=[])
-            self.rows[case.label] = {**row, "oracle": dict(checked=0, wrong=0)}
+            self.rows[case.label] = dict(
+                label=case.label,
+                reference=case.reference,
+                case=how,
+                devices=[],
+                facts={},
+                processes=[],
+                oracle=dict(checked=0, wrong=0),
+            )
             if missing := lacking({**self.question.NEEDS, **case.needs}):
                 self.skipped[case.label] = missing
 
@@ -118,8 +124,12 @@ class Run:
         """What a process is to do, as :meth:`once` writes it; ``kept``: the folder of what cases leave behind."""
         rows = [self.rows[case.label] for case in cases]
         return dict(
-            **dict(module=self.question.module.__name__, settings=self.settings, rounds=self.settings["rounds"]),
-            **dict(number=number, compare=number == 0, shared=self._shared),
+            module=self.question.module.__name__,
+            settings=self.settings,
+            rounds=self.settings["rounds"],
+            number=number,
+            compare=number == 0,
+            shared={},  # which checkouts of before this line read
             cases=[dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows],
             folders=[str(kept / str(list(self.rows).index(case.label))) for case in cases],
         )
@@ -134,8 +144,7 @@ class Run:
             row["oracle"] = {key: row["oracle"][key] + counts[key] for key in counts}
         if ready := named["ready"]:
             row["devices"] = [name for answer in ready for name in answer["devices"]]
-            row["facts"].update({**ready[0]["shared"], **ready[0]["facts"]})
-            self._shared.update(ready[0]["shared"])
+            row["facts"].update(ready[0]["facts"])
             self._variables = self._variables or ready[0]["variables"]
         rounds = [[line["round"] for line in lines if "round" in line] for lines in answers]
         if all(len(one) == self.settings["rounds"] for one in rounds):

@@ -204,8 +204,8 @@ def _after(s: words.Shown, why: bool) -> Iterator[Tuple[str, Text]]:
         yield "measured", Text(f"{measured}. More: --why, or the report." if measured else "", style="dim")
         return
     yield "why", Text(words.explanation(s))
-    for kind, held, sentence in words.claim_lines(s):
-        yield "claim", Text.assemble((held, COLOURS[kind]), f": {sentence}")
+    for kind, judgement, sentence in words.claim_lines(s):
+        yield "claim", Text.assemble((judgement, COLOURS[kind]), f": {sentence}")
     kind, sentence = words.oracle_line(s)
     yield "oracle", Text(sentence, style="" if kind == "yes" else COLOURS[kind])
     yield "measured", Text(words.sureness(s), style="dim")

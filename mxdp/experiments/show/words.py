@@ -79,8 +79,8 @@ def _number(claim: Claim, number: Number) -> str:
 
 def summary(s: Shown) -> str:
     """One line: how sure it is, whether the oracle was met, and how many claims hold."""
-    held = [claim.holds for claim in s.told.claims.values() if claim.numbers]
-    judged = f"{held.count(True)} of {plural(len(held), 'claim')} hold{'s' * (len(held) == 1)}" if held else ""
+    holds = [claim.holds for claim in s.told.claims.values() if claim.numbers]
+    judged = f"{holds.count(True)} of {plural(len(holds), 'claim')} hold{'s' * (len(holds) == 1)}" if holds else ""
     equal = "" if s.latest["oracle"]["wrong"] or not s.latest["oracle"]["checked"] else "equal to the serial run"
     return "; ".join(filter(None, [sureness(s).rstrip("."), equal, judged]))
 
@@ -102,22 +102,25 @@ def _processes(s: Shown) -> int:
     return max((len(row.seconds.values) for row in s.told), default=0)
 
 
-def marks(s: Shown) -> List[str]:
-    """What must stand wherever the answer does: too few processes for an interval, a busy machine."""
-    found, processes = [], _processes(s)
-    if 0 < processes < RUNS:
-        looks = "one look" if len(s.runs) == 1 else f"{len(s.runs)} runs"
-        found.append(f"{looks}: {plural(processes, 'process')}, no interval")
-    shares, busy = _elsewhere(s)
-    if busy and len(busy) >= DISTURBED * len(shares):
-        found.append("measured on a busy machine")
-    return found
-
-
 def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:
     """What other programs took of the processors' time, process by process; and where that was too much."""
     shares = [share for run in s.runs for share in run["elsewhere"] if share is not None]
     return shares, [share for share in shares if share > BUSY]
+
+
+def on_busy_machine(s: Shown) -> str:
+    """Whether other programs disturbed too much of it, in words; empty if the machine was quiet."""
+    shares, busy = _elsewhere(s)
+    return "measured on a busy machine" if busy and len(busy) >= DISTURBED * len(shares) else ""
+
+
+def marks(s: Shown) -> List[str]:
+    """What stands wherever the answer does: too few processes for an interval, a busy machine."""
+    processes, few = _processes(s), ""
+    if 0 < processes < RUNS:
+        looks = "one look" if len(s.runs) == 1 else f"{len(s.runs)} runs"
+        few = f"{looks}: {plural(processes, 'process')}, no interval"
+    return list(filter(None, [few, on_busy_machine(s)]))
 
 
 def answer(s: Shown, sentence: str = "") -> str:
