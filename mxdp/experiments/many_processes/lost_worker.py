@@ -34,7 +34,7 @@ TOGETHER = True
 COMMON = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, batch_size=20, lr=0.3)
 EVERY = f"{MPI},{SYNC},{HOROVOD}"
 PRESETS = {
-    "quick": dict(COMMON, timeout=600.0, samples=400, silent=3.0, wait=5.0, engines=f"{MPI},{SYNC}"),
+    "quick": dict(COMMON, timeout=600.0, samples=400, silent=2.0, wait=3.0, engines=f"{MPI},{SYNC}"),
     "full": dict(COMMON, timeout=600.0, samples=400, silent=3.0, wait=8.0, engines=EVERY),
 }
 CHECKS = {
