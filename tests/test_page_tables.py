@@ -133,7 +133,7 @@ def test_a_result_of_a_busy_machine_is_marked_wherever_it_is_shown(measured, tmp
 def test_check_compares_the_code_of_the_results_with_todays_and_writes_the_table(tmp_path, monkeypatch):
     asked, compared = [], tmp_path / "compared.json"
     row = {"label": "1 device", "ratio": {"median": 1.5, "low": 1.25, "high": 2.0}, "verdict": "slower"}
-    found = [{"experiment": "epochs", "rows": [row]}]
+    found = [{"experiment": "epochs", "rows": [row], "errors": {}}]
 
     def run(command, **how):
         asked.append(command[3:])
@@ -150,6 +150,9 @@ def test_check_compares_the_code_of_the_results_with_todays_and_writes_the_table
     lines = tables.written()[page].splitlines()
     assert "| experiment | | time at feedfac over that at 7bd0176 | feedfac is |" in lines
     assert "| `epochs` | 1 device | 1.50 (1.25 to 2.00) | slower |" in lines
+    found[0]["errors"] = {"A": "1 device: it fell"}
+    with pytest.raises(MxdpError, match="1 device: it fell"):
+        tables.check()
 
 
 def test_a_table_has_the_rows_and_columns_that_say_something(measured):

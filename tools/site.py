@@ -137,7 +137,7 @@ def stage() -> None:
         text += f'<iframe src="{file}" title="{plan}"></iframe>\n'
     (STAGE / "plans.md").write_text(text)
     results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
-    for machine in (ROOT / "experiments" / "reference").glob("*/"):
+    for machine in filter(Path.is_dir, (ROOT / "experiments" / "reference").iterdir()):
         for run in release(machine).glob("*/[0-9]*.json"):
             copied(run, results / run.parent.name / run.name)
     page.write_report(results, across_commits=True)

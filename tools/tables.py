@@ -210,6 +210,9 @@ def check() -> None:
     command = [sys.executable, "-m", "mxdp.experiments", "compare", *commits, *tour, *HOW, "--json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     found = {"a": commits[0], "b": commits[1], "compared": json.loads(done.stdout)}
+    errors = [error for one in found["compared"] for error in one["errors"].values()]
+    if errors:
+        raise MxdpError("; ".join(errors))
     write_beside(COMPARED, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 

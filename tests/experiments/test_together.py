@@ -94,6 +94,12 @@ def test_a_page_says_once_how_most_were_measured_and_a_result_what_it_has_otherw
     ]
 
 
+def test_a_line_names_few_experiments_and_counts_many():
+    s = words.shown([at(1, cores=4), at(2)])
+    assert measured.line([s] * 3).endswith(" 1 run. Left out of fake, fake, fake: 1 run with cores=4.")
+    assert measured.line([s] * 4).endswith(" 1 run. Left out of 4 experiments: 1 run with cores=4.")
+
+
 def test_an_hour_is_from_the_end_of_one_run_to_the_start_of_the_next():
     first, second = at(1, 3), at(1, 4)
     assert measured.often([first, second]) == "2 runs"

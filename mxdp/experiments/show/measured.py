@@ -12,6 +12,8 @@ from mxdp.experiments.show.words import Shown
 Runs = Sequence[Mapping[str, Any]]
 HOUR = 60
 """Minutes. The table says where runs are closer, rounded to a minute."""
+NAMED = 3
+"""Experiments that a line names; of more it says how many."""
 
 
 class Usual(NamedTuple):
@@ -40,7 +42,9 @@ def line(results: Collection[Shown]) -> str:
     for s in results:
         for others in s.left_out:
             names.setdefault(others, []).append(s.latest["experiment"])
-    sentences += [f"Left out of {', '.join(of)}: {others}." for others, of in names.items()]
+    for others, of in names.items():
+        few = ", ".join(of) if len(of) <= NAMED else f"{len(of)} experiments"
+        sentences.append(f"Left out of {few}: {others}.")
     return " ".join(sentences)
 
 

@@ -40,7 +40,8 @@ def write_report(folder: Union[str, Path], slides: bool = False, across_commits:
     )
     machines = [_machine(s) for s in results]
     alike = [term for term in machines[0] if all(term in machine for machine in machines)]
-    sections = [_section(s, None if slides else folder, alike) for s in results]
+    most = measured.usual(results)
+    sections = [_section(s, None if slides else folder, alike, measured.mark(s, most)) for s in results]
     path = folder / ("slides.html" if slides else "report.html")
     # Only this script may run, and only where there is a timeline for it.
     script = (templates / "timeline.js").read_text(encoding="utf-8")
@@ -54,8 +55,9 @@ def write_report(folder: Union[str, Path], slides: bool = False, across_commits:
     return path
 
 
-def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, Any]:
-    """What the template shows of one question; ``alike`` stands at the top of the page. ``folder`` None: for slides."""
+def _section(s: words.Shown, folder: Optional[Path], alike: List[Term], otherwise: str) -> Dict[str, Any]:
+    """What the template shows of one question; ``alike`` stands at the top of the page, and ``otherwise`` is what this
+    one has otherwise than most. ``folder`` None: for slides."""
     variables = [(key, str(value)) for key, value in s.latest["environment"]["variables"].items()]
     return {
         **s.latest,
@@ -67,7 +69,7 @@ def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[
         "sentence": words.answer(s, words.spoken(s.told.sentence)),
         "explanation": words.explanation(s),
         "how_to_read": " ".join(words.how_to_read(s)),
-        "sureness": words.sureness(s),
+        "sureness": " ".join(filter(None, [words.sureness(s), otherwise and f"Here: {otherwise}."])),
         "ended": words.mark(s),
         "oracle": words.oracle_line(s),
         "tables": tables(s.told, s.told.answering),
