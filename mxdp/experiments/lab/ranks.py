@@ -21,7 +21,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
@@ -49,7 +48,6 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
 """By engine: the module that it needs, and how to install it."""
 RANKS = {MPI: "PMI_RANK", HOROVOD: "HOROVOD_RANK"}
 """Variables that tell a process its rank; of the other engines it is ``RANK``."""
-ENDINGS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 GRACE = 5.0
 """Seconds that a process has to end what it has started elsewhere, as launchers do, before it is killed."""
 Command = Tuple[List[str], Dict[str, str]]
@@ -126,25 +124,6 @@ def running(
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(one.pid, signal.SIGKILL)
             one.wait()
-
-
-@contextlib.contextmanager
-def interrupts_wait() -> Iterator[List[int]]:
-    """Until it ends, Ctrl-C and its like are only noted. In the middle of ``Popen.wait`` (CPython 3.13 and before) a
-    ``KeyboardInterrupt`` may leave a lock taken, and the next wait for that process then never ends."""
-    noted: List[int] = []
-    now: Dict[int, Any] = {number: signal.getsignal(number) for number in ENDINGS}
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: handler for number, handler in now.items() if main and callable(handler)}
-    try:
-        for number in before:
-            signal.signal(number, lambda got, _: noted.append(got))
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for got in noted[:1]:
-            before[got](got, None)
 
 
 def rank(engine: str) -> int:

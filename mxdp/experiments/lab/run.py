@@ -12,15 +12,17 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, described, plural
@@ -29,6 +31,7 @@ from mxdp.experiments.lab.module import Case, Question, Settings, lacking
 from mxdp.experiments.lab.rows import by_name, middle
 from mxdp.experiments.lab.told import paragraph
 
+ENDINGS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 Progress = Callable[..., Any]  # (where, steps done, steps in all, what is done there, what was measured so far or None)
 
 
@@ -57,15 +60,9 @@ class Run:
             if case.label in self.rows:
                 raise ValueError(f"two of its cases have the same label, {case.label!r}; each needs its own")
             how = dict(devices=case.devices, processes=case.processes, engine=case.engine, **case.settings)
-            self.rows[case.label] = dict(
-                label=case.label,
-                reference=case.reference,
-                case=how,
-                devices=[],
-                facts={},
-                processes=[],
-                oracle=dict(checked=0, wrong=0),
-            )
+            row = dict(label=case.label, reference=case.reference, case=how, devices=[], facts={}, processes=[])
+            row["oracle"] = dict(checked=0, wrong=0)
+            self.rows[case.label] = row
             if missing := lacking({**self.question.NEEDS, **case.needs}):
                 self.skipped[case.label] = missing
 
@@ -91,7 +88,7 @@ class Run:
             limit, elsewhere = self.settings["timeout"] * len(cases), provenance.since_now()
             try:
                 commands = ranks.commands(first.engine, first.processes, command, environ)
-                with ranks.interrupts_wait() as noted:
+                with _interrupts_wait() as noted:
 
                     def tick() -> None:
                         if noted:
@@ -256,6 +253,25 @@ def run(question: Question, preset: str, settings: Settings, folder: Path, progr
     if interrupt:
         raise interrupt
     return record
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[List[int]]:
+    """Until it ends, Ctrl-C and its like are only noted. In the middle of ``Popen.wait`` (CPython 3.13 and before) a
+    ``KeyboardInterrupt`` may leave a lock taken, and the next wait for that process then never ends."""
+    noted: List[int] = []
+    now: Dict[int, Any] = {number: signal.getsignal(number) for number in ENDINGS}
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: handler for number, handler in now.items() if main and callable(handler)}
+    try:
+        for number in before:
+            signal.signal(number, lambda got, _: noted.append(got))
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for got in noted[:1]:
+            before[got](got, None)
 
 
 def _error(failures: Mapping[str, ranks.Failure]) -> Optional[str]:
