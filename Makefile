@@ -8,8 +8,9 @@ BACKEND ?=
 PYTHON ?=
 VENV ?= .venv
 ARGS ?=
-# The committed results: one folder for each machine, named after its processor.
+# The committed results: one folder for each machine, named after its processor, with one for each version of mxdp.
 MACHINE ?= $(shell tools/machine.sh)
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' mxdp/__init__.py)
 REFERENCE_ARGS ?= run all profile --preset full --processes 3
 
 python := $(VENV)/bin/python
@@ -55,14 +56,15 @@ torture: ## do trainings survive? kill, stop, fill and cut at random moments (5 
 	$(install)
 	$(python) tools/torture.py $(ARGS)
 
-reference: ## one more run of all experiments for this machine's committed results, and the tables; ARGS=--stale the older ones
+reference: ## one more run of all experiments for this machine's committed results of this version, and the tables
 	$(install)
-	$(python) -m mxdp.experiments $(REFERENCE_ARGS) --out experiments/reference/$(MACHINE) $(ARGS)
+	$(python) -m mxdp.experiments $(REFERENCE_ARGS) --out experiments/reference/$(MACHINE)/$(VERSION) $(ARGS)
 	$(python) tools/tables.py
 
 report: ## make report.html, pictures and timelines from the committed results; MACHINE=... names their folder
 	$(install)
-	$(python) -m mxdp.experiments report $(firstword $(wildcard $(addprefix experiments/reference/,$(MACHINE) *))) $(ARGS)
+	$(python) -m mxdp.experiments report --across-commits \
+		$(firstword $(wildcard $(addprefix experiments/reference/,$(MACHINE)/$(VERSION) $(MACHINE)/*.*.* */*.*.*))) $(ARGS)
 
 notebooks: ## the lessons as executed notebooks, in notebooks/
 	$(install) pages

@@ -11,6 +11,8 @@ from typing import Any, Dict, List
 
 import pytest
 
+import mxdp
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 SENTENCE = (
     "mxdp needs Python 3.8 or newer with its venv module: found {}; install one, or name it with"
@@ -288,16 +290,17 @@ def test_targets_install_first_and_hand_on_what_they_are_given() -> None:
     assert make("-n", "lint", *given)[0] == f"{install} test dev"
     assert make("-n", "mutants", *given) == [f"{install} test mutants", ".venv/bin/python tools/mutants.py -k ring"]
     assert make("-n", "torture", *given) == [install, ".venv/bin/python tools/torture.py -k ring"]
+    here = f"experiments/reference/here/{mxdp.__version__}"
     reference = make("-n", "reference", "REFERENCE_ARGS=run epochs", "MACHINE=here")
-    assert reference[1].split()[2:] == ["mxdp.experiments", "run", "epochs", "--out", "experiments/reference/here"]
+    assert reference[1].split()[2:] == ["mxdp.experiments", "run", "epochs", "--out", here]
     _, full, tables = make("-n", "reference", "MACHINE=here")
-    here = "experiments/reference/here"
     assert full.split()[3:] == ["run", "all", "profile", "--preset", "full", "--processes", "3", "--out", here]
     assert tables == ".venv/bin/python tools/tables.py"
-    assert make("-n", "reference", "ARGS=--stale")[1].endswith(" --stale")
+    assert make("-n", "reference", "ARGS=--json")[1].endswith(" --json")
     for machine in ("amd-epyc-2-cores", "without-results"):
-        folder = "experiments/reference/amd-epyc-2-cores"
-        assert make("-n", "report", f"MACHINE={machine}")[1].split()[2:] == ["mxdp.experiments", "report", folder]
+        folder = "experiments/reference/amd-epyc-2-cores/0.1.0"
+        words = " ".join(make("-n", "report", f"MACHINE={machine}")[1:]).replace("\\", "").split()
+        assert words[2:] == ["mxdp.experiments", "report", "--across-commits", folder]
 
 
 def test_a_machine_s_name_can_be_a_folder_s() -> None:

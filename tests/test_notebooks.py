@@ -100,16 +100,17 @@ def test_a_site_with_a_warning_fails(tmp_path, monkeypatch, status):
         file = tmp_path / f"{page}.md"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("# Title")
-    run = tmp_path / "experiments" / "reference" / "some-machine" / "epochs" / "2025-01-02T030405.json"
-    run.parent.mkdir(parents=True)
-    run.touch()
+    run = tmp_path / "experiments" / "reference" / "some-machine" / "0.10.0" / "epochs" / "2025-01-02T030405.json"
+    for file in (run, run.parents[2] / "0.9.0" / "epochs" / "2024-01-02T030405.json"):
+        file.parent.mkdir(parents=True)
+        file.touch()
     words, shown = [], []
     build = SimpleNamespace(build_main=lambda given: words.extend(given) or status)
     lessons = SimpleNamespace(ROOT=tmp_path, LESSONS=tmp_path / "lessons", write=lambda folder: None)
     monkeypatch.setitem(sys.modules, "sphinx.cmd.build", build)
     monkeypatch.setitem(sys.modules, "notebooks", lessons)
     monkeypatch.setattr("mxdp.plans.__main__.main", lambda arguments: 0)
-    monkeypatch.setattr("mxdp.experiments.show.page.write_report", lambda folder: shown.extend(folder.glob("*/*")))
+    monkeypatch.setattr("mxdp.experiments.show.page.write_report", lambda folder, **_: shown.extend(folder.glob("*/*")))
     monkeypatch.setattr(sys, "argv", ["site.py", str(tmp_path / "site")])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "tools" / "site.py"), run_name="__main__")

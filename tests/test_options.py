@@ -18,12 +18,12 @@ from mxdp.experiments.predict import command, inputs
 from mxdp.experiments.show import compare, page, pictures
 
 REFERENCE = Path(__file__).parents[1] / "experiments" / "reference"
-A, B = (REFERENCE / "amd-epyc-2-cores" / name for name in ("epochs", "two-jobs"))
+A, B = (REFERENCE / "amd-epyc-2-cores" / "0.1.0" / name for name in ("epochs", "two-jobs"))
 PREDICTED = "predict --speed 1000 --nodes 2"
-RUN, COMPARE = f"run epochs --out {A.parent}", "compare . .. epochs"
+RUN, COMPARE = "run epochs --out results", "compare . .. epochs"
 SETTINGS = (
-    "--preset full", "--devices 1,3", "--kind cpu", "--data digits", "--data-dir d", "--seed 3", "--processes 2",
-    "--rounds 2", "--timeout 9",
+    "--preset full", "--devices 1,3", "--kind cpu", "--data digits", "--data-dir d", "--seed 3", "--minutes 2",
+    "--processes 2", "--rounds 2", "--timeout 9",
 )  # fmt: skip
 COMMANDS = {  # a line, and lines of which each has one other option or argument
     "plans": {
@@ -56,7 +56,7 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
     "experiments": {
         RUN: [
             RUN.replace("epochs", "two-jobs"),
-            *(f"{RUN} {more}" for more in (*SETTINGS, "--out elsewhere", "--stale", "--json", "--why", "--guess")),
+            *(f"{RUN} {more}" for more in (*SETTINGS, "--out elsewhere", "--json", "--why", "--guess")),
         ],
         "run profile --out x": ["run profile --out x --of epochs"],
         "run resnet --out x": ["run resnet --out x --net a:b"],
@@ -66,6 +66,7 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
         "list": ["list --json"],
         f"report {A.parent}": [
             f"report {B}", f"report {A.parent} --slides", f"report {A.parent} --picture epochs",
+            f"report {A.parent} --across-commits",
         ],
         f"report {A.parent} --picture epochs": [
             f"report {A.parent} --picture epochs {more}" for more in ("--panel 1", "--format svg")

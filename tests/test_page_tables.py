@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import runpy
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,14 +28,9 @@ DOCS = ROOT / "docs"
 
 @pytest.fixture
 def measured():
-    """A run of ``epochs``, of code that is today's, with enough processes for an interval."""
-    run = result.read_folder(tables.FOLDERS[0])["epochs"][-1]
-    rows = [{**row, "processes": row["processes"] * 2} for row in run["rows"]]
-    return {
-        **run,
-        "rows": rows,
-        "sources": {"mxdp.timing": tables.provenance.sources(["mxdp.timing"], 1e12)["mxdp.timing"]},
-    }
+    """A run of ``epochs`` with enough processes for an interval."""
+    run = result.read_folder(tables.together.release(tables.MACHINES[0]))["epochs"][-1]
+    return {**run, "rows": [{**row, "processes": row["processes"] * 2} for row in run["rows"]]}
 
 
 def test_what_quotes_the_results_is_neither_edited_by_hand_nor_older_than_they_are():
@@ -67,68 +64,99 @@ def test_results_change_every_file_and_what_was_not_measured_says_so(measured, t
         t.answer("An epoch is 7 times as fast.")
 
     monkeypatch.setattr(epochs, "tell", tell)
-    processes = len(measured["rows"][0]["processes"])
-    measured["settings"] = {**measured["settings"], "processes": processes}
-    result.write({**measured, "elapsed_seconds": 42.0 * processes}, tmp_path)
-    made = tables.written([tmp_path], quick=tmp_path)
-    listed = json.loads(made[tables.LISTED])
-    assert listed["answers"] == {"epochs": "An epoch is 7 times as fast."}
-    assert listed["seconds"] == {"full": {"epochs": 42.0}, "quick": {"epochs": 42.0}}
+    result.write(measured, tmp_path / "1.0.0")
+    made = tables.written([tmp_path])
+    line = "at 0.1.0 (7bd0176), AMD EPYC, 2 cores, 2026-11-28: 1 run."
+    listed = {"measured": line, "answers": {"epochs": "An epoch is 7 times as fast."}}
+    assert json.loads(made[tables.LISTED]) == listed
     for path in (README, EXPERIMENTS):
         assert "An epoch is 7 times as fast. |" in made[path]
     assert "| An epoch is fast. | ours | does not hold: 2 devices " in made[EXPERIMENTS]
     assert "`buckets` was not measured yet." in made[DOCS / "pieces.md"]
-    result.write({**measured, "status": "timeout", "error": "it hung"}, tmp_path)
+    result.write({**measured, "status": "timeout", "error": "it hung", "started": "2999-01-01"}, tmp_path / "1.0.0")
     made = tables.written([tmp_path])
-    assert json.loads(made[tables.LISTED])["seconds"]["full"] == {}
+    assert "Left out of epochs: 1 run with status=ok." in made[EXPERIMENTS]
     assert "run epochs` | No answer: it hung. |" in made[EXPERIMENTS]
 
 
-def test_what_one_machine_could_not_answer_is_another_s(tmp_path, monkeypatch):
+def test_what_one_machine_could_not_answer_is_another_s(tmp_path):
     """Also if its result is the older one, and of another NumPy."""
-    monkeypatch.setattr(tables.provenance, "changes", lambda *_: [])
-    (gpu,) = result.read_folder(tables.FOLDERS[1])["torch-two-jobs"]
+    (gpu,) = result.read_folder(tables.together.release(tables.MACHINES[1]))["torch-two-jobs"]
     machine = gpu["environment"]
     other = {**machine, "gpus": [], "cpu_model": "A", "versions": {**machine["versions"], "numpy": "9.9"}}
     skipped = {**gpu, "status": "skipped", "error": "there is no GPU", "rows": [], "environment": other}
-    result.write({**skipped, "started": "2999-01-01T00:00:00+00:00"}, tmp_path / "a")
-    result.write(gpu, tmp_path / "b")
+    result.write({**skipped, "started": "2999-01-01T00:00:00+00:00"}, tmp_path / "a" / "0.1.0")
+    result.write(gpu, tmp_path / "b" / "0.1.0")
     alone, both = (
-        json.loads(tables.written(folders)[tables.LISTED])
-        for folders in [[tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]]
+        json.loads(tables.written(machines)[tables.LISTED])
+        for machines in [[tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]]
     )
     assert alone["answers"] == {"torch-two-jobs": "No answer: there is no GPU."}
-    answer = both["answers"]["torch-two-jobs"]
-    assert answer.startswith("On 1 GPU (NVIDIA H200), two jobs at once take ")
-    assert answer.endswith(" (on Intel(R) Xeon(R) Processor, 16 cores, NVIDIA H200)")
+    assert both["answers"]["torch-two-jobs"].startswith("On 1 GPU (NVIDIA H200), two jobs at once take ")
+    assert both["measured"] == "at 11c7bcc, Intel(R) Xeon(R) Processor, 16 cores, NVIDIA H200, 2026-11-26: 1 run."
 
 
-@pytest.mark.parametrize(("changed", "elsewhere"), [({}, 0.0), ({"mxdp.timing": "0"}, 0.0), ({}, 0.3)])
-def test_a_result_of_other_code_or_of_a_busy_machine_is_marked_wherever_it_is_shown(
-    changed, elsewhere, measured, tmp_path
-):
-    measured["sources"].update(changed)
-    result.write({**measured, "elsewhere": [elsewhere]}, tmp_path)
-    made = tables.written([tmp_path])
-    for path in (tables.LISTED, README, EXPERIMENTS):
-        assert ("(older)" in made[path]) is bool(changed)
-        assert ("Older: measured before a change" in made[path]) is (bool(changed) and path != tables.LISTED)
-        assert ("(measured on a busy machine)" in made[path]) is bool(elsewhere)
+def test_the_newest_release_is_shown_and_its_commits_together(measured, tmp_path):
+    later = {**measured, "environment": {**measured["environment"], "commit": "feedfacecafe"}}
+    result.write({**measured, "started": "2999-01-01T00:00:00+00:00"}, tmp_path / "0.9.0")
+    result.write(measured, tmp_path / "0.10.0")
+    result.write({**later, "started": "2027-01-01T00:00:00+00:00"}, tmp_path / "0.10.0")
+    (tmp_path / "speed.md").touch()
+    line = "at 2 commits, 7bd0176 to feedfac, AMD EPYC, 2 cores, 2026-11-28 to 2027-01-01: 2 runs."
+    assert json.loads(tables.written([tmp_path])[tables.LISTED])["measured"] == line
 
 
-def test_a_change_that_is_held_to_be_without_effect_is_said_in_place_of_the_mark(measured, tmp_path, monkeypatch):
-    measured["sources"]["mxdp.timing"] = "0"
-    result.write(measured, tmp_path)
-    monkeypatch.setattr(tables, "FOLDERS", [tmp_path])
-    monkeypatch.setattr(tables.provenance, "HELD", tmp_path / "held" / "held.json")
-    tables.hold("its steps are a name longer")
-    made = tables.written([tmp_path])
-    assert "(older)" not in made[README]
-    assert "Held to be without effect: its steps are a name longer." in made[README]
+def test_a_page_says_once_how_its_own_results_were_measured_and_each_what_it_has_otherwise():
+    """Of today's results: ten questions of two runs, and two on another machine."""
+    made = tables.written()
+    here = "Measured at 8 commits, baadcf3 to 274188e, AMD EPYC, 2 cores, 2026-11-27 to 28: 6 runs."
+    assert here in made[EXPERIMENTS]
+    for path, text in made.items():
+        said = text.count("\nMeasured at ")
+        assert said == any(
+            tables.KINDS[kind] not in tables.ELSEWHERE for _, kind, _, _ in tables.BLOCK.findall(text)
+        ), path
+    answers = made[EXPERIMENTS].partition("<!-- claims -->")[0]
+    assert len(re.findall(r"\(2 runs \d+ min apart\) \|$", answers, re.MULTILINE)) == 10
+    assert len(re.findall(r"\(1 run at 11c7bcc, Intel.* NVIDIA H200, 2026-11-26\) \|$", answers, re.MULTILINE)) == 2
+    assert "Measured at 11c7bcc, Intel" in made[DOCS / "gpus.md"]
+
+
+def test_a_result_of_a_busy_machine_is_marked_wherever_it_is_shown(measured, tmp_path):
+    for elsewhere in (0.0, 0.3):
+        result.write({**measured, "elsewhere": [elsewhere]}, tmp_path / str(elsewhere) / "0.1.0")
+        made = tables.written([tmp_path / str(elsewhere)])
+        for path in (tables.LISTED, README, EXPERIMENTS):
+            assert ("(measured on a busy machine)" in made[path]) is bool(elsewhere)
+
+
+def test_check_compares_the_code_of_the_results_with_todays_and_writes_the_table(tmp_path, monkeypatch):
+    asked, compared = [], tmp_path / "compared.json"
+    row = {"label": "1 device", "ratio": {"median": 1.5, "low": 1.25, "high": 2.0}, "verdict": "slower"}
+    found = [{"experiment": "epochs", "rows": [row], "errors": {}}]
+
+    def run(command, **how):
+        asked.append(command[3:])
+        return SimpleNamespace(stdout=json.dumps(found))
+
+    monkeypatch.setattr(tables, "COMPARED", compared)
+    page = DOCS / "experiments.md"
+    assert "was not compared with that of the results yet." in tables.written()[page]
+    monkeypatch.setattr(tables.subprocess, "run", run)
+    monkeypatch.setattr(tables.provenance, "commit", lambda: "feedfacecafe+")
+    tables.check()
+    ways = ["--preset", "full", "--processes", "12", "--json"]
+    assert asked == [["compare", "7bd01768ad00", "feedfacecafe", "epochs", "two-jobs", *ways]]
+    lines = tables.written()[page].splitlines()
+    assert "| experiment | | time at feedfac over that at 7bd0176 | feedfac is |" in lines
+    assert "| `epochs` | 1 device | 1.50 (1.25 to 2.00) | slower |" in lines
+    found[0]["errors"] = {"A": "1 device: it fell"}
+    with pytest.raises(MxdpError, match="1 device: it fell"):
+        tables.check()
 
 
 def test_a_table_has_the_rows_and_columns_that_say_something(measured):
-    known = {"epochs": tables.Known(words.shown([measured]), False, "")}
+    known = {"epochs": tables.Known(words.shown([measured]), "")}
     _, _, headings, _, *lines = tables.table(known, "epochs 2 processes.*", README)
     assert headings == "| | s/epoch | samples/s | speed-up |"
     assert [line.split(" | ")[0] for line in lines] == ["| 2 processes, nothing shared"]
@@ -140,9 +168,9 @@ def test_the_tool_writes_what_differs_and_names_it(tmp_path, monkeypatch, capsys
     for path in ("README.md", "docs", "experiments", "tools/tables.py", "mxdp/experiments/reference.json"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / path).is_dir() else shutil.copy)(ROOT / path, tmp_path / path)
-    folder = tmp_path / tables.FOLDERS[0].relative_to(ROOT) / "epochs"
+    folder = tmp_path / tables.together.release(tables.MACHINES[0]).relative_to(ROOT) / "epochs"
     path = max(folder.glob("*.json"))
-    changed = {**result.read(path), "elapsed_seconds": 1}
+    changed = {**result.read(path), "elsewhere": [1.0] * 100}
     path.unlink()
     result.write(changed, folder.parent)
 
@@ -151,7 +179,7 @@ def test_the_tool_writes_what_differs_and_names_it(tmp_path, monkeypatch, capsys
         runpy.run_path(str(tmp_path / "tools" / "tables.py"), run_name="__main__")
         return capsys.readouterr().out.splitlines()
 
-    assert tool() == ["written: mxdp/experiments/reference.json"]
+    assert tool()[:2] == ["written: mxdp/experiments/reference.json", "written: README.md"]
     assert tool() == []
     path.write_text("{", encoding="utf-8")
     with pytest.raises(SystemExit, match=f"^mxdp: .*{path.name} is damaged"):

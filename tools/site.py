@@ -22,6 +22,7 @@ except ImportError:
     sys.exit("make site needs Python 3.9 or newer, for Sphinx 7: make site PYTHON=python3.11 VENV=.venv-site")
 
 from mxdp.experiments.show import page
+from mxdp.experiments.show.together import release
 from mxdp.plans.__main__ import main as plans
 
 STAGE = ROOT / "build" / "site"
@@ -136,9 +137,10 @@ def stage() -> None:
         text += f'<iframe src="{file}" title="{plan}"></iframe>\n'
     (STAGE / "plans.md").write_text(text)
     results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
-    for run in (ROOT / "experiments" / "reference").glob("*/*/[0-9]*.json"):  # of all machines
-        copied(run, results / run.parent.name / run.name)
-    page.write_report(results)
+    for machine in filter(Path.is_dir, (ROOT / "experiments" / "reference").iterdir()):
+        for run in release(machine).glob("*/[0-9]*.json"):
+            copied(run, results / run.parent.name / run.name)
+    page.write_report(results, across_commits=True)
 
 
 def accessible(folder: Path) -> None:

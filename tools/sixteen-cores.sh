@@ -4,13 +4,13 @@
 #   tools/sixteen-cores.sh                          nothing else may run meanwhile
 #   MOST=2 OUT=/tmp/tried tools/sixteen-cores.sh    the same on two cores, to try it; PROCESSES=1 makes it short
 #
-# The results go to OUT, by default this machine's folder of committed results. PYTHON is a Python that has mxdp's needs.
+# The results go to OUT, by default this machine's folder of committed results of this version. PYTHON is a Python that has mxdp's needs.
 # What is not measured within its time is left out, and the result says so.
 set -eu
 [ $# -eq 0 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2; }  # it takes no arguments, only variables
 CDPATH= cd -- "$(dirname -- "$0")/.."
 MOST=${MOST:-16}
-OUT=${OUT:-experiments/reference/$(tools/machine.sh)}
+OUT=${OUT:-experiments/reference/$(tools/machine.sh)/$(sed -n 's/^__version__ = "\(.*\)"/\1/p' mxdp/__init__.py)}
 devices=1
 n=2
 while [ "$n" -le "$MOST" ]; do

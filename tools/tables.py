@@ -1,11 +1,12 @@
 """Writes from the reference results what quotes them: the tables of the pages, and what ``list`` says.
 
 A page marks each table. What lies between ``<!-- KIND: WORDS -->`` and ``<!-- end -->`` is written by the function of
-that KIND. ``tests/test_page_tables.py`` fails where a file differs from what would be written.
+that KIND; the words name questions, and without any it is about all. ``tests/test_page_tables.py`` fails where a file
+differs from what would be written.
 
-A result is marked as older where the code that it ran has changed since, or where the newest result was measured with
-another MXNet or NumPy. (Those that are installed don't count: a page must be the same on every Python.) ``--hold`` says
-that the changes since are without effect, and why: their hashes go to ``held.json``, and the reason into the pages.
+The results of a release are in ``experiments/reference/<machine>/<version>``. They are shown together, also if commits
+came between them. ``--check`` says what has changed since: it measures the tour's questions at the newest of these
+commits and at HEAD, in turns, and writes the table into ``docs/experiments.md``.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import argparse
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from mxdp.errors import MxdpError
 from mxdp.experiments.data_parallel.bugs import BUGS
@@ -24,33 +26,34 @@ from mxdp.experiments.data_parallel.bugs import diff as bug_diff
 from mxdp.experiments.lab import provenance, result
 from mxdp.experiments.lab.module import Question, discover
 from mxdp.experiments.predict.published import HEADINGS, figures, how_far_off
-from mxdp.experiments.show import terminal, words
+from mxdp.experiments.show import measured, terminal, together, words
 from mxdp.plans.show.files import write_beside
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "experiments" / "reference"
-FOLDERS = [REFERENCE / name for name in ("amd-epyc-2-cores", "nvidia-h200")]
+MACHINES = [REFERENCE / name for name in ("amd-epyc-2-cores", "nvidia-h200")]
 """The machine whose results are shown, and one for the questions that need a GPU. Of a question that both have, the
 later one's counts."""
 PAGES = (ROOT / "README.md", ROOT / "experiments" / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
 LISTED = ROOT / "mxdp" / "experiments" / "reference.json"
 """The file from which ``list`` takes each experiment's time and answer."""
-OLDER = "Older: measured before a change of the code."
+COMPARED = REFERENCE / "compared.json"
+"""What ``--check`` has found."""
+HOW = ("--preset", "full", "--processes", "12")
+"""The options with which ``--check`` measures."""
 
 
 class Known(NamedTuple):
-    """A question's runs and what they tell; ``older``: than the code; ``elsewhere``: the machine, if it is not the one
-    of most."""
+    """A question's runs and what they tell; ``otherwise``: measured than most, in words."""
 
     shown: words.Shown
-    older: bool
-    elsewhere: str
+    otherwise: str
 
     @property
     def marks(self) -> str:
-        """Another machine, an older result, and a busy machine, in brackets; or nothing."""
-        marks = [f"on {self.elsewhere}" * bool(self.elsewhere), "older" * self.older, words.on_busy_machine(self.shown)]
-        return f" ({', '.join(filter(None, marks))})" if any(marks) else ""
+        """How it was measured otherwise than most, too few processes, and a busy machine, in brackets; or nothing."""
+        marks = [*filter(None, [self.otherwise]), *words.marks(self.shown)]
+        return f" ({'; '.join(marks)})" if marks else ""
 
     @property
     def answer(self) -> str:
@@ -67,7 +70,7 @@ def answers(known: All, names: str, path: Path) -> List[str]:
     """The answers of these experiments, of those that were measured."""
     chosen = [known[name] for name in names.split() if name in known]
     lines = [[one.shown.title, one.answer] for one in chosen]
-    return [_measured(chosen), "", *_markdown(["question", "answer"], lines)]
+    return _markdown(["question", "answer"], lines)
 
 
 def experiments(known: All, _: str, path: Path) -> List[str]:
@@ -85,7 +88,7 @@ def experiments(known: All, _: str, path: Path) -> List[str]:
         answer = known[question.name].answer if question.name in known else terminal.NOTHING
         lines.append([link, question.question, command, answer])
     lines.sort(key=lambda line: line[0])
-    return [_measured(known.values()), "", *_markdown(["lesson", "question", "command", "answer"], lines)]
+    return _markdown(["lesson", "question", "command", "answer"], lines)
 
 
 def claims(known: All, _: str, path: Path) -> List[str]:
@@ -94,14 +97,13 @@ def claims(known: All, _: str, path: Path) -> List[str]:
     for question in _ours():
         one = known.get(question.name)
         judged = list(one.shown.told.claims.values()) if one else []
-        for claim, (_, held, text) in zip(judged, words.claim_lines(one.shown) if one else ()):
+        for claim, (_, judgement, text) in zip(judged, words.claim_lines(one.shown) if one else ()):
             numbers = text.partition(" Here: ")[2]
-            here = f"{held}{one.marks}{f': {numbers}' if numbers else ''}" if one else ""
+            here = f"{judgement}{one.marks}{f': {numbers}' if numbers else ''}" if one else ""
             lines.append([f"`{question.name}`", claim.sentence, claim.source, here])
         if not judged:
             lines.append([f"`{question.name}`", "(an answer, no claim)", "", ""])
-    legend = [OLDER, ""] if any("older)" in here for *_, here in lines) else []
-    return [*legend, *_markdown(["experiment", "claim", "source", "here"], lines)]
+    return _markdown(["experiment", "claim", "source", "here"], lines)
 
 
 def table(known: All, chosen: str, path: Path) -> List[str]:
@@ -120,10 +122,10 @@ def table(known: All, chosen: str, path: Path) -> List[str]:
     return [f"**{one.shown.title}**{one.marks}", "", *_markdown(headings, lines, right)]
 
 
-def bugs(known: All, _: str, path: Path) -> List[str]:
+def bugs(known: All, name: str, path: Path) -> List[str]:
     """The bugs of ``silent-bugs``: each one's diff, and what became of it."""
-    one = known.get("silent-bugs")
-    lines = [_measured([one]), ""] if one else []
+    one = known.get(name)
+    lines: List[str] = []
     for bug in BUGS:
         lines += [f"### {bug.name}", f"{bug.title[0].upper()}{bug.title[1:]}. Source: {bug.source}.", ""]
         for row in one.shown.told.find(bug=bug.name) if one else ():
@@ -140,76 +142,82 @@ def published(known: All, _: str, path: Path) -> List[str]:
     return [*_markdown([*HEADINGS, "source"], lines, right), "", how_far_off()]
 
 
-KINDS = {kind.__name__: kind for kind in (answers, experiments, claims, table, bugs, published)}
+def compared(known: All, _: str, path: Path) -> List[str]:
+    """What ``--check`` has found."""
+    if not COMPARED.exists():
+        return ["The code of today was not compared with that of the results yet."]
+    found = json.loads(COMPARED.read_text(encoding="utf-8"))
+    lines = []
+    for one in found["compared"]:
+        for row in one["rows"]:
+            ratio = "{median:.2f} ({low:.2f} to {high:.2f})".format(**row["ratio"])
+            lines.append([f"`{one['experiment']}`", row["label"], ratio, row["verdict"]])
+    headings = ["experiment", "", f"time at {found['b'][:7]} over that at {found['a'][:7]}", f"{found['b'][:7]} is"]
+    return _markdown(headings, lines, [False, False, True, False])
+
+
+ELSEWHERE = (published, compared)
+"""These quote no reference result."""
+KINDS = {kind.__name__: kind for kind in (answers, experiments, claims, table, bugs, *ELSEWHERE)}
 BLOCK = re.compile(rf"(<!-- ({'|'.join(KINDS)})(?:: (.*?))? -->\n)(?:(?!<!--).)*(<!-- end -->)", re.S)
 
 
-def written(folders: Sequence[Path] = FOLDERS, quick: Optional[Path] = None) -> Dict[Path, str]:
-    """The text that each file must have, by its path. ``quick``: results of that preset, whose times ``list`` says;
-    without them it says those that it said before."""
-    known: Dict[str, Known] = {}
-    for folder in folders:
-        measured = [words.shown(runs) for runs in result.read_folder(folder).values()]
-        newest = max((run for shown in measured for run in shown.runs), key=lambda run: run["started"])
-        for shown in measured:
-            older = bool(provenance.changes(shown.latest, newest["environment"]["versions"]))
-            elsewhere = "" if folder == folders[0] else _machine([shown])
-            known[shown.latest["experiment"]] = Known(shown, older, elsewhere)
-    before = json.loads(LISTED.read_text(encoding="utf-8"))["seconds"]["quick"]
-    listed = {
-        "machine": _machine(one.shown for one in known.values()),
-        "seconds": {
-            "full": _seconds({name: one.shown.runs for name, one in sorted(known.items())}),
-            "quick": _seconds(result.read_folder(quick)) if quick else before,
-        },
-        "answers": {question.name: known[question.name].answer for question in _ours() if question.name in known},
-    }
+def written(machines: Sequence[Path] = MACHINES) -> Dict[Path, str]:
+    """The text that each file must have, by its path."""
+    shown: Dict[str, words.Shown] = {}
+    for machine in machines:
+        for name, runs in result.read_folder(together.release(machine)).items():
+            shown[name] = words.shown(runs, across_commits=True)
+    known = _beside_each_other(shown)
+    answered = {question.name: known[question.name].answer for question in _ours() if question.name in known}
+    listed = {"measured": measured.line(shown.values()), "answers": answered}
     texts = {LISTED: json.dumps(listed, indent=1, ensure_ascii=False) + "\n"}
     for path in PAGES:
-
-        def fill(block: Any, path: Path = path) -> str:
-            lines = KINDS[block[2]](known, block[3] or "", path)
-            return "\n".join([block[1], *lines, "", block[4]])
-
-        texts[path] = BLOCK.sub(fill, path.read_text(encoding="utf-8"))
+        texts[path] = _filled(path, shown)
     return texts
 
 
-def _seconds(measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> Dict[str, float]:
-    """Of one process of each case, by question."""
-    seconds = {}
-    for name, runs in measured.items():
-        if runs[-1]["status"] == "ok":
-            processes = sum(run["settings"].get("processes", len(run["rows"][0]["processes"])) for run in runs)
-            seconds[name] = round(sum(run["elapsed_seconds"] for run in runs) / processes, 1)
-    return seconds
+def _beside_each_other(shown: Mapping[str, words.Shown]) -> All:
+    most = measured.usual(shown.values()) if shown else None
+    return {name: Known(s, measured.mark(s, most)) for name, s in shown.items() if most}
+
+
+def _filled(path: Path, shown: Mapping[str, words.Shown]) -> str:
+    """The page with its tables. The first that quotes results says how those of the page were measured."""
+    text = path.read_text(encoding="utf-8")
+    chosen = [block[3] for block in BLOCK.finditer(text) if KINDS[block[2]] not in ELSEWHERE]
+    names = shown if None in chosen else " ".join(chosen).split()
+    quoted = {name: s for name, s in shown.items() if name in names}
+    known = _beside_each_other(quoted)
+    lines_above = [f"Measured {measured.line(quoted.values())}", ""] if quoted else []
+
+    def fill(block: Any) -> str:
+        lines = KINDS[block[2]](known, block[3] or "", path)
+        if KINDS[block[2]] not in ELSEWHERE:
+            lines = [*lines_above, *lines]
+            lines_above.clear()
+        return "\n".join([block[1], *lines, "", block[4]])
+
+    return BLOCK.sub(fill, text)
+
+
+def check() -> None:
+    """Measure the tour's questions at the newest commit of their results and at HEAD, in turns; keep what was found."""
+    tour = [question.name for question in _ours() if question.TOUR]
+    runs = result.read_folder(together.release(MACHINES[0]))
+    newest = max((run for name in tour for run in runs[name]), key=lambda run: str(run["started"]))
+    commits = [newest["environment"]["commit"], (provenance.commit() or "HEAD").rstrip("+")]
+    command = [sys.executable, "-m", "mxdp.experiments", "compare", *commits, *tour, *HOW, "--json"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    found = {"a": commits[0], "b": commits[1], "compared": json.loads(done.stdout)}
+    errors = [error for one in found["compared"] for error in one["errors"].values()]
+    if errors:
+        raise MxdpError("; ".join(errors))
+    write_beside(COMPARED, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def _ours() -> List[Question]:
     return [question for question in discover().values() if question.module.__name__.startswith("mxdp.")]
-
-
-def _machine(shown: Iterable[words.Shown]) -> str:
-    """The machines of these results, in a few words."""
-    places = []
-    for one in shown:
-        machine = one.latest["environment"]
-        model = machine["cpu_model"] or "unknown processor"
-        models = dict.fromkeys(row.processor for row in one.told if row.get("processor"))
-        gpus = machine["gpus"] and (models or machine["gpus"])
-        places.append(", ".join([model, f"{machine['cores']} cores", *gpus]))
-    return "; ".join(dict.fromkeys(places))
-
-
-def _measured(known: Collection[Known]) -> str:
-    shown = [one.shown for one in known]
-    if not shown:
-        return ""
-    days = sorted(run["started"][:10] for runs in shown for run in runs.runs)
-    when = f"on {days[0]}" if days[0] == days[-1] else f"from {days[0]} to {days[-1]}"
-    held = dict.fromkeys(reason for one in shown for reason in provenance.carried(one.latest["sources"])[1])
-    legend = [OLDER] * any(one.older for one in known) + [f"Held to be without effect: {reason}." for reason in held]
-    return " ".join([f"Measured on {_machine(shown)}, {when}.", *legend])
 
 
 def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[Any] = ()) -> List[str]:
@@ -218,32 +226,18 @@ def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Se
     return [re.sub(r" +", " ", f"| {' | '.join(line)} |") for line in [headings, rule, *cells]]
 
 
-def hold(reason: str) -> None:
-    """Record that what has changed since the shown results were measured is without effect on them."""
-    changes = set()
-    for runs in result.read_folder(FOLDERS[0]).values():
-        then = provenance.carried(runs[-1]["sources"])[0]
-        changes.update(
-            (name, then[name], provenance.today(name)) for name in provenance.changes(runs[-1]) if name in then
-        )
-    path = provenance.ROOT / provenance.HELD
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    write_beside(path, json.dumps([*before, {"reason": reason, "changes": sorted(changes)}], indent=1) + "\n")
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", type=Path, metavar="DIR", help="results of that preset, whose times `list` says")
-    parser.add_argument(
-        "--hold", metavar="WHY", help="why what changed since the results leaves their numbers as they are"
-    )
+    parser.add_argument("--check", action="store_true", help="first compare today's code with that of the results")
     args = parser.parse_args()
     try:
-        if args.hold:
-            hold(args.hold)
-        for path, text in written(quick=args.quick).items():
+        if args.check:
+            check()
+        for path, text in written().items():
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 write_beside(path, text)
                 print(f"written: {path.relative_to(ROOT)}")
     except MxdpError as error:
         sys.exit(f"mxdp: {error}")
+    except subprocess.CalledProcessError:
+        sys.exit("mxdp: nothing was compared: see above.")

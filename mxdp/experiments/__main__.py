@@ -23,6 +23,8 @@ from mxdp.experiments.predict import command as predict
 from mxdp.experiments.show import compare, listing, page, pictures, terminal
 
 OK, FAILED, USAGE = 0, 1, 2
+TOUR_MINUTES = 0.5
+"""Of each question, in the tour."""
 
 
 def _counts(text: str) -> List[int]:
@@ -40,7 +42,8 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "of": dict(metavar="NAME", help="profile: the experiment to record"),
     "net": dict(metavar="MODULE:FUNCTION", help="resnet: your own gluon network instead, which the function returns"),
     "seed": dict(type=int, help="of parameters, data and their order"),
-    "processes": dict(type=int, help="processes of each case, one after the other"),
+    "minutes": dict(type=float, metavar="M", help="start processes of each case for so long"),
+    "processes": dict(type=int, help="or start so many of each case, one after the other"),
     "rounds": dict(type=int, help="measured rounds of each case in a process"),
     "timeout": dict(type=float, metavar="S", help="seconds that one case may work in a process"),
 }
@@ -62,12 +65,11 @@ def parser() -> argparse.ArgumentParser:
     for name, how in OPTIONS.items():
         settings.add_argument(f"--{name.replace('_', '-')}", **how)
 
-    commands.add_parser("list", parents=[programs], help="all experiments: question, answer, and how long it takes")
+    commands.add_parser("list", parents=[programs], help="all experiments: question and answer")
 
     command = commands.add_parser("run", parents=[settings], help="run experiments: tables, and a report in --out")
     command.add_argument("names", nargs="+", metavar="NAME", help="see 'list'; 'all' for all but profile")
     command.add_argument("--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)")
-    command.add_argument("--stale", action="store_true", help="only those whose result in --out is not of today's code")
     command.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
     why = "print claims, the oracle and how to read each table, too"
     command.add_argument("--why", "--explain", action="store_true", help=why)
@@ -76,6 +78,8 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("report", help="make report.html and pictures from results; never measures")
     command.add_argument("folder", type=Path, metavar="DIR")
+    across = "show runs of different commits together, as the pages do with those of a release"
+    command.add_argument("--across-commits", action="store_true", help=across)
     only = command.add_mutually_exclusive_group()
     only.add_argument("--slides", action="store_true", help="make slides.html instead (the key N shows the notes)")
     only.add_argument("--picture", metavar="NAME", help="write the picture of this experiment instead, to DIR")
@@ -105,7 +109,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     }
     try:
         if not words:
-            words = ["run", *(name for name, question in discover().items() if question.TOUR), "--processes", "6"]
+            tour = [name for name, question in discover().items() if question.TOUR]
+            words = ["run", *tour, "--minutes", str(TOUR_MINUTES)]
         options = parser().parse_args(words)
         return commands[options.command](options) or OK
     except MxdpError as error:
@@ -118,11 +123,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def _report(options: argparse.Namespace) -> None:
     if options.picture:
-        print(pictures.export(options.folder, options.picture, options.format or "png", options.panel))
+        how = options.format or "png", options.panel, options.across_commits
+        print(pictures.export(options.folder, options.picture, *how))
         return
     if options.panel is not None or options.format:
         raise UsageError("--panel and --format say how to write one picture; name it with --picture NAME")
-    print(page.write_report(options.folder, slides=options.slides))
+    print(page.write_report(options.folder, options.slides, options.across_commits))
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -148,16 +154,6 @@ def _asked(options: argparse.Namespace) -> Tuple[List[Question], str, Dict[str, 
 
 def _run(options: argparse.Namespace) -> int:
     questions, preset, settings = _asked(options)
-    if options.stale:
-        if not options.out:
-            raise UsageError("--stale compares results with today's code; name their folder with --out DIR")
-        due = {name: why for name in settings if (why := listing.due(name, preset, options.out))}
-        for name, why in due.items():
-            print(f"{name}: {why}", file=sys.stderr)
-        if not due:
-            print("[]" if options.json else f"All these results in {options.out} are of today's code.")
-            return OK
-        questions = [question for question in questions if question.name in due]
     folder = options.out or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     guesses = {question.name: _guess(question.question) for question in questions} if options.guess else {}
     return OK if ask(questions, preset, settings, folder, options.json, options.why, guesses) else FAILED
@@ -193,7 +189,7 @@ def ask(
             _find_data([settings[question.name] for question in questions], view)
             for question in questions:
                 try:
-                    view.say(listing.about(question.name, preset, settings[question.name]["processes"]))
+                    view.say(listing.about(question.name, settings[question.name]))
                     view.begin(question.name)
                     results.append(run.run(question, preset, settings[question.name], folder, view.progress))
                     view.begin("")

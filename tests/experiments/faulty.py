@@ -51,7 +51,7 @@ def set_up(case, s):
         numbers = dict(process=case.number, pid=os.getpid(), entries={"a": 1.0, "b": 2.0}, right=True, word="x")
         return {"nan time": onp.nan, "none": "1"}.get(case.get("fault"), 0.25), {**numbers, "nan": onp.nan}
 
-    return Work(one_round, [], shared={"rate": case.get("rate", os.getpid())}, found=case.label)
+    return Work(one_round, [], rate=os.getpid(), found=case.label)
 
 
 def do(case, where):

@@ -25,7 +25,8 @@ def record(name="fake", **changes):
     """A result as it is in a file: two rows and a reference, in three processes."""
     environment = {
         "cpu_model": "Example <CPU>", "cores": 2, "memory_bytes": 8 << 30, "platform": "Linux", "python": "3.11.7",
-        "versions": {"mxnet": "1.9.1", "numpy": "1.23.5"}, "commit": "0123456789ab", "threads": 1, "gpus": [],
+        "processor": {"vendor": "Example", "family": "25", "model": "17", "vectors": "AVX-512"}, "gpus": [],
+        "versions": {"mxnet": "1.9.1", "numpy": "1.23.5", "mxdp": "0.2.0"}, "commit": "0123456789ab",
         "variables": {"OMP_NUM_THREADS": "1"},
     }  # fmt: skip
 
@@ -38,11 +39,11 @@ def record(name="fake", **changes):
         }  # fmt: skip
 
     found = {
-        "schema_version": 4, "experiment": name, "question": "Is it <b>faster</b> & [bold]right[/bold]?",
+        "schema_version": 5, "experiment": name, "question": "Is it <b>faster</b> & [bold]right[/bold]?",
         "preset": "quick", "settings": {"devices": [1, 2], "lr": 0.2, "data_dir": None, "processes": 3},
-        "environment": environment, "sources": {"mxdp.timing": "0"}, "prediction": "2.0 on 2 cores",
+        "environment": environment, "prediction": "2.0 on 2 cores",
         "started": "2025-01-02T03:04:05+00:00", "elapsed_seconds": 12.5, "status": "ok", "error": None, "skipped": {},
-        "oracle": {"checked": 1234, "wrong": 0, "text": "every [red] gradient"}, "bounds": {},
+        "oracle": {"checked": 1234, "wrong": 0, "text": "every [red] gradient"},
         "elsewhere": [0.0, 0.31, None],
         "rows": [
             row("1 device", 1, [2.0, 1.0, 4.0], accuracy=[0.83] * 3),

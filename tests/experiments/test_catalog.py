@@ -82,7 +82,10 @@ def test_is_well_described(question):
     assert set(quick) == set(full) > set(COMMON["full"])
     for preset in ("quick", "full"):
         settings = resolve([question], preset, {})[1][question.name]
-        assert settings["processes"] >= 6  # fewer give no interval
+        if preset == "quick":
+            assert (settings["processes"], settings["minutes"]) == (None, 1.0)
+        else:
+            assert settings["processes"] >= 6  # fewer give no interval
         assert settings["rounds"] % 2  # of an even number, skewed noise moves the median
     assert question.question.endswith("?")
     assert set(question.LITTLE) <= set(settings) or "of" in settings

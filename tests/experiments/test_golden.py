@@ -17,21 +17,28 @@ from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import discover
 from mxdp.experiments.show.pictures import draw_told
 from mxdp.experiments.show.terminal import print_result
+from mxdp.experiments.show.together import together
 from mxdp.experiments.show.words import shown
 
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
-FOLDERS = sorted({path.parent for path in REFERENCE.glob("*/*/*.json")} - {*REFERENCE.glob("*/timelines")})
+FOLDERS = sorted({path.parent for path in REFERENCE.glob("*/*/*/*.json")} - {*REFERENCE.glob("*/*/timelines")})
 GOLDEN = Path(__file__).with_name("golden.json")
 
 
+def name_of(folder):
+    """The machine and the question: whichever release it was measured for."""
+    machine, _, question = folder.relative_to(REFERENCE).parts
+    return f"{machine}/{question}"
+
+
 def runs(folder):
-    return result.together([result.read(path) for path in folder.glob("*.json")])
+    return together([result.read(path) for path in folder.glob("*.json")], across_commits=True)
 
 
 def printed(folder):
     console, of_folder = Console(width=120, file=io.StringIO()), runs(folder)
-    print_result(of_folder, console, why=True)
-    claims = shown(of_folder).told.claims.values()
+    print_result(of_folder, console, why=True, across_commits=True)
+    claims = shown(of_folder, across_commits=True).told.claims.values()
     bounds = [
         f"{claim.sentence}: {'>=' if claim.least else '<='} {claim.bound:g}{', exact' * claim.exact}"
         for claim in claims
@@ -43,7 +50,7 @@ def printed(folder):
 def golden():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "cores", lambda: 2)
-        found = {folder.relative_to(REFERENCE).as_posix(): printed(folder) for folder in FOLDERS}
+        found = {name_of(folder): printed(folder) for folder in FOLDERS}
     if os.environ.get("MXDP_GOLDEN") == "write":
         GOLDEN.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
     return found, json.loads(GOLDEN.read_text(encoding="utf-8"))
@@ -52,7 +59,7 @@ def golden():
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_committed_result_is_shown_as_before(folder, golden):
     now, before = golden
-    name = folder.relative_to(REFERENCE).as_posix()
+    name = name_of(folder)
     assert now[name] == before.get(name), "write golden.json anew if this change is meant"
     assert len(now) == len(before)
 

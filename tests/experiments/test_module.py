@@ -77,6 +77,7 @@ def test_settings_and_cases_say_what_they_lack():
 def test_presets_options_and_files_lie_one_over_the_other(tmp_path):
     assert resolve([EPOCHS], "full", {}) == ("full", {"epochs": EPOCHS.preset("full")})
     _, settings = resolve([EPOCHS, TWO_JOBS], "quick", {"data": "digits", "seed": 3})
+    assert (settings["epochs"]["minutes"], settings["epochs"]["processes"]) == (1.0, None)
     assert (settings["epochs"]["data"], "data" in settings["two-jobs"]) == ("digits", False)
     assert settings["epochs"]["seed"] == settings["two-jobs"]["seed"] == 3
     assert "seed" not in EPOCHS.PRESETS["quick"]
@@ -86,6 +87,13 @@ def test_presets_options_and_files_lie_one_over_the_other(tmp_path):
     changed = {"batch_size": 64, "lr": 1.0, "devices": [1, 4], "seed": 7}
     assert (name, settings["epochs"]) == ("mine", {**EPOCHS.preset("full"), **changed})
     assert settings["two-jobs"] == {**TWO_JOBS.preset("full"), "seed": 7}
+    for given, length in (({"minutes": 5}, (5.0, None)), ({"processes": 12}, (None, 12))):
+        for preset in ("quick", "full", str(path)):
+            settings = resolve([EPOCHS], preset, given)[1]["epochs"]
+            assert (settings["minutes"], settings["processes"]) == length
+    path.write_text("[epochs]\nprocesses = 6\n")
+    settings = resolve([EPOCHS], str(path), {"minutes": 2.0})[1]["epochs"]
+    assert (settings["minutes"], settings["processes"]) == (2.0, None)
 
 
 @pytest.mark.parametrize(

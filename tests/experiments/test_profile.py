@@ -64,9 +64,9 @@ def test_a_round_is_a_plain_and_a_recorded_one_of_the_other(monkeypatch, answer)
         done.append(times[len(done)])
         return answer(done[-1])
 
-    other = Work(add, [CPU], shared={"rate": 2.0}, size=3)
+    other = Work(add, [CPU], size=3)
     found = ready(monkeypatch, other)
-    assert (found.devices, found.facts, found.shared, found.record) == ([CPU], {"size": 3}, {"rate": 2.0}, None)
+    assert (found.devices, found.facts, found.record) == ([CPU], {"size": 3}, None)
     seconds, numbers = found.round()
     assert done == times
     assert (seconds, numbers["cost"]) == (0.6, 0.6 / 0.5) or answer(1) is None

@@ -72,11 +72,11 @@ def test_damage_is_named(text, tmp_path):
             action(tmp_path / "fake.json")
 
 
-@pytest.mark.parametrize("version", [0, 3, 5, "4", None])
+@pytest.mark.parametrize("version", [0, 3, 6, "4", None])
 def test_another_version_is_named(version, tmp_path):
     (tmp_path / "fake.json").write_text(json.dumps({"experiment": "fake", "schema_version": version}))
     with pytest.raises(
-        MxdpError, match=re.escape(f"fake.json is of schema_version {version!r} and this mxdp reads 4;")
+        MxdpError, match=re.escape(f"fake.json is of schema_version {version!r} and this mxdp reads 4 and 5;")
     ):
         result.read(tmp_path / "fake.json")
 
@@ -102,21 +102,20 @@ def test_missing_file_and_folder(tmp_path):
             action()
 
 
-def test_a_folder_gives_the_runs_that_can_be_shown_together(tmp_path, capsys):
-    times = [f"2025-01-0{day}T03:04:05+00:00" for day in range(1, 6)]
-    others = [
-        record(started=times[0], sources={"mxdp.timing": "1"}),
-        record(started=times[1], settings={**record()["settings"], "lr": 0.3}),
-        record(started=times[2], status="failed"),
-    ]
-    alike = [record(started=times[3], settings={**record()["settings"], "processes": 9}), record(started=times[4])]
-    for found in [*alike, *others, record("b"), record("B")]:
+def test_a_folder_gives_all_runs_by_name_the_oldest_first_and_names_foreign_files(tmp_path, capsys):
+    times = [f"2025-01-0{day}T03:04:05+00:00" for day in (2, 1)]
+    for found in [record(started=times[0]), record(started=times[1]), record("b"), record("B")]:
         result.write(found, tmp_path)
     (tmp_path / "trace.json").write_text("[]")
     (tmp_path / "._a.json").write_text("not even JSON")
     runs = result.read_folder(tmp_path)
     assert list(runs) == ["B", "b", "fake"]
-    assert [run["started"] for run in runs["fake"]] == times[3:]
-    said = capsys.readouterr().err
-    assert "fake: 3 runs of other code, settings or machines left out." in said
-    assert f"{tmp_path / 'trace.json'} is no result of mxdp" in said
+    assert [run["started"] for run in runs["fake"]] == times[::-1]
+    assert f"{tmp_path / 'trace.json'} is no result of mxdp" in capsys.readouterr().err
+
+
+def test_a_result_of_the_version_before_is_read(tmp_path):
+    old = record(schema_version=4, sources={"mxdp.timing": "0"}, bounds={})
+    del old["environment"]["processor"]
+    result.write(old, tmp_path)
+    assert result.read_folder(tmp_path)["fake"] == [old]

@@ -64,7 +64,7 @@ def set_up(case, s):
             raise UsageError(f"MXNet's profiler can't follow {len(devices)} CPU devices on this machine")
         return took[0], {"cost": took[0] / plain, **timeline}
 
-    return Work(measure, devices, shared=work.shared, **work.facts)
+    return Work(measure, devices, **work.facts)
 
 
 def tell(t, s):

@@ -23,7 +23,7 @@ COMPARED = "summed gradients and running statistics of every replica, in an unev
 TOGETHER = True
 COMMON = dict(devices=[2], data="auto", data_dir=None, lr=0.25)
 PRESETS = {
-    "quick": dict(COMMON, timeout=600.0, shards=[8, 64], steps=30, test=1000, processes=6),
+    "quick": dict(COMMON, timeout=600.0, shards=[8, 64], steps=30, test=1000),
     "full": dict(COMMON, timeout=3600.0, shards=[8, 32, 64], steps=50, test=5000),
 }
 LITTLE = dict(data="synthetic", shards=[4, 32], steps=2, test=50)

@@ -26,7 +26,7 @@ COMPARED = "parameters after one step, with the rule's learning rate"
 TOGETHER = True
 COMMON = dict(devices=[1, 2], data="auto", data_dir=None, lr=0.1, batch_size=32)
 PRESETS = {
-    "quick": dict(COMMON, timeout=600.0, times=[2, 4], samples=8192, test=1000, processes=6),
+    "quick": dict(COMMON, timeout=600.0, times=[2, 4], samples=8192, test=1000),
     "full": dict(COMMON, timeout=3600.0, times=[2], samples=12288, test=2000),
 }
 LITTLE = dict(data="synthetic", batch_size=4, times=[2], samples=64, test=100)

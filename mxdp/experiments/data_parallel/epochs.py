@@ -42,7 +42,7 @@ SLIDES = "the slides of the book's chapter; the book's own run became slower"
 SHARING = "Sharing one network costs little: it is at least 0.9 times as fast as processes that share nothing."
 COMMON = dict(devices=[1, 2], data="auto", data_dir=None)
 PRESETS = {
-    "quick": dict(COMMON, batch_size=128, lr=0.25, samples=6000, test=2000, processes=6),
+    "quick": dict(COMMON, batch_size=128, lr=0.25, samples=6000, test=2000),
     "full": dict(COMMON, batch_size=256, lr=0.2, samples=20000, test=10000),
 }
 LITTLE = dict(samples=200, batch_size=40)

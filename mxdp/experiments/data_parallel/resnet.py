@@ -22,7 +22,7 @@ SOURCE = "Dive into Deep Learning, 'Concise Implementation for Multiple GPUs', a
 COMPARED = "summed gradients and updated parameters of every replica with those of the shards, one by one"
 TOGETHER = True  # in a process each, eight networks would need 12 GB
 PRESETS = {
-    "quick": dict(devices=[1, 2], net="", width=64, batch_size=8, steps=2, processes=6),
+    "quick": dict(devices=[1, 2], net="", width=64, batch_size=8, steps=2),
     "full": dict(devices=[1, 2], net="", width=64, batch_size=16, steps=5),
 }
 LITTLE = dict(batch_size=2, steps=1, width=4)

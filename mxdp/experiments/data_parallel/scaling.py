@@ -35,7 +35,7 @@ TOGETHER = True
 # `lenet` and `resnet`: the batch of a device in weak scaling; in strong scaling all devices share that of two.
 COMMON = dict(devices=[n for n in (1, 2, 4) if n <= max(2, process.cores())], width=64, lenet=128, resnet=8)
 PRESETS = {
-    "quick": dict(COMMON, at_least=0.3, processes=6),
+    "quick": dict(COMMON, at_least=0.3),
     "full": dict(COMMON, at_least=1.0, timeout=1800.0),
 }
 CHECKS = SEVERAL

@@ -29,7 +29,7 @@ COMPARED = "parameters and gradients after two steps: right versions equal the s
 TOGETHER = True
 COMMON = dict(devices=[2], data="auto", data_dir=None, lr=0.1, batch_size=32)
 # A process takes minutes.
-PRESETS = {"quick": dict(COMMON, samples=640), "full": dict(COMMON, timeout=600.0, samples=960)}
+PRESETS = {"quick": dict(COMMON, samples=320), "full": dict(COMMON, timeout=600.0, samples=960)}
 LITTLE = dict(data="synthetic", samples=64)
 CLOSE = 0.05
 """An accuracy that is at most so much below the right one's says nothing to somebody who does not know it."""

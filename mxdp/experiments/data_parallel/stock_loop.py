@@ -28,7 +28,7 @@ NEEDS = dict.fromkeys(
     "`pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`, or `make run`",
 )
 PRESETS = {
-    "quick": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2, samples=4352, processes=6),
+    "quick": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2, samples=4352),
     "full": dict(devices=[2], data="auto", data_dir=None, batch_size=256, lr=0.2, samples=7680),
 }
 LITTLE = dict(devices=[2], samples=80, batch_size=40)

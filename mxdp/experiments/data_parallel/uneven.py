@@ -29,7 +29,7 @@ from mxdp.training import TrainStep
 SOURCE = "Dive into Deep Learning, 'Concise Implementation for Multiple GPUs', exercise 2"
 COMPARED = "gradients and parameters of every replica, steps with shards in proportion to other weights"
 PRESETS = {
-    "quick": dict(devices=[2], kind="cpu", batch_size=128, steps=8, processes=6),
+    "quick": dict(devices=[2], kind="cpu", batch_size=128, steps=8),
     "full": dict(devices=[2], kind="cpu", batch_size=128, steps=8, timeout=600.0),
 }
 LITTLE = dict(batch_size=24, steps=2)

@@ -5,7 +5,7 @@ process answers by lines of JSON in a file beside it, each with the index of its
 
     {"case": 0, "doing": "measuring round 1"}    what took too long, or crashed, if nothing comes after it
     {"case": 0, "oracle": {"checked": 80, "wrong": 0}}
-    {"case": 0, "ready": {...}}                  set up: devices, facts, modules
+    {"case": 0, "ready": {...}}                  set up: devices, facts, variables
     {"case": 0, "round": {"seconds": 1.2}}       of each round: all cases take turns
     {"case": 0, "timeline": {...}}               one more round, recorded
     {"case": 0, "failed": [1.5, "..."]}          when, and why; or "skipped": this case alone; the others go on
@@ -44,7 +44,6 @@ class Child:
         self.order = order
         self.question = importlib.import_module(order["module"])
         self.settings = Settings(order["settings"])
-        self.shared: Dict[str, Any] = dict(order["shared"])
         self.works: Dict[int, Work] = {}
         self.cases = [Case(**record) for record in order["cases"]]
         self.size, self.rank = self.cases[0].processes, ranks.rank(self.cases[0].engine)
@@ -71,7 +70,6 @@ class Child:
     def _do(self, index: int, doing: str, action: Callable[[int, Case], Any]) -> bool:
         """Do it for the case, and answer; False if that failed."""
         case = self.cases[index]
-        case.settings = {**self.shared, **case.settings}
         self._answer(case=index, doing=doing)
         try:
             action(index, case)
@@ -109,11 +107,8 @@ class Child:
         work = self.works[index] = self.question.set_up(case, self.settings)
         if work.devices is None:
             work.devices = devices_of(case, self.settings)
-        self.shared.update(work.shared)
-        modules = {f"{__package__}.child", self.question.__name__}
-        modules.update(name for name in sys.modules if name.startswith("mxdp."))
-        ready = dict(devices=[*map(str, work.devices)], facts=work.facts, shared=work.shared, modules=sorted(modules))
-        self._answer(case=index, ready={**ready, "variables": process.describe()})
+        devices = [str(device) for device in work.devices]
+        self._answer(case=index, ready=dict(devices=devices, facts=work.facts, variables=process.describe()))
 
     def _round(self, index: int, case: Case) -> None:
         wait()

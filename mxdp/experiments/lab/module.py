@@ -43,11 +43,12 @@ from mxdp.errors import UsageError, did_you_mean
 EXTRA_MODULES = "MXDP_EXPERIMENTS"
 """Environment variable: names of further modules (comma-separated) that are questions, for a teacher's own."""
 COMMON: Mapping[str, Mapping[str, Any]] = {
-    "quick": dict(processes=12, rounds=1, timeout=300.0, seed=0, kind="auto"),
-    "full": dict(processes=15, rounds=1, timeout=900.0, seed=0, kind="auto"),
+    "quick": dict(processes=None, minutes=1.0, rounds=1, timeout=300.0, seed=0, kind="auto"),
+    "full": dict(processes=15, minutes=None, rounds=1, timeout=900.0, seed=0, kind="auto"),
 }
-"""The presets, and the settings of every question: how many processes, one after the other; the rounds of each; seconds
-that one case may work in one process; the seed of parameters, data and their order; the kind of devices."""
+"""The presets, and the settings of every question: how many processes of each case are started, one after the other, or
+for how many minutes; the rounds of each; seconds that one case may work in one process; the seed of parameters, data
+and their order; the kind of devices."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 NEEDED = ("PRESETS", "cases", "expect", "oracle", "set_up", "tell")
 DEFAULTS = dict(LITTLE={}, CHECKS={}, SOURCE="ours", COMPARED="", TOUR=False, TOGETHER=False, NEEDS={})
@@ -124,7 +125,6 @@ class Work:
         record: True to run a round once more under MXNet's profiler, or a function that is run in its place; the row
             gets its timeline.
         prepare: makes ready what ``record`` needs, after the rounds: in ``set_up`` it would take memory from them.
-        shared: what is measured once, such as a rate that sizes are scaled by: a setting of all cases set up later.
         facts: what else is known of the case, for the row.
     """
 
@@ -134,12 +134,11 @@ class Work:
         devices: Optional[Sequence[Any]] = None,
         record: Any = False,
         prepare: Callable[[], Any] = lambda: None,
-        shared: Optional[Mapping[str, Any]] = None,
         **facts: Any,
     ) -> None:
         self.round, self.devices, self.prepare = round, devices, prepare
         self.record: Any = (round if record is True else record) or None
-        self.shared, self.facts = dict(shared or {}), facts
+        self.facts = facts
 
 
 class Question:

@@ -1,8 +1,8 @@
 """A run of one question as a file: ``DIR/<question>/<when it began>.json``, written once and never changed.
 
-It holds what was measured: settings, environment, the prediction, the oracle's counts, the numbers of each row and each
-process, the hashes of the code, and the bounds of the claims as they were then. A file that is damaged, foreign or of
-an unknown version is named in one sentence, never half read.
+It holds what was measured: settings, environment (with the commit), the prediction, the oracle's counts, and the
+numbers of each row and each process. A file that is damaged, foreign or of an unknown version is named in one sentence,
+never half read.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import re
 import sys
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Union
+from typing import Any, Dict, List, Mapping, Union
 
-from mxdp.errors import MxdpError, UsageError, plural
+from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.lab.module import NAME
-from mxdp.experiments.lab.provenance import carried
 from mxdp.plans.show.files import write_beside
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
+READ = (4, 5)
+"""The versions that can be read. Version 4 says less of the processor."""
 WROTE = "that `python -m mxdp.experiments run` wrote."
-EFFORT = ("processes", "rounds", "timeout", "data_dir")
-"""Settings that say how long to measure, not what."""
 TEXT, MAYBE, COUNT, NUMBER, DICT, LIST = (str,), (str, type(None)), (int,), (int, float), (dict,), (list,)
 ROW = {
     **dict(label=TEXT, reference=(bool,), case=DICT, devices=LIST, facts=DICT, oracle=DICT),
@@ -31,10 +30,12 @@ ROW = {
 }
 RESULT = {
     **dict.fromkeys(("question", "preset", "prediction", "started"), TEXT),
-    **dict.fromkeys(("settings", "sources", "skipped", "bounds"), DICT),
+    **dict.fromkeys(("settings", "skipped"), DICT),
     **dict(experiment=NAME, status=re.compile("ok|failed|timeout|skipped")),
     **dict(error=MAYBE, elapsed_seconds=NUMBER, elsewhere=LIST, rows=[ROW]),
-    "environment": dict(cpu_model=MAYBE, cores=COUNT, versions=DICT, commit=MAYBE),
+    "environment": dict(
+        cpu_model=MAYBE, cores=COUNT, python=TEXT, versions=DICT, variables=DICT, gpus=LIST, commit=MAYBE
+    ),
     "oracle": dict(checked=COUNT, wrong=COUNT, text=TEXT),
 }
 """What a result must have: types, of which a value may be, patterns of texts, and these in dicts and lists."""
@@ -62,8 +63,8 @@ def read(path: Union[str, Path]) -> Dict[str, Any]:
         raise MxdpError(f"{path} is damaged ({error}); move it away or run its experiment again.") from error
     if not isinstance(record, dict) or not {"experiment", "schema_version"} <= set(record):
         raise UsageError(f"{path} is no result of mxdp (it has no 'experiment', 'schema_version'); give a file {WROTE}")
-    if record["schema_version"] != SCHEMA_VERSION:
-        other = f"{path} is of schema_version {record['schema_version']!r} and this mxdp reads {SCHEMA_VERSION}"
+    if record["schema_version"] not in READ:
+        other = f"{path} is of schema_version {record['schema_version']!r} and this mxdp reads {READ[0]} and {READ[1]}"
         raise MxdpError(f"{other}; run its experiment again, or use the mxdp that wrote it.")
     if wrong := _wrong(record, RESULT, ""):
         raise MxdpError(f"{path} is damaged ({wrong}); move it away or run its experiment again.")
@@ -84,8 +85,8 @@ def _wrong(record: Any, shape: Any, where: str) -> str:
 
 
 def read_folder(folder: Path) -> Dict[str, List[Dict[str, Any]]]:
-    """By name, sorted, the runs in ``folder`` that can be shown :func:`together`. Foreign JSON is named on stderr.
-    Raises a UsageError if there is no such folder, or no result in it, and what :func:`read` raises."""
+    """By name, sorted, all runs in ``folder``, the oldest first. Foreign JSON is named on stderr. Raises a UsageError
+    if there is no such folder, or no result in it, and what :func:`read` raises."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; give one {WROTE}")
     by_name: Dict[str, List[Dict[str, Any]]] = {}
@@ -100,24 +101,7 @@ def read_folder(folder: Path) -> Dict[str, List[Dict[str, Any]]]:
             by_name.setdefault(result["experiment"], []).append(result)
     if not by_name:
         raise UsageError(f"there is no result in {folder}; give a folder {WROTE}")
-    return {name: together(runs) for name, runs in sorted(by_name.items())}
-
-
-def together(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """The newest run, after those before it that did the same work by the same code on a processor of the same kind.
-    How many are left out is said on stderr."""
-    in_order = sorted(runs, key=lambda run: str(run["started"]))
-    alike = [run for run in in_order if _work(run) == _work(in_order[-1])]
-    if left := len(in_order) - len(alike):
-        others = f"{plural(left, 'run')} of other code, settings or machines"
-        print(f"{in_order[0]['experiment']}: {others} left out.", file=sys.stderr)
-    return alike
-
-
-def _work(run: Mapping[str, Any]) -> Any:
-    settings = {name: value for name, value in run["settings"].items() if name not in EFFORT}
-    code, _ = carried(run["sources"])
-    return settings, code, run["environment"]["cpu_model"], run["environment"]["cores"], run["status"]
+    return {name: sorted(runs, key=lambda run: str(run["started"])) for name, runs in sorted(by_name.items())}
 
 
 def plain(value: Any) -> Any:

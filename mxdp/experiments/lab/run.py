@@ -1,8 +1,8 @@
 """Measures one question: starts its processes, hears of them, and writes one file, whatever happens.
 
-For each process number, and each group of cases that may share a process, one process is started. It reads an order,
-measures one round of each case, writes its answers and ends (:mod:`.child`). So cases take turns inside a process, or
-else process by process.
+In each turn, one process is started for each group of cases that may share a process. It reads an order, measures one
+round of each case, writes its answers and ends (:mod:`.child`). So cases take turns inside a process, or else process
+by process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, described, plural
 from mxdp.experiments.lab import provenance, ranks, result
 from mxdp.experiments.lab.module import Case, Question, Settings, lacking
 from mxdp.experiments.lab.rows import by_name, middle
-from mxdp.experiments.lab.told import paragraph, told
+from mxdp.experiments.lab.told import paragraph
 
 ENDINGS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 Progress = Callable[..., Any]  # (where, steps done, steps in all, what is done there, what was measured so far or None)
@@ -50,9 +50,7 @@ class Run:
         self._started, self._clock = datetime.datetime.now().astimezone(), time.monotonic()
         self._prediction = ""
         self._elsewhere: List[Optional[float]] = []
-        self._shared: Dict[str, Any] = {}
         self._variables: Dict[str, str] = {}
-        self._modules: Set[str] = set()
 
     def begin(self) -> None:
         """Predict, and list the cases."""
@@ -63,7 +61,8 @@ class Run:
                 raise ValueError(f"two of its cases have the same label, {case.label!r}; each needs its own")
             how = dict(devices=case.devices, processes=case.processes, engine=case.engine, **case.settings)
             row = dict(label=case.label, reference=case.reference, case=how, devices=[], facts={}, processes=[])
-            self.rows[case.label] = {**row, "oracle": dict(checked=0, wrong=0)}
+            row["oracle"] = dict(checked=0, wrong=0)
+            self.rows[case.label] = row
             if missing := lacking({**self.question.NEEDS, **case.needs}):
                 self.skipped[case.label] = missing
 
@@ -119,8 +118,12 @@ class Run:
         """What a process is to do, as :meth:`once` writes it; ``kept``: the folder of what cases leave behind."""
         rows = [self.rows[case.label] for case in cases]
         return dict(
-            **dict(module=self.question.module.__name__, settings=self.settings, rounds=self.settings["rounds"]),
-            **dict(number=number, compare=number == 0, shared=self._shared),
+            module=self.question.module.__name__,
+            settings=self.settings,
+            rounds=self.settings["rounds"],
+            number=number,
+            compare=number == 0,
+            shared={},  # which checkouts of before this line read
             cases=[dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows],
             folders=[str(kept / str(list(self.rows).index(case.label))) for case in cases],
         )
@@ -135,10 +138,8 @@ class Run:
             row["oracle"] = {key: row["oracle"][key] + counts[key] for key in counts}
         if ready := named["ready"]:
             row["devices"] = [name for answer in ready for name in answer["devices"]]
-            row["facts"].update({**ready[0]["shared"], **ready[0]["facts"]})
-            self._shared.update(ready[0]["shared"])
+            row["facts"].update(ready[0]["facts"])
             self._variables = self._variables or ready[0]["variables"]
-            self._modules.update(name for answer in ready for name in answer["modules"])
         rounds = [[line["round"] for line in lines if "round" in line] for lines in answers]
         if all(len(one) == self.settings["rounds"] for one in rounds):
             slowest = [max(one["seconds"] for one in at_once) for at_once in zip(*rounds)]
@@ -159,22 +160,25 @@ class Run:
             failures[""] = "skipped", next(iter(self.skipped.values()), "it has no cases")
         statuses = {status for status, _ in failures.values()} or {"ok"}
         oracle = {key: sum(row["oracle"][key] for row in self.rows.values()) for key in ("checked", "wrong")}
-        record: Dict[str, Any] = {
-            **dict(schema_version=result.SCHEMA_VERSION, experiment=self.question.name, preset=self.preset),
-            **dict(question=self.question.question, prediction=self._prediction, settings=self.settings),
-            "environment": provenance.environment(self._variables, chain(*(row["devices"] for row in rows))),
-            "sources": provenance.sources(self._modules, self._started.timestamp()),
-            "started": self._started.isoformat(timespec="seconds"),
-            "elapsed_seconds": round(time.monotonic() - self._clock, 3),
-            "status": statuses.pop() if len(statuses) == 1 else "failed",
-            "error": _error(failures),
-            "oracle": {**oracle, "text": self.question.COMPARED},
-            **dict(skipped=self.skipped, bounds={}, elsewhere=self._elsewhere, rows=rows),
-        }
-        record = result.plain(record)
-        if record["status"] == "ok":
-            record["bounds"] = {claim.sentence: claim.bound for claim in told(self.question, [record]).claims.values()}
-        return record
+        record = dict(
+            schema_version=result.SCHEMA_VERSION,
+            experiment=self.question.name,
+            preset=self.preset,
+            question=self.question.question,
+            prediction=self._prediction,
+            settings=provenance.without_paths(self.settings),
+            environment=provenance.environment(self._variables, chain(*(row["devices"] for row in rows))),
+            started=self._started.isoformat(timespec="seconds"),
+            elapsed_seconds=round(time.monotonic() - self._clock, 3),
+            status=statuses.pop() if len(statuses) == 1 else "failed",
+            error=_error(failures),
+            oracle={**oracle, "text": self.question.COMPARED},
+            skipped=self.skipped,
+            elsewhere=self._elsewhere,
+            rows=rows,
+        )
+        plain: Dict[str, Any] = result.plain(record)
+        return plain
 
 
 def measure(runs: Sequence[Run], progress: Progress) -> None:
@@ -184,26 +188,52 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
         with tempfile.TemporaryDirectory(prefix="mxdp-") as kept:
             for run in runs:
                 run.begin()
-            processes, done = runs[0].settings["processes"], 0
-            for number in range(processes):
-                # Listed once, so that a case that is lost takes no turn from those after it.
-                turns = [list(zip(runs, groups)) for groups in zip_longest(*(run.groups() for run in runs))]
-                steps = processes * len(turns) * len(runs)
-                # A B, then B A: who comes second may always find a warmer processor.
-                for run, cases in chain(*(turn[:: -1 if number % 2 else 1] for turn in turns)):
-                    if cases:
-                        where = f"{cases[0].label}, " if len(turns) > 1 else ""
-                        where += f"process {number + 1} of {processes}"
-                        run.once(number, cases, Path(kept, str(runs.index(run))), partial(progress, where, done, steps))
-                    done += 1
-                so_far = runs[0].result() if len(runs) == 1 else None
-                progress(f"{number + 1} of {processes} processes", done, steps, "", so_far)
+            _take_turns(runs, Path(kept), progress)
     except BaseException as error:  # a defect of the question or of ours must not lose what was measured
         reason = "interrupted by the user" if isinstance(error, KeyboardInterrupt) else described(error)
         for run in runs:
             run.failures[""] = "failed", reason
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
+
+
+def _take_turns(runs: Sequence[Run], kept: Path, progress: Progress) -> None:
+    settings, began = runs[0].settings, time.monotonic()
+    number = started = of_turn = 0
+
+    def tell(where: str, doing: str = "", so_far: Optional[Mapping[str, Any]] = None) -> None:
+        """With how much is done, of how much: processes, or seconds."""
+        if settings["processes"]:
+            progress(where, started, of_turn * settings["processes"], doing, so_far)
+        else:
+            progress(where, time.monotonic() - began, 60 * settings["minutes"], doing, so_far)
+
+    while another(settings, number, time.monotonic() - began):
+        # Listed once, so that a case that is lost takes no turn from those after it.
+        turn = [list(zip(runs, groups)) for groups in zip_longest(*(run.groups() for run in runs))]
+        if not turn:
+            break
+        of_turn = len(turn) * len(runs)
+        for pair in turn:
+            # A B, then B A: who comes second may always find a warmer processor.
+            for run, cases in reversed(pair) if number % 2 else pair:
+                if cases:
+                    where = f"{cases[0].label}, " if len(turn) > 1 else ""
+                    where += f"process {number + 1}"
+                    run.once(number, cases, kept / str(runs.index(run)), partial(tell, where))
+                started += 1
+        number += 1
+        tell(f"{plural(number, 'process')} of each case", "", runs[0].result() if len(runs) == 1 else None)
+
+
+def another(settings: Mapping[str, Any], turns: int, seconds: float) -> bool:
+    """Whether another turn begins after so many, which took so long: the first always; then until the count is reached,
+    or while it would end in time at the pace so far. It never looks at what was measured."""
+    if not turns:
+        return True
+    if settings["processes"]:
+        return bool(turns < settings["processes"])
+    return bool(seconds * (turns + 1) / turns <= 60 * settings["minutes"])
 
 
 def run(question: Question, preset: str, settings: Settings, folder: Path, progress: Progress) -> Dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import chain
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
@@ -43,8 +42,12 @@ def resolve(questions: Sequence[Question], preset: str, options: Mapping[str, An
     for question in questions:
         s = resolved[question.name] = Settings(question.preset(base))
         known_options = {key: value for key, value in options.items() if key in s}
-        for key, value in chain(tables.get(question.name, {}).items(), known_options.items()):
-            s[key] = _checked(question, key, value)
+        for given in (tables.get(question.name, {}), known_options):
+            if "minutes" in given and "processes" in given:
+                raise UsageError(f"{question.name}: give minutes or processes, not both")
+            if "minutes" in given or "processes" in given:
+                s.update(minutes=None, processes=None)  # each takes the other's place
+            s.update({key: _checked(question, key, value) for key, value in given.items()})
     if idle := [key for key in options if not any(key in s for s in resolved.values())]:
         option = f"--{idle[0].replace('_', '-')} has no effect on {', '.join(resolved)}"
         raise UsageError(f"{option}: leave it out, or name an experiment that uses it")

@@ -38,7 +38,7 @@ class Column:
 class Claim:
     """One sentence that is judged: it holds if the interval of each number is on the right side of the bound, and does
     not if one is on the wrong side. ``least``: the bound is one from below. ``exact``: its numbers have no noise, such
-    as counts of bytes, so each value is compared. ``was``: the bound when it was measured, if that was another."""
+    as counts of bytes, so each value is compared."""
 
     sentence: str
     source: str
@@ -46,7 +46,6 @@ class Claim:
     least: bool
     exact: bool
     numbers: List[Number] = field(default_factory=list)
-    was: Optional[float] = None
 
     @property
     def holds(self) -> Optional[bool]:
@@ -177,7 +176,4 @@ def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
     if not complete or not about.sentence:
         about.answer(NO_ANSWER + trouble if list(about) else "")
         about.claims, about.explanation = {}, ""
-    for claim in about.claims.values():
-        was = latest["bounds"].get(claim.sentence)
-        claim.was = None if was == claim.bound else was
     return about

@@ -22,7 +22,8 @@ from mxdp.training import TrainStep, train_steps
 SOURCE = "Slides 'Multi-GPU', DataParallel against DistributedDataParallel"
 COMPARED = "decoded pictures, exactly; parameters of every replica in every process after three steps"
 NEEDS = ranks.NEEDS[ranks.MPI]
-PRESETS = {"quick": dict(devices=[2], data="auto", data_dir=None, batch_size=64, lr=0.1, steps=16, scales=[1, 8, 32])}
+COMMON = dict(devices=[2], data="auto", data_dir=None, batch_size=64, lr=0.1, steps=16)
+PRESETS = {"quick": dict(COMMON, scales=[1, 32]), "full": dict(COMMON, scales=[1, 8, 32])}
 CHECKS = {"scales": (lambda scales: len(set(scales)) == len(scales), "different numbers")}
 LITTLE = dict(data="synthetic", batch_size=8, steps=2, scales=[1, 2])
 PARTS = ("input", "compute")

@@ -32,16 +32,23 @@ SOURCE = "MXNet issue 9709 and ps-lite issue 68, where lost workers and servers 
 COMPARED = "parameters of the processes of an undisturbed training, with each other, bit for bit"
 TOGETHER = True
 COMMON = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, batch_size=20, lr=0.3)
-PRESETS = {"quick": dict(COMMON, timeout=600.0, samples=400, silent=3.0, wait=8.0)}
-CHECKS = {"devices": (lambda counts: min(counts) > 1, "2 or more, since one process is lost")}
-LITTLE = dict(samples=100, silent=2.0, wait=0.5)
+EVERY = f"{MPI},{SYNC},{HOROVOD}"
+PRESETS = {
+    "quick": dict(COMMON, timeout=600.0, samples=400, silent=2.0, wait=3.0, engines=f"{MPI},{SYNC}"),
+    "full": dict(COMMON, timeout=600.0, samples=400, silent=3.0, wait=8.0, engines=EVERY),
+}
+CHECKS = {
+    "devices": (lambda counts: min(counts) > 1, "2 or more, since one process is lost"),
+    "engines": (lambda engines: {*engines.split(",")} <= {*EVERY.split(",")}, f"of {EVERY}"),
+}
+LITTLE = dict(samples=100, silent=2.0, wait=0.5, engines=EVERY)
 WITHIN = 30
 
 
 def cases(s):
     for n in s.devices:
         for harm, engines in ((KILLED, (MPI, SYNC, HOROVOD)), (STOPPED, (MPI, SYNC, HOROVOD)), (CUT_OFF, (MPI,))):
-            for by in engines:
+            for by in (engine for engine in engines if engine in s.engines.split(",")):
                 needs = ranks.NEEDS.get(by, {})
                 yield Case(f"{harm}: {WORDS[by]}", n, needs=needs, by=by, workers=n, harm=harm)
 

@@ -23,8 +23,6 @@ from mxdp.scratch import get_params, init_lenet, train_batch
 
 COMPARED = "the losses of five steps on one batch, against mxdp on one device"
 COMMON = dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2)
-PRESETS = {"quick": dict(COMMON, timeout=600.0, samples=2560), "full": dict(COMMON, timeout=1200.0, samples=5120)}
-LITTLE = dict(devices=[2], data="digits", batch_size=24, samples=168)
 WORDS = {
     "book": "the book's loop",
     "gluon": "gluon.Trainer",
@@ -38,6 +36,13 @@ WORDS = {
 }
 """The peers, in the order of the rows."""
 BOOK, GLUON, HYBRID, HOROVOD, TORCH, DDP, MXDP, MXDP_MPI, CEILING = WORDS
+FEW, ALL = "book,gluon-hybrid,torch,mxdp,mxdp-mpi,ceiling", ",".join(WORDS)
+PRESETS = {
+    "quick": dict(COMMON, devices=[2], timeout=600.0, samples=1280, peers=FEW, half=False),
+    "full": dict(COMMON, timeout=1200.0, samples=5120, peers=ALL, half=True),
+}
+CHECKS = {"peers": (lambda peers: MXDP in peers.split(",") and {*peers.split(",")} <= {*WORDS}, f"mxdp, and of {ALL}")}
+LITTLE = dict(data="digits", batch_size=24, samples=168, peers=ALL, half=True)
 HYBRIDS = "a hybridised gluon.Trainer"
 ENGINES = {HOROVOD: ranks.HOROVOD, DDP: ranks.DDP, MXDP_MPI: ranks.MPI}
 SEVERAL = (HOROVOD, DDP, MXDP_MPI, CEILING)
@@ -52,7 +57,7 @@ TOLERANCE = 1e-3
 def cases(s):
     whole, half = s.batch_size, s.batch_size // 2
     for n in s.devices:
-        peers = [(peer, whole) for peer in WORDS] + [(MXDP, half), (CEILING, half)]
+        peers = [(peer, whole) for peer in s.peers.split(",")] + ([(MXDP, half), (CEILING, half)] if s.half else [])
         if n == 1:
             peers = [(peer, whole) for peer in (HYBRID, TORCH, MXDP)]  # the others are there to use several
         for peer, batch_size in peers:

@@ -22,7 +22,7 @@ SOURCE = "Rajbhandari et al., 'ZeRO', SC 2020; Dive into Deep Learning, 'Multi-G
 COMPARED = f"{split.COMPARED}; after two steps of Adam each parameter with plain data parallelism's, bit for bit"
 TOGETHER = True
 PRESETS = {
-    "quick": dict(split.QUICK, units=1024, width=32, batch_size=2, steps=1, processes=6),
+    "quick": dict(split.QUICK, units=1024, width=32, batch_size=2, steps=1),
     "full": dict(split.FULL, units=1024, width=64, batch_size=2, steps=1),
 }
 CHECKS = SEVERAL

@@ -25,6 +25,7 @@ from mxdp.experiments.lab.rows import Number
 from mxdp.experiments.lab.run import Run, measure
 from mxdp.experiments.lab.told import Column, rows_of
 from mxdp.experiments.show.terminal import Cells, View, for_terminal, written
+from mxdp.experiments.show.together import together
 
 FASTER, SLOWER, OPEN = "faster", "slower", "undecided"
 HEADINGS = ("", "A, s", "B, s", "B / A", "B is")
@@ -76,7 +77,7 @@ def side_by_side(a: Path, b: Path) -> List[Compared]:
     both = [name for name in old if name in new]
     if not both:
         raise UsageError(f"no experiment is both in {a} and in {b}; give two runs of the same experiment")
-    return [_compared(old[name], new[name], judged=False) for name in both]
+    return [_compared(together(old[name]), together(new[name]), judged=False) for name in both]
 
 
 def _compared(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]], judged: bool) -> Compared:

@@ -12,9 +12,8 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import jinja2
 
 from mxdp.experiments.lab import result
-from mxdp.experiments.lab.provenance import carried
 from mxdp.experiments.lab.told import Column
-from mxdp.experiments.show import pictures, style, words
+from mxdp.experiments.show import measured, pictures, style, words
 from mxdp.experiments.show.terminal import reason, tables, written
 from mxdp.plans.show.files import write_beside
 
@@ -22,13 +21,14 @@ Term = Tuple[str, str]  # and what to say of it
 PLAIN = Column("", "", form=",.15g")
 
 
-def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
+def write_report(folder: Union[str, Path], slides: bool = False, across_commits: bool = False) -> Path:
     """Read the results that a run wrote to ``folder``; write ``<question>.svg`` for each, unless the same is there
     already, and ``report.html``, beside and renamed; its path. ``slides``: write ``slides.html`` instead, and nothing
-    else: one panel of a picture and one sentence a page. Raises a UsageError if there is no such folder or no result in
-    it, an MxdpError if a result is damaged or a file can't be written."""
+    else: one panel of a picture and one sentence a page. ``across_commits``: show runs of different commits together.
+    Raises a UsageError if there is no such folder or no result in it, an MxdpError if a result is damaged or a file
+    can't be written."""
     folder = Path(folder)
-    results = [words.shown(runs) for runs in result.read_folder(folder).values()]
+    results = [words.shown(runs, across_commits) for runs in result.read_folder(folder).values()]
     templates = Path(__file__).with_name("templates")
     # Not select_autoescape: it goes by the ending, and ".j2" is plain text to it.
     environment = jinja2.Environment(
@@ -38,9 +38,10 @@ def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    machines = [_machine(s.latest["environment"]) for s in results]
+    machines = [_machine(s) for s in results]
     alike = [term for term in machines[0] if all(term in machine for machine in machines)]
-    sections = [_section(s, None if slides else folder, alike) for s in results]
+    most = measured.usual(results)
+    sections = [_section(s, None if slides else folder, alike, measured.mark(s, most)) for s in results]
     path = folder / ("slides.html" if slides else "report.html")
     # Only this script may run, and only where there is a timeline for it.
     script = (templates / "timeline.js").read_text(encoding="utf-8")
@@ -54,11 +55,10 @@ def write_report(folder: Union[str, Path], slides: bool = False) -> Path:
     return path
 
 
-def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[str, Any]:
-    """What the template shows of one question; ``alike`` stands at the top of the page. ``folder`` None: for slides."""
-    environment = s.latest["environment"]
-    variables = [(key, str(value)) for key, value in environment["variables"].items()]
-    held = [("Changed since, held to be without effect", reason) for reason in carried(s.latest["sources"])[1]]
+def _section(s: words.Shown, folder: Optional[Path], alike: List[Term], otherwise: str) -> Dict[str, Any]:
+    """What the template shows of one question; ``alike`` stands at the top of the page, and ``otherwise`` is what this
+    one has otherwise than most. ``folder`` None: for slides."""
+    variables = [(key, str(value)) for key, value in s.latest["environment"]["variables"].items()]
     return {
         **s.latest,
         "question": s.title,
@@ -69,7 +69,7 @@ def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[
         "sentence": words.answer(s, words.spoken(s.told.sentence)),
         "explanation": words.explanation(s),
         "how_to_read": " ".join(words.how_to_read(s)),
-        "sureness": words.sureness(s),
+        "sureness": " ".join(filter(None, [words.sureness(s), otherwise and f"Here: {otherwise}."])),
         "ended": words.mark(s),
         "oracle": words.oracle_line(s),
         "tables": tables(s.told, s.told.answering),
@@ -77,35 +77,36 @@ def _section(s: words.Shown, folder: Optional[Path], alike: List[Term]) -> Dict[
         "picture": pictures.picture(s, folder),
         "timelines": pictures.timelines(s, folder),
         "settings": [(key, _in_words(value)) for key, value in s.latest["settings"].items()],
-        "own_environment": [term for term in _machine(environment) if term not in alike] + variables + held,
+        "own_environment": [term for term in _machine(s) if term not in alike] + variables,
         "samples": [(row.label, ", ".join(style.number(x, 4) for x in row.seconds.units)) for row in s.told],
         "started": ", ".join(_when(run["started"]) for run in s.runs),
         "elapsed": words.duration(sum(run["elapsed_seconds"] for run in s.runs)),
     }
 
 
-def _machine(environment: Dict[str, Any]) -> List[Term]:
-    """Where something was measured, as terms and what to say of each."""
+def _machine(s: words.Shown) -> List[Term]:
+    """Where and by which code it was measured, as terms and what to say of each."""
+    environment = s.latest["environment"]
     memory = environment["memory_bytes"]
-    parts = [environment["cpu_model"] or "unknown processor", f"{environment['cores']} cores"]
+    parts = [measured.processor(environment), f"{environment['cores']} cores"]
     parts += [f"{memory / 2**30:.1f} GiB of memory"] if memory else []
     versions = {"Python": environment["python"], **environment["versions"]}
+    commits = dict.fromkeys(run["environment"]["commit"] or "unknown" for run in s.runs)
     return [
         ("Machine", ", ".join(parts)),
         ("GPUs", _in_words(environment["gpus"])),
         ("System", environment["platform"]),
         ("Versions", ", ".join(f"{name} {version or 'unknown'}" for name, version in versions.items())),
-        ("Threads", _in_words(environment["threads"])),
-        ("Commit", environment["commit"] or "unknown"),
+        ("Commit", ", ".join(commits)),
     ]
 
 
 def _about(results: List[words.Shown], alike: List[Term]) -> List[Term]:
     """When and where all of ``results`` were measured."""
     runs = [run for s in results for run in s.runs]
-    first, seconds = min(run["started"] for run in runs), sum(float(run["elapsed_seconds"]) for run in runs)
-    about = [("Measured", f"{_when(first)}, {words.duration(seconds)} in all"), *alike]
-    differ = [name for name, _ in _machine(results[0].latest["environment"]) if name not in dict(alike)]
+    seconds = sum(float(run["elapsed_seconds"]) for run in runs)
+    about = [("Measured", f"{measured.line(results)} It took {words.duration(seconds)} in all."), *alike]
+    differ = [name for name, _ in _machine(results[0]) if name not in dict(alike)]
     return about + [(name, "differs: see each experiment") for name in differ]
 
 

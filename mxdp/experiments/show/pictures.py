@@ -105,14 +105,15 @@ def drawn(s: Shown, form: str, panel: Optional[int] = None) -> bytes:
         raise MxdpError(f"the picture of {name} can't be drawn ({type(error).__name__}: {error})") from error
 
 
-def export(folder: Path, name: str, form: str, panel: Optional[int] = None) -> Path:
-    """Write the picture of the question ``name`` to ``folder``, or one panel of it; its path. Raises what
-    :func:`drawn` and :func:`mxdp.experiments.lab.result.read_folder` raise, and an MxdpError if it can't be written."""
+def export(folder: Path, name: str, form: str, panel: Optional[int] = None, across_commits: bool = False) -> Path:
+    """Write the picture of the question ``name`` to ``folder``, or one panel of it; its path. ``across_commits``: of
+    runs of different commits. Raises what :func:`drawn` and :func:`mxdp.experiments.lab.result.read_folder` raise, and
+    an MxdpError if it can't be written."""
     known = result.read_folder(folder)
     if name not in known:
         raise UsageError(f"there is no result of {name!r} in {folder}; {did_you_mean(name, known)}")
     path = folder / (f"{name}.{form}" if panel is None else f"{name}-panel-{panel}.{form}")
-    write_beside(path, drawn(shown(known[name]), form, panel))
+    write_beside(path, drawn(shown(known[name], across_commits), form, panel))
     return path
 
 

@@ -171,10 +171,16 @@ class View(Live):
         self._bar.update(self._task, description=", ".join(filter(None, [where, doing])), completed=done, total=total)
 
 
-def print_result(runs: Sequence[Mapping[str, Any]], console: Console, why: bool = False, guess: str = "") -> None:
+def print_result(
+    runs: Sequence[Mapping[str, Any]],
+    console: Console,
+    why: bool = False,
+    guess: str = "",
+    across_commits: bool = False,
+) -> None:
     """Print what was measured: question, prediction (after the reader's own ``guess``), table, answer, and one line of
-    what else there is; with ``why`` all of that, too."""
-    s = words.shown(runs)
+    what else there is; with ``why`` all of that, too. ``across_commits``: of runs of different commits."""
+    s = words.shown(runs, across_commits)
     console.print(Text.assemble("\n", (s.latest["experiment"], "bold"), ": ", s.title))
     lines = [("your guess", guess), ("prediction", s.latest["prediction"])]
     lines += [("how to read", line) for line in words.how_to_read(s)] if why else []
@@ -198,8 +204,8 @@ def _after(s: words.Shown, why: bool) -> Iterator[Tuple[str, Text]]:
         yield "measured", Text(f"{measured}. More: --why, or the report." if measured else "", style="dim")
         return
     yield "why", Text(words.explanation(s))
-    for kind, held, sentence in words.claim_lines(s):
-        yield "claim", Text.assemble((held, COLOURS[kind]), f": {sentence}")
+    for kind, judgement, sentence in words.claim_lines(s):
+        yield "claim", Text.assemble((judgement, COLOURS[kind]), f": {sentence}")
     kind, sentence = words.oracle_line(s)
     yield "oracle", Text(sentence, style="" if kind == "yes" else COLOURS[kind])
     yield "measured", Text(words.sureness(s), style="dim")

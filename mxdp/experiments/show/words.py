@@ -10,7 +10,7 @@ from mxdp.experiments.lab.module import Question, discover
 from mxdp.experiments.lab.provenance import BUSY
 from mxdp.experiments.lab.rows import RUNS, Number
 from mxdp.experiments.lab.told import Claim, Told, told
-from mxdp.experiments.show import style
+from mxdp.experiments.show import style, together
 
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
 ENDINGS = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
@@ -21,20 +21,24 @@ SPOKEN = 20  # the most words of a slide's sentence, beside its numbers
 
 class Shown(NamedTuple):
     """A question's runs, of which ``latest`` is the last, and what it tells of them today. ``question``: None if it is
-    not installed here; ``title`` is the question itself."""
+    not installed here; ``title`` is the question itself. ``left_out``: runs that are unlike these, in words."""
 
     question: Optional[Question]
     title: str
     runs: Sequence[Mapping[str, Any]]
     latest: Mapping[str, Any]
     told: Told
+    left_out: Sequence[str]
 
 
-def shown(runs: Sequence[Mapping[str, Any]]) -> Shown:
-    """These runs of one question, as it tells of them today."""
-    question = discover().get(runs[-1]["experiment"])
-    title = question.question if question else runs[-1]["question"]
-    return Shown(question, title, runs, runs[-1], told(question, runs))
+def shown(runs: Sequence[Mapping[str, Any]], across_commits: bool = False) -> Shown:
+    """Those of these runs of one question that can be shown :func:`~mxdp.experiments.show.together.together`, as it
+    tells of them today."""
+    alike = together.together(runs, across_commits)
+    latest = alike[-1]
+    question = discover().get(latest["experiment"])
+    title = question.question if question else latest["question"]
+    return Shown(question, title, alike, latest, told(question, alike), together.left_out(runs, across_commits))
 
 
 def mark(s: Shown) -> Optional[Tuple[str, str]]:
@@ -53,8 +57,7 @@ def claim_lines(s: Shown) -> List[Tuple[str, str, str]]:
         if claim.numbers[SHOWN:]:
             shown.append(f"and {plural(len(claim.numbers) - SHOWN, 'more row')}")
         here = f" Here: {', '.join(shown)}." if shown else ""
-        changed = "" if claim.was is None else f" Its bound was {claim.was:g} when this was measured."
-        lines.append((kind, words, f"{claim.sentence} ({claim.source}){here}{changed}"))
+        lines.append((kind, words, f"{claim.sentence} ({claim.source}){here}"))
     return lines
 
 
@@ -76,21 +79,27 @@ def _number(claim: Claim, number: Number) -> str:
 
 def summary(s: Shown) -> str:
     """One line: how sure it is, whether the oracle was met, and how many claims hold."""
-    held = [claim.holds for claim in s.told.claims.values() if claim.numbers]
-    judged = f"{held.count(True)} of {plural(len(held), 'claim')} hold{'s' * (len(held) == 1)}" if held else ""
+    holds = [claim.holds for claim in s.told.claims.values() if claim.numbers]
+    judged = f"{holds.count(True)} of {plural(len(holds), 'claim')} hold{'s' * (len(holds) == 1)}" if holds else ""
     equal = "" if s.latest["oracle"]["wrong"] or not s.latest["oracle"]["checked"] else "equal to the serial run"
     return "; ".join(filter(None, [sureness(s).rstrip("."), equal, judged]))
 
 
 def sureness(s: Shown) -> str:
-    """What the intervals are of, in words: of runs, or of the processes of one."""
-    processes, runs = max((len(row.seconds.values) for row in s.told), default=0), len(s.runs)
+    """What the intervals are of, in words, of runs or of the processes of one; and which runs were left out."""
+    processes, runs = _processes(s), len(s.runs)
     if not processes:
         return ""
+    others = f" Left out: {'; '.join(s.left_out)}." if s.left_out else ""
     if runs >= RUNS:
-        return f"{runs} runs, with {processes} processes in all; an interval is one of runs."
+        return f"{runs} runs, with {processes} processes in all; an interval is one of runs.{others}"
     few = ", too few for an interval" if processes < RUNS else "; another hour may differ by more than the interval"
-    return f"{plural(processes, 'process')} in {'one run' if runs == 1 else f'{runs} runs'}{few}."
+    return f"{plural(processes, 'process')} in {'one run' if runs == 1 else f'{runs} runs'}{few}.{others}"
+
+
+def _processes(s: Shown) -> int:
+    """How many each case had, in all runs."""
+    return max((len(row.seconds.values) for row in s.told), default=0)
 
 
 def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:
@@ -100,15 +109,24 @@ def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:
 
 
 def on_busy_machine(s: Shown) -> str:
-    """A mark that stands wherever the answer does; empty if the machine was quiet."""
+    """Whether other programs disturbed too much of it, in words; empty if the machine was quiet."""
     shares, busy = _elsewhere(s)
     return "measured on a busy machine" if busy and len(busy) >= DISTURBED * len(shares) else ""
 
 
+def marks(s: Shown) -> List[str]:
+    """What stands wherever the answer does: too few processes for an interval, a busy machine."""
+    processes, few = _processes(s), ""
+    if 0 < processes < RUNS:
+        looks = "one look" if len(s.runs) == 1 else f"{len(s.runs)} runs"
+        few = f"{looks}: {plural(processes, 'process')}, no interval"
+    return list(filter(None, [few, on_busy_machine(s)]))
+
+
 def answer(s: Shown, sentence: str = "") -> str:
-    """The answer, or the ``sentence`` of it that a slide shows, with its mark."""
-    text, busy = sentence or s.told.sentence, on_busy_machine(s)
-    return f"{text} ({busy})" if text and busy else text
+    """The answer, or the ``sentence`` of it that a slide shows, with its :func:`marks`."""
+    text, found = sentence or s.told.sentence, marks(s)
+    return f"{text} ({'; '.join(found)})" if text and found else text
 
 
 def explanation(s: Shown) -> str:
