@@ -48,8 +48,9 @@ class Known(NamedTuple):
 
     @property
     def marks(self) -> str:
-        """Another machine, an older result, and a busy machine, in brackets; or nothing."""
-        marks = [f"on {self.elsewhere}" * bool(self.elsewhere), "older" * self.older, words.on_busy_machine(self.shown)]
+        """Another machine, an older result, few runs, and a busy machine, in brackets; or nothing."""
+        marks = [f"on {self.elsewhere}" * bool(self.elsewhere), "older" * self.older, words.of_few_runs(self.shown)]
+        marks.append(words.on_busy_machine(self.shown))
         return f" ({', '.join(filter(None, marks))})" if any(marks) else ""
 
     @property
@@ -117,7 +118,8 @@ def table(known: All, chosen: str, path: Path) -> List[str]:
         raise MxdpError(f"{path}: no row of {name} matches {pattern!r}; the first one is {cells.rows[0][0]!r}.")
     kept = [index for index in range(len(cells.headings)) if any(line[index] != terminal.NOTHING for line in lines)]
     headings, right, *lines = ([line[index] for index in kept] for line in (cells.headings, cells.right, *lines))
-    return [f"**{one.shown.title}**{one.marks}", "", *_markdown(headings, lines, right)]
+    note = ["", cells.note] if cells.note else []
+    return [f"**{one.shown.title}**{one.marks}", "", *_markdown(headings, lines, right), *note]
 
 
 def bugs(known: All, _: str, path: Path) -> List[str]:

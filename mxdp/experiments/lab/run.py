@@ -48,6 +48,7 @@ class Run:
         self.failures: Dict[str, ranks.Failure] = {}  # by label; of an empty one: all cases
         self._cases: List[Case] = []
         self._started, self._clock = datetime.datetime.now().astimezone(), time.monotonic()
+        self.draw = int(self._started.timestamp())
         self._prediction = ""
         self._elsewhere: List[Optional[float]] = []
         self._shared: Dict[str, Any] = {}
@@ -120,7 +121,7 @@ class Run:
         rows = [self.rows[case.label] for case in cases]
         return dict(
             **dict(module=self.question.module.__name__, settings=self.settings, rounds=self.settings["rounds"]),
-            **dict(number=number, compare=number == 0, shared=self._shared),
+            **dict(number=number, draw=self.draw, compare=number == 0, shared=self._shared),
             cases=[dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows],
             folders=[str(kept / str(list(self.rows).index(case.label))) for case in cases],
         )
@@ -184,6 +185,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
         with tempfile.TemporaryDirectory(prefix="mxdp-") as kept:
             for run in runs:
                 run.begin()
+                run.draw = runs[0].draw  # what is compared has the same seeds
             processes, done = runs[0].settings["processes"], 0
             for number in range(processes):
                 # Listed once, so that a case that is lost takes no turn from those after it.
