@@ -116,14 +116,15 @@ def tell(t, s):
     defaults = [t.maybe(net=net, devices=few, algorithm=AUTO, bucket_mb=DEFAULT_MB) for net in NETS]
     fastest_ones = [best[net, few] for net in NETS]
     if None in defaults:
-        shown, how = fastest_ones, "by the fastest of ours"
+        shown, how = fastest_ones, "our fastest way"
     else:
-        shown, how = defaults, f"in buckets of {DEFAULT_MB:g} MiB, the default,"
+        shown, how = defaults, "in default buckets"
     t.first([row for row in t if row in [*best.values(), *shown] or row.algorithm in ("mxnet-device", "one by one")])
     lenet, resnet = (faster(1 / row.of_device_store) for row in shown)
-    t.answer(f"""On {plural(few, "device")}, summing LeNet's gradients {how} {lenet} as by {store}, which sums them one
-        by one, and ResNet-18's {resnet}.""")
-    t.explain("One by one, each array costs its calls and a wait; in a bucket it costs little more than its bytes.")
+    t.answer(f"""On {plural(few, "device")}, summing LeNet's gradients {how} {lenet} as one by one, by {store};
+        ResNet-18's {resnet}.""")
+    t.explain(f"""One by one, each array costs its calls and a wait; in a bucket it costs little more than its bytes. A
+        default bucket has {DEFAULT_MB:g} MiB.""")
     for row in fastest_ones:
         ways = sum(one.bucket_mb is not None for one in t.find(net=row.net, devices=few))
         t.explain(f"""For {NETS[row.net]} the fastest of our {ways} ways there is {row.label.partition(": ")[2]}: it

@@ -77,9 +77,8 @@ def tell(t, s):
     t.bars("over_k_times_one", "", title="All products over k times one", colour="workers")
     least, most = min(s.sides), max(s.sides)
     one, two = (t.one(workers=count, side=most) for count in WORKERS)
-    t.answer(f"""On a device with two workers, a set of {s.products} independent products of {most} x {most}
-        {faster(1 / two.over_k_times_one)} as one after the other; with one worker, it
-        {faster(1 / one.over_k_times_one)}.""")
+    t.answer(f"""With two workers, a set of {s.products} independent products of {most} x {most}
+        {faster(1 / two.over_k_times_one)} as one by one; with one worker it {faster(1 / one.over_k_times_one)}.""")
     t.explain("A device runs as many operators at once as it has workers; MXNet gives a CPU device one.")
     if t.one(workers=2, side=least).over_one_worker.at_most(1.0) is False:
         t.explain("Small products take longer with two: MXNet wakes a worker for every operator.")

@@ -133,8 +133,8 @@ def tell(t, s):
     t.column("of_equal", form=".2f", spread=True, about="the time over that of equal shards")
     t.column("predicted", form=".2f", about="2 / (1 + slower)")
     t.note("In all rows but the last a process keeps the last device's core busy.")
-    t.answer(f"""If one device takes {by_speed.slower:.2f} times as long for a sample, a step with shards by speed
-        {faster(1 / by_speed.of_equal)} as with equal ones.""")
+    t.answer(f"""If one device takes {by_speed.slower:.2f} times as long, training in shards by speed
+        {faster(1 / by_speed.of_equal)} as in equal ones.""")
     t.explain(f"""That takes {by_speed.of_equal / by_speed.predicted:.2f} times what the cost model says. Gradients are
         sums over the whole batch, divided once: uneven shards change them by rounding alone. (A mean of the shards'
         means would differ.)""")

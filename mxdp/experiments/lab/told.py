@@ -20,6 +20,8 @@ DEFECT = "ours: otherwise it is a defect"
 """The source of a claim that nobody else has made."""
 Panel = Tuple[Callable[[Any], Any], float]
 Had = Tuple[str, str, str]
+FIRST, OTHERS = "first", "others"
+"""Processes of a run: some numbers are measured in the first alone."""
 
 
 def paragraph(text: str) -> str:
@@ -186,32 +188,36 @@ def complete(results: Sequence[Mapping[str, Any]]) -> Tuple[List[Mapping[str, An
     wanted = set().union(*(has for has, _ in had))
     whole, left_out = [], []
     for result, (has, lacks) in zip(results, had):
-        missing = sorted(lacks | (wanted - has))
+        processes = {row["label"]: len(row["processes"]) for row in result["rows"]}
+        # A run of one process has none of its "others".
+        due = {what for what in wanted if what[2] == FIRST or processes.get(what[0]) != 1}
+        missing = sorted(lacks | (due - has))
         if not missing:
             whole.append(result)
             continue
         label, name, _ = missing[0]
-        rows = [row["label"] for row in result["rows"]]
-        what = f"{name!r} of {label!r}" if label in rows else f"the case {label!r}"
+        what = f"{name!r} of {label!r}" if label in processes else f"the case {label!r}"
         left_out.append(f"The run of {result['started']} is left out: it lacks {what}.")
     return whole, left_out
 
 
 def _had(result: Mapping[str, Any]) -> Tuple[Set[Had], Set[Had]]:
-    """What a run has, and what it lacks although others of its processes have it: of each row each number, in the
-    "first" process or in "each" other. Some are measured in the first alone. NaN and infinity are no numbers."""
+    """What a run has, and what one of its processes lacks although others have it: of each row each number, in the
+    first process or in the others. NaN and infinity are no numbers."""
     has: Set[Had] = set()
-    none: Set[Had] = set()
+    lacks: Set[Had] = set()
     for row in result["rows"]:
-        for index, process in enumerate(row["processes"]):
-            places = ["each"] if index else ["first"]
-            if len(row["processes"]) == 1:
-                places = ["first", "each"]
-            for name, value in _flat(process):
-                known = has if value is not None and math.isfinite(value) else none
-                known.update((row["label"], name, place) for place in places)
-    of_all = {(label, name, "first") for label, name, place in has if place == "each"}
-    return has, (has & none) | (of_all - has)
+        processes = [dict(_flat(process)) for process in row["processes"]]
+        for name in set().union(*processes):
+            values = [process.get(name) for process in processes]
+            first, *others = [value is not None and math.isfinite(value) for value in values]
+            if first:
+                has.add((row["label"], name, FIRST))
+            if any(others):
+                has.add((row["label"], name, OTHERS))
+                if not (first and all(others)):
+                    lacks.add((row["label"], name, OTHERS))
+    return has, lacks
 
 
 def _flat(process: Mapping[str, Any]) -> Iterator[Tuple[str, Optional[float]]]:

@@ -168,7 +168,7 @@ def tell(t, s):
     where = f"Between two hosts at {s.rate} Mbit/s" if far else "Between two devices of this machine"
     shown = far or devices
     t.first(list(shown.values()))
-    t.answer(f"""{where}, a step that sends the {words[LARGEST]} {faster(1 / shown[LARGEST].of_full)} as with the full
+    t.answer(f"""{where}, a step with the {words[LARGEST]} {faster(1 / shown[LARGEST].of_full)} as with the full
         sum; after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}.""")
     t.explain(f"""With float16 it {faster(1 / shown[HALF].of_full)}. In equal time the accuracy with the
         {words[LARGEST]} differs by {shown[LARGEST].time_gain:+.3f}. Without error feedback, after equal steps, it

@@ -140,7 +140,7 @@ def tell(t, s):
     parts = t.find(engine="", scale=dear.scale)[-1]
     more = "" if cheap is dear else f"; with the cheapest decoding it {faster(1 / cheap.of_one)}"
     t.answer(f"""Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing,
-        a step with a loader for each process {faster(1 / dear.of_one)} as with one loader{more}.""")
+        a loader a process {faster(1 / dear.of_one)} as one loader{more}.""")
     t.bars("step_ms", "ms/step", colour="engine")
 
 

@@ -10,7 +10,7 @@ samples), layerwise partitioning for many parameters and a small batch (three de
 from mxdp.errors import either, plural
 from mxdp.experiments import sources
 from mxdp.experiments.devices import SEVERAL, devices_of, several
-from mxdp.experiments.lab import Case, contenders, faster, fastest
+from mxdp.experiments.lab import Case, contenders, fastest
 from mxdp.experiments.other_splits import split
 from mxdp.experiments.show.style import number
 
@@ -90,7 +90,7 @@ def tell(t, s):
             takes {closest:.2f} times as long as the fastest other way ({closest.label}).""")
         close = [best, *(row for row in contenders(rows) if row is not best)]
         name, *others = (f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}" for row in close)
-        speed = f", which {faster(rows[0].seconds / best.seconds)} as one device" if best is not rows[0] else ""
+        speed = f", at {rows[0].seconds / best.seconds:.2f} times one device's speed" if best is not rows[0] else ""
         answers.append(name + speed)
         if others:
             t.explain(f"{title}: {either(others)} may be as fast.")
