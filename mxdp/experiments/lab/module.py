@@ -116,7 +116,7 @@ class Case:
 
     def seeds(self, first: int) -> Iterator[int]:
         """A seed for each of its rounds: the same ones in all cases, others in each process and each run."""
-        return count((first + 1000 * (self.draw + self.number)) % 2**31)
+        return count((first + 1000 * (1000 * self.draw + self.number)) % 2**31)
 
 
 class Work:
