@@ -47,11 +47,15 @@ def _units(runs: Sequence[Sequence[float]]) -> List[float]:
     return list(map(statistics.median, runs)) if len(runs) >= RUNS else list(chain.from_iterable(runs))
 
 
-def _by(function: Callable[[Any, Any], Any], sign: str = "") -> Callable[[Number, Any], Number]:
+def _by(function: Callable[[Any, Any], Any], sign: str = "", ratio: bool = False) -> Callable[[Number, Any], Number]:
     def operation(number: Number, other: Any) -> Number:
         result = by_process(function, number, other)
         if sign and not isinstance(other, Number):
             result.made = number, sign, other
+        if ratio:
+            with suppress(ZeroDivisionError):
+                plain = other.of_medians if isinstance(other, Number) else other
+                result.of_medians = function(number.of_medians, plain)
         return result
 
     return operation
@@ -63,9 +67,8 @@ class Number:
     Computed from the values: ``median`` (NaN without any); ``units``, of which it is the median: medians of runs, or
     processes; ``different``, the values that differ, sorted; ``low`` and ``high``, the ends of the interval (None if
     fewer than :data:`RUNS` values differ); ``last``, the last process's value; ``truth``, whether all are true or
-    false; ``seeds``, the values of one run, if all of several runs repeat them; ``of_medians``, what the medians of the
-    numbers give that it was computed from; and ``made``: of a number times or over a plain one, these two and the sign,
-    to be shown beside it.
+    false; ``seeds``, the values of one run, if all of several runs repeat them; ``of_medians``, of a ratio that of the
+    medians; and ``made``: of a number times or over a plain one, these two and the sign, to be shown beside it.
 
     Numbers are added, subtracted, multiplied and divided process by process.
 
@@ -91,7 +94,7 @@ class Number:
         self.seeds = new[0] if len(new) == 1 < len(runs_of) else []
         self.units = _units(runs_of)
         self.median = float(statistics.median(self.units)) if self.units else math.nan
-        self.of_medians: Value = self.median
+        self.of_medians = self.median
         self.low, self.high = interval(_units(new)) if len(self.different) >= RUNS else (None, None)
 
     def around(self, write: Callable[[float], str], to: str = " to ") -> str:
@@ -110,9 +113,8 @@ class Number:
 
     @property
     def adds_up(self) -> bool:
-        """Whether the medians of what it was computed from give about the same."""
-        of_medians = self.median if self.of_medians is None else self.of_medians
-        return not abs(self.median - of_medians) > APART * max(abs(self.median), abs(of_medians))
+        """Whether it is about what the medians give, of which it is a ratio."""
+        return not abs(self.median - self.of_medians) > APART * abs(self.median)
 
     def at_most(self, bound: float) -> Optional[bool]:
         """True or False if its whole interval is on that side of ``bound``; None: undecided.
@@ -136,9 +138,9 @@ class Number:
         return f"Number({self.values})"
 
     __add__ = __radd__ = _by(operator.add)
-    __mul__ = __rmul__ = _by(operator.mul, "x")
+    __mul__ = __rmul__ = _by(operator.mul, "x", ratio=True)
     __sub__, __rsub__ = _by(operator.sub), _by(lambda a, b: b - a)
-    __truediv__, __rtruediv__ = _by(operator.truediv, "/"), _by(lambda a, b: b / a)
+    __truediv__, __rtruediv__ = _by(operator.truediv, "/", ratio=True), _by(lambda a, b: b / a, ratio=True)
 
 
 def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> Number:
@@ -154,9 +156,7 @@ def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> 
         with suppress(ZeroDivisionError):
             return None if None in values else function(*values)
 
-    number = Number(map(one, *columns), first.runs, first.label)
-    number.of_medians = one(*[other.of_medians if isinstance(other, Number) else other for other in numbers])
-    return number
+    return Number(map(one, *columns), first.runs, first.label)
 
 
 def mean(numbers: Iterable[Number]) -> Number:

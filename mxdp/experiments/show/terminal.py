@@ -24,7 +24,7 @@ COLOURS = {"yes": "bold green", "no": "bold yellow", "unknown": "bold cyan", "ba
 NOTHING = "–"
 # A number and at most a short unit: "12.3 ms", "1.98x" and "83 %" line up to the right, "2 devices" does not.
 NUMERIC = re.compile(r"[<>~≈]?[-+−]?\d[\d.,]*(e[-+]?\d+)?\s?\S{0,4}")
-NO_SUM = "Ratios and differences are taken process by process: those of the medians above may be others."
+NO_SUM = "Ratios are taken process by process: they may differ from those of the medians above."
 # In a narrow table, labels are broken into lines of at least this length before numbers with intervals are broken.
 LABEL = 18
 
