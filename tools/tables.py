@@ -99,10 +99,15 @@ def claims(known: All, _: str, path: Path) -> List[str]:
             numbers = text.partition(" Here: ")[2]
             here = f"{held}{one.marks}{f': {numbers}' if numbers else ''}" if one else ""
             lines.append([f"`{question.name}`", claim.sentence, claim.source, here])
-        if not judged:
-            lines.append([f"`{question.name}`", "(an answer, no claim)", "", ""])
     legend = [OLDER, ""] if any("older)" in here for *_, here in lines) else []
     return [*legend, *_markdown(["experiment", "claim", "source", "here"], lines)]
+
+
+def sizes(known: All, names: str, path: Path) -> List[str]:
+    """What explains the answers of these experiments, or of all."""
+    chosen = [(name, known[name]) for name in names.split() or sorted(known) if name in known]
+    lines = [[f"`{name}`", one.shown.told.explanation + one.marks] for name, one in chosen if one.shown.told.explanation]
+    return _markdown(["experiment", "beside its answer"], lines)
 
 
 def table(known: All, chosen: str, path: Path) -> List[str]:
@@ -142,7 +147,7 @@ def published(known: All, _: str, path: Path) -> List[str]:
     return [*_markdown([*HEADINGS, "source"], lines, right), "", how_far_off()]
 
 
-KINDS = {kind.__name__: kind for kind in (answers, experiments, claims, table, bugs, published)}
+KINDS = {kind.__name__: kind for kind in (answers, experiments, claims, sizes, table, bugs, published)}
 BLOCK = re.compile(rf"(<!-- ({'|'.join(KINDS)})(?:: (.*?))? -->\n)(?:(?!<!--).)*(<!-- end -->)", re.S)
 
 
