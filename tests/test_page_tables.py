@@ -28,7 +28,10 @@ DOCS = ROOT / "docs"
 def measured():
     """A run of ``epochs``, of code that is today's, with enough processes for an interval."""
     run = result.read_folder(tables.FOLDERS[0])["epochs"][-1]
-    rows = [{**row, "processes": row["processes"] * 2} for row in run["rows"]]
+    rows = []
+    for row in run["rows"]:
+        others = [{**process, "seconds": 1.01 * process["seconds"]} for process in row["processes"]]
+        rows.append({**row, "processes": row["processes"] + others})
     return {
         **run,
         "rows": rows,
@@ -72,16 +75,19 @@ def test_results_change_every_file_and_what_was_not_measured_says_so(measured, t
     result.write({**measured, "elapsed_seconds": 42.0 * processes}, tmp_path)
     made = tables.written([tmp_path], quick=tmp_path)
     listed = json.loads(made[tables.LISTED])
-    assert listed["answers"] == {"epochs": "An epoch is 7 times as fast."}
+    assert listed["answers"] == {"epochs": "An epoch is 7 times as fast. (one run)"}
     assert listed["seconds"] == {"full": {"epochs": 42.0}, "quick": {"epochs": 42.0}}
     for path in (README, EXPERIMENTS):
-        assert "An epoch is 7 times as fast. |" in made[path]
-    assert "| An epoch is fast. | ours | does not hold: 2 devices " in made[EXPERIMENTS]
+        assert "An epoch is 7 times as fast. (one run) |" in made[path]
+    assert (
+        "| An epoch is fast. | ours: otherwise it is a defect | does not hold (one run): 2 devices "
+        in made[EXPERIMENTS]
+    )
     assert "`buckets` was not measured yet." in made[DOCS / "pieces.md"]
     result.write({**measured, "status": "timeout", "error": "it hung"}, tmp_path)
     made = tables.written([tmp_path])
     assert json.loads(made[tables.LISTED])["seconds"]["full"] == {}
-    assert "run epochs` | No answer: it hung. |" in made[EXPERIMENTS]
+    assert "run epochs` | No answer: it hung. (one run) |" in made[EXPERIMENTS]
 
 
 def test_what_one_machine_could_not_answer_is_another_s(tmp_path, monkeypatch):
@@ -97,10 +103,10 @@ def test_what_one_machine_could_not_answer_is_another_s(tmp_path, monkeypatch):
         json.loads(tables.written(folders)[tables.LISTED])
         for folders in [[tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]]
     )
-    assert alone["answers"] == {"torch-two-jobs": "No answer: there is no GPU."}
+    assert alone["answers"] == {"torch-two-jobs": "No answer: there is no GPU. (one run)"}
     answer = both["answers"]["torch-two-jobs"]
     assert answer.startswith("On 1 GPU (NVIDIA H200), two jobs at once take ")
-    assert answer.endswith(" (on Intel(R) Xeon(R) Processor, 16 cores, NVIDIA H200)")
+    assert answer.endswith(" (on Intel(R) Xeon(R) Processor, 16 cores, NVIDIA H200, one run)")
 
 
 @pytest.mark.parametrize(("changed", "elsewhere"), [({}, 0.0), ({"mxdp.timing": "0"}, 0.0), ({}, 0.3)])
@@ -111,9 +117,9 @@ def test_a_result_of_other_code_or_of_a_busy_machine_is_marked_wherever_it_is_sh
     result.write({**measured, "elsewhere": [elsewhere]}, tmp_path)
     made = tables.written([tmp_path])
     for path in (tables.LISTED, README, EXPERIMENTS):
-        assert ("(older)" in made[path]) is bool(changed)
+        assert ("(older, one run)" in made[path]) is bool(changed)
         assert ("Older: measured before a change" in made[path]) is (bool(changed) and path != tables.LISTED)
-        assert ("(measured on a busy machine)" in made[path]) is bool(elsewhere)
+        assert ("(one run, measured on a busy machine)" in made[path]) is bool(elsewhere)
 
 
 def test_a_change_that_is_held_to_be_without_effect_is_said_in_place_of_the_mark(measured, tmp_path, monkeypatch):

@@ -106,7 +106,9 @@ def claims(known: All, _: str, path: Path) -> List[str]:
 def sizes(known: All, names: str, path: Path) -> List[str]:
     """What explains the answers of these experiments, or of all."""
     chosen = [(name, known[name]) for name in names.split() or sorted(known) if name in known]
-    lines = [[f"`{name}`", one.shown.told.explanation + one.marks] for name, one in chosen if one.shown.told.explanation]
+    lines = [
+        [f"`{name}`", one.shown.told.explanation + one.marks] for name, one in chosen if one.shown.told.explanation
+    ]
     return _markdown(["experiment", "beside its answer"], lines)
 
 
