@@ -2,8 +2,8 @@
 # # 6. Four ways to split a network
 #
 # The book's figure shows the original on one device, network partitioning, layerwise partitioning and data parallelism.
-# Pictures can also be cut into tiles. All give the same result as one device. They differ in what the devices send and in
-# what each device keeps. A network is described once, as a list of layers with parameters of their own.
+# Pictures can also be cut into tiles. All give the same result as one device. They differ in what the devices send and
+# in what each device keeps. A network is described once, as a list of layers with parameters of their own.
 
 # %%
 import mxdp
