@@ -137,7 +137,8 @@ def tell(t, s):
 
 def _tell_model(t):
     """How far off the cost model is, and what its choices cost."""
-    autos, model = [row for row in t.find(algorithm=AUTO) if row.devices > 1], []
+    autos = [row for row in t.find(algorithm=AUTO) if row.devices > 1]
+    model = []
     for auto in autos:
         large = [row for row in t.find(devices=auto.devices) if row.bytes >= 1 << 20 and row.get("predicted_ms")]
         if auto in t.answering and large:
@@ -147,7 +148,8 @@ def _tell_model(t):
     if model:
         t.explain(f"""For 1 MiB or more, the cost model's times are off by a factor of {", ".join(model)}: the median
             over algorithms and sizes.""")
-    measured, default = (_tell_choices(t, autos, which) for which in ("choice", "default_choice"))
+    measured = _tell_choices(t, autos, "choice")
+    default = _tell_choices(t, autos, "default_choice")
     t.explain(f"""Where it chooses worst, 'auto' takes {arrays.tell_worst(measured)}, with the speeds that
         mxdp.calibrate measures; with mxdp's own, those of an Intel Xeon or an AMD EPYC, {arrays.tell_worst(default)}.
         """)

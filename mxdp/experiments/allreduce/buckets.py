@@ -97,7 +97,8 @@ def _sync(case, devices):
 
 
 def tell(t, s):
-    best, choices = {}, []
+    best = {}
+    choices = []
     for net, n in itertools.product(NETS, s.devices):
         rows = t.find(net=net, devices=n)
         for row in rows:
@@ -116,9 +117,11 @@ def tell(t, s):
     defaults = [t.maybe(net=net, devices=few, algorithm=AUTO, bucket_mb=DEFAULT_MB) for net in NETS]
     fastest_ones = [best[net, few] for net in NETS]
     if None in defaults:
-        shown, how = fastest_ones, "our fastest way"
+        shown = fastest_ones
+        how = "our fastest way"
     else:
-        shown, how = defaults, "in default buckets"
+        shown = defaults
+        how = "in default buckets"
     t.first([row for row in t if row in [*best.values(), *shown] or row.algorithm in ("mxnet-device", "one by one")])
     lenet, resnet = (faster(1 / row.of_device_store) for row in shown)
     t.answer(f"""On {plural(few, "device")}, summing LeNet's gradients {how} {lenet} as one by one, by {store};

@@ -70,7 +70,9 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round trains 'steps' steps from a seed of its own, equal in all rows; its time is a step's."""
-    devices, data, seeds = devices_of(case, s), pictures(s), case.seeds(s.seed)
+    devices = devices_of(case, s)
+    data = pictures(s)
+    seeds = case.seeds(s.seed)
     net = NormedLeNet(devices, case.way, s.seed, case.batch, s.lr)
 
     def one_round():

@@ -87,7 +87,9 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round is a whole training from a seed of its own, evaluated PARTS times outside the clock."""
-    data, seeds, net = pictures(s), case.seeds(s.seed), BoundNet(lenet)
+    data = pictures(s)
+    seeds = case.seeds(s.seed)
+    net = BoundNet(lenet)
     replicas, begin = training(case, s, data)
 
     def train(seed, parts):

@@ -119,11 +119,13 @@ def set_up(case, s):
     """A round is a whole training from a seed of its own, which is the same in all rows."""
     if case.bug == LAST_BATCH:
         return Work(lambda: last_batch(case.devices), ["cpu"] * case.devices)
-    data, seeds = pictures(s), case.seeds(s.seed)
+    data = pictures(s)
+    seeds = case.seeds(s.seed)
     part = data.take(s.samples, s.samples)
 
     def one_round():
-        started, seed = time.perf_counter(), next(seeds)
+        seed = next(seeds)
+        started = time.perf_counter()
         replicas, accuracies, _ = train_version(case, part, s, case.devices, PARTS, seed, case.right)
         after = {f"accuracy_{number}": accuracy for number, accuracy in enumerate(accuracies)}
         after.update(test_accuracy=accuracies[-1], in_sync=in_sync(replicas), wrong=WRONG.get(case.label), seed=seed)

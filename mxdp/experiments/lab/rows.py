@@ -140,7 +140,8 @@ class Number:
     __add__ = __radd__ = _by(operator.add)
     __mul__ = __rmul__ = _by(operator.mul, "x", ratio=True)
     __sub__, __rsub__ = _by(operator.sub), _by(lambda a, b: b - a)
-    __truediv__, __rtruediv__ = _by(operator.truediv, "/", ratio=True), _by(lambda a, b: b / a, ratio=True)
+    __truediv__ = _by(operator.truediv, "/", ratio=True)
+    __rtruediv__ = _by(lambda a, b: b / a, ratio=True)
 
 
 def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> Number:

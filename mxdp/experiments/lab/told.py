@@ -186,7 +186,8 @@ def complete(results: Sequence[Mapping[str, Any]]) -> Tuple[List[Mapping[str, An
     """The runs that have every number that any of them has; and of each other run why it is left out."""
     had = [_had(result) for result in results]
     wanted = set().union(*(has for has, _ in had))
-    whole, left_out = [], []
+    whole: List[Mapping[str, Any]] = []
+    left_out: List[str] = []
     for result, (has, lacks) in zip(results, had):
         processes = {row["label"]: len(row["processes"]) for row in result["rows"]}
         # A run of one process has none of its "others".
@@ -233,7 +234,8 @@ def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
     """What ``question`` (or None, if it is not installed) tells today of these runs of it, without those that are not
     :func:`complete`. If a case is missing or the question can't tell, it has no answer, and columns of all plain
     numbers."""
-    latest, trouble = results[-1], ""
+    latest = results[-1]
+    trouble = ""
     whole, left_out = complete(results)
     shown = whole or results
     about = Told(rows_of(shown))
@@ -242,7 +244,8 @@ def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
         try:
             question.tell(about, Settings({**question.preset("full"), **latest["settings"]}))
         except Exception as error:
-            about, trouble = Told(rows_of(shown)), f" ({type(error).__name__}: {error})" * ended
+            about = Told(rows_of(shown))
+            trouble = f" ({type(error).__name__}: {error})" if ended else ""
     if not about.columns:
         for name in dict.fromkeys(name for row in about for name, x in vars(row).items() if isinstance(x, Number)):
             about.column(name, "s" if name == "seconds" else "", form=",.6g")

@@ -114,7 +114,8 @@ def oracle(case, s):
 def set_up(case, s):
     """Between devices a round is a training from a seed of its own, evaluated PARTS times outside the clock; its time
     is that of a step. Between hosts it is steps on one batch."""
-    numbers, seeds = itertools.count(1), case.seeds(s.seed)
+    numbers = itertools.count(1)
+    seeds = case.seeds(s.seed)
     if case.place == "hosts":
         words = json.dumps({**s, "compare": False})
         names = [f"cpu(0) of host {rank + 1}" for rank in range(WORKERS)]

@@ -177,7 +177,9 @@ def tell(t, s):
     if not ours:
         return t.answer("Without MPI, nothing was measured of mxdp's launcher.")
     killed, slowest = t.find(by=MPI, harm=KILLED)[-1], max(ours, key=lambda row: row.seconds.median)
-    least, most = (round(end(end(row.lost.different) for row in ours)) for end in (min, max))
-    steps = plural(most, "step") if least == most else f"{least} to {plural(most, 'step')}"
+    lost = [steps for row in ours for steps in row.lost.different]
+    steps = plural(round(max(lost)), "step")
+    if min(lost) < max(lost):
+        steps = f"{min(lost):.0f} to {steps}"
     t.answer(f"""mxdp's launcher notices a killed worker after {killed.seconds:.2f} s and one that falls silent after
         {slowest.seconds:.1f} s; the training then repeats {steps}.""")

@@ -101,7 +101,8 @@ def _split(case, s, **options):
 
 
 def _tell_claims(t, row):
-    third, zero = row.stage == 3, f"{sources.ZERO}, section 7"
+    third = row.stage == 3
+    zero = f"{sources.ZERO}, section 7"
     sentence = """In stage 3 a device holds, at its peak and beside one gathered layer, at most 1.15 / k of the plain
         parameters, gradients and state (the number is k times the share)."""
     held = row.held * row.devices if third and row.get("held") else None

@@ -49,7 +49,8 @@ def mark(s: Shown) -> Optional[Tuple[str, str]]:
 def claim_lines(s: Shown) -> List[Tuple[str, str, str]]:
     """For each claim how it was judged, a kind and words; and the sentence with its source and the numbers. On a busy
     machine only what has no noise is judged."""
-    lines, busy = [], on_busy_machine(s)
+    lines = []
+    busy = on_busy_machine(s)
     for claim in s.told.claims.values():
         if not claim.numbers:
             kind, words = "unknown", NOT_JUDGED
