@@ -51,7 +51,7 @@ class Known(NamedTuple):
 
     @property
     def marks(self) -> str:
-        """How it was measured otherwise than most, too few processes, and a busy machine, in brackets; or nothing."""
+        """How it was measured otherwise than most, few runs, and a busy machine, in brackets; or nothing."""
         marks = [*filter(None, [self.otherwise]), *words.marks(self.shown)]
         return f" ({'; '.join(marks)})" if marks else ""
 
@@ -101,9 +101,16 @@ def claims(known: All, _: str, path: Path) -> List[str]:
             numbers = text.partition(" Here: ")[2]
             here = f"{judgement}{one.marks}{f': {numbers}' if numbers else ''}" if one else ""
             lines.append([f"`{question.name}`", claim.sentence, claim.source, here])
-        if not judged:
-            lines.append([f"`{question.name}`", "(an answer, no claim)", "", ""])
     return _markdown(["experiment", "claim", "source", "here"], lines)
+
+
+def sizes(known: All, names: str, path: Path) -> List[str]:
+    """What explains the answers of these experiments, or of all."""
+    chosen = [(name, known[name]) for name in names.split() or sorted(known) if name in known]
+    lines = [
+        [f"`{name}`", one.shown.told.explanation + one.marks] for name, one in chosen if one.shown.told.explanation
+    ]
+    return _markdown(["experiment", "beside its answer"], lines)
 
 
 def table(known: All, chosen: str, path: Path) -> List[str]:
@@ -119,7 +126,8 @@ def table(known: All, chosen: str, path: Path) -> List[str]:
         raise MxdpError(f"{path}: no row of {name} matches {pattern!r}; the first one is {cells.rows[0][0]!r}.")
     kept = [index for index in range(len(cells.headings)) if any(line[index] != terminal.NOTHING for line in lines)]
     headings, right, *lines = ([line[index] for index in kept] for line in (cells.headings, cells.right, *lines))
-    return [f"**{one.shown.title}**{one.marks}", "", *_markdown(headings, lines, right)]
+    note = ["", cells.note] if cells.note else []
+    return [f"**{one.shown.title}**{one.marks}", "", *_markdown(headings, lines, right), *note]
 
 
 def bugs(known: All, name: str, path: Path) -> List[str]:
@@ -158,7 +166,7 @@ def compared(known: All, _: str, path: Path) -> List[str]:
 
 ELSEWHERE = (published, compared)
 """These quote no reference result."""
-KINDS = {kind.__name__: kind for kind in (answers, experiments, claims, table, bugs, *ELSEWHERE)}
+KINDS = {kind.__name__: kind for kind in (answers, experiments, claims, sizes, table, bugs, *ELSEWHERE)}
 BLOCK = re.compile(rf"(<!-- ({'|'.join(KINDS)})(?:: (.*?))? -->\n)(?:(?!<!--).)*(<!-- end -->)", re.S)
 
 

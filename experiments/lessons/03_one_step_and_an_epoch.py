@@ -64,8 +64,7 @@ print("replicas in sync:", mxdp.in_sync(replicas))
 # %% [markdown]
 # Run the cell again: the numbers change. Two numbers are a first look and no measurement. For one:
 # `python -m mxdp.experiments run epochs` measures the rows in turns, each in a process of its own, and repeats that in
-# new processes. It gives intervals, and compares with the best that this machine can do: two processes that exchange
-# nothing.
+# new processes. It gives intervals, and has a yardstick: two processes that exchange nothing.
 #
 # ## Epochs
 #

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 6. Four ways to split a network
 #
-# The book's figure shows the original on one device, network partitioning, layerwise partitioning and data parallelism;
-# the slides add pictures in tiles. All give the same result as one device. They differ in what the devices send and in
-# what each device keeps. A network is described once, as a list of layers with parameters of their own.
+# The book's figure shows the original on one device, network partitioning, layerwise partitioning and data parallelism.
+# Pictures can also be cut into tiles. All give the same result as one device. They differ in what the devices send and
+# in what each device keeps. A network is described once, as a list of layers with parameters of their own.
 
 # %%
 import mxdp

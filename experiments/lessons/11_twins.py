@@ -38,6 +38,6 @@ else:
 # ## Try it
 #
 # - `python -m mxdp.experiments run torch-two-jobs torch-copy-overlap torch-data-parallel`
-# - The slides took 0.12 s to compute, 2.16 s to copy and 3.13 s for both. Which of the two causes is the larger one on
-#   your GPU: the pageable memory, or the one stream?
+# - The book's slides (docs/gpus.md has their address) took 0.12 s to compute, 2.16 s to copy and 3.13 s for both. Which
+#   of the two causes is the larger one on your GPU: the pageable memory, or the one stream?
 # - `nvidia-smi dmon` in another terminal shows the GPU's load and its PCIe traffic meanwhile.

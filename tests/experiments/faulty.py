@@ -45,10 +45,12 @@ def oracle(case, s):
 
 def set_up(case, s):
     do(case, "set_up")
+    seeds = case.seeds(s.seed)
 
     def one_round():
         do(case, "round")
         numbers = dict(process=case.number, pid=os.getpid(), entries={"a": 1.0, "b": 2.0}, right=True, word="x")
+        numbers["seed"] = next(seeds)
         return {"nan time": onp.nan, "none": "1"}.get(case.get("fault"), 0.25), {**numbers, "nan": onp.nan}
 
     return Work(one_round, [], rate=os.getpid(), found=case.label)

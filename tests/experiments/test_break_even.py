@@ -25,7 +25,7 @@ S = little(Question(question), kind="cpu", width=8, at_least=0.001, lenet=[4, 64
         ("yes", "yes", "from 4 for LeNet"),
         ("open", "yes", "from 64 for LeNet (4: open)"),
         ("no", "yes", "from 64 for LeNet (4: no)"),
-        ("yes", "no", "never for LeNet (64: no)"),
+        ("yes", "no", "nowhere for LeNet (64: no)"),
     ],
 )
 def test_the_answer_is_the_batch_from_which_all_measured_ones_pay_and_what_is_known_below(small, large, expected):

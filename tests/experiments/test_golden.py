@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,21 @@ def test_a_committed_result_is_shown_as_before(folder, golden):
 def test_every_question_has_a_committed_result():
     ours = {name for name, question in discover().items() if question.module.__name__.startswith("mxdp.")}
     assert {folder.name for folder in FOLDERS} == ours
+
+
+CAN_BE_LOOKED_UP = re.compile(r"ours\b|.*https://[\w.-]+/\S+")
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_source_can_be_looked_up_and_no_bound_of_ours_is_undecided(folder):
+    s = shown(runs(folder))
+    assert CAN_BE_LOOKED_UP.match(s.question.SOURCE)
+    for claim in s.told.claims.values():
+        assert CAN_BE_LOOKED_UP.match(claim.source), claim.sentence
+        if claim.source.startswith("ours"):
+            assert claim.holds is not None, claim.sentence
+    said = f"{s.told.sentence} {s.told.explanation}"
+    assert not re.search(r"\b0\.\d+( \([^()]*\))? times as fast", said)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

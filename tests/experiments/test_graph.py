@@ -90,15 +90,15 @@ def told(**seconds):
     tasks = {task.name: Number([task.cost]) for task in TASKS}
     drift = (1, 2, 3, 4, 5, 6)
     t = Told(
-        Row(way, False, dict(way=way, cores=2, tasks=tasks, seconds=Number(value * each for each in drift)))
-        for way, value in {**times, **seconds}.items()
+        Row(
+            way, False, dict(way=way, cores=2, tasks=tasks, seconds=Number(value * (each + 0.01 * n) for each in drift))
+        )
+        for n, (way, value) in enumerate({**times, **seconds}.items())
     )
     graph.tell(t, SETTINGS)
     return t
 
 
 def test_where_nothing_runs_side_by_side_there_is_no_order_to_choose():
-    assert [claim.holds for claim in told().claims.values()] == [True, True]
-    told_otherwise = told(**{"by hand": 13.6, "engine": 13.0})
-    assert [claim.holds for claim in told_otherwise.claims.values()] == [True, False]
-    assert "no order to choose" in told_otherwise.sentence
+    assert "no order to choose" not in told().sentence
+    assert "no order to choose" in told(**{"by hand": 13.6, "engine": 13.0}).sentence

@@ -30,7 +30,7 @@ def test_the_question_of_the_guide_is_measured_drawn_and_reported(tmp_path):
     assert "equal to the serial run" in " ".join(done.stdout.split())
     assert re.search(r"batch 64 +[\d,]+ +\d\.\d\d", done.stdout)
     assert (tmp_path / "out" / "batch-size.svg").stat().st_size > 1000
-    assert "A batch of 64 trains" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Training with a batch of 64 " in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_all_reduce_of_the_guide_is_a_plan_that_sums(monkeypatch, capsys):

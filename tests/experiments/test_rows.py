@@ -45,17 +45,50 @@ def test_from_six_runs_on_an_interval_is_one_of_runs():
     assert len(Number(holes, runs).units) == 15
 
 
-def test_runs_that_repeat_each_other_do_not_hide_how_processes_differ():
-    seeds, runs = [0.1, 0.3, 0.2] * 6, [n // 3 for n in range(18)]
-    accuracy = Number(seeds, runs)
-    assert (accuracy.median, accuracy.low, accuracy.high) == (0.2, 0.1, 0.3)
-    assert [accuracy.at_most(bound) for bound in (0.3, 0.25, 0.05)] == [True, None, False]
-    assert Number([*seeds[:-1], 0.21], runs).high == 0.21
+THREE, SIX = [0.1, 0.3, 0.2], [0.1, 0.3, 0.2, 0.6, 0.5, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("runs", "ends", "shown"),
+    [
+        ([THREE] * 6, None, "0.20 (0.10, 0.20, 0.30)"),
+        ([THREE] * 2, None, "0.20 (0.10, 0.20, 0.30)"),
+        ([THREE, THREE[::-1], [0.3, 0.1, 0.2]] * 2, None, "0.20 (0.10, 0.20, 0.30)"),
+        ([THREE] * 5 + [[0.1, 0.3, 0.21]], None, "0.20 (range 0.10 to 0.30)"),
+        ([THREE] * 5 + [[0.4, 0.6, 0.5]], (0.1, 0.6), "0.20 (0.10 to 0.60)"),
+        ([SIX] * 6, (0.1, 0.6), "0.35 (0.10 to 0.60)"),
+        ([[1.0] * 3] * 6, None, "1.00"),
+        ([[1.0, 2.0, 3.0, 4.0, 5.0]], None, "3.00 (range 1.00 to 5.00)"),
+    ],
+)
+def test_an_interval_needs_six_different_values_however_often_runs_repeat_them(runs, ends, shown):
+    number = Number([value for run in runs for value in run], [k for k, run in enumerate(runs) for _ in run])
+    assert (number.low, number.high) == (ends or (None, None))
+    assert f"{number:.2f}" == shown
+    if not ends:
+        assert [number.at_most(bound) for bound in (9, -9)] == [None, None]
+
+
+def test_a_ratio_that_its_medians_do_not_give_says_so():
+    """The medians are 2.07 and 3.06, but the ratio is 0.75 in the middle process."""
+    one, two = Number([1.5, 2.07, 3.1]), Number([3.06, 2.76, 3.4])
+    ratio = one / two
+    assert f"{one.median:.2f} / {two.median:.2f} = {ratio.median:.2f}" == "2.07 / 3.06 = 0.75"
+    assert not ratio.adds_up
+    row = Row("", False, {})
+    row.ratio = 1 / ratio
+    assert not row.ratio.adds_up
+    assert (one / (one * 2)).adds_up
+    assert (one - one).adds_up
+    assert Number([]).adds_up
 
 
 @pytest.mark.parametrize(
     ("values", "most", "least"),
-    [([1, 1, 2, 2, 3, 3], [None, True, False], [None, False, True]), ([1, 2, 3], [None] * 3, [None] * 3)],
+    [
+        ([1.0, 1.1, 1.9, 2.1, 2.9, 3.0], [None, True, False], [None, False, True]),
+        ([1, 2, 3], [None] * 3, [None] * 3),
+    ],
 )
 def test_a_bound_is_kept_by_the_whole_interval_or_by_none_of_it(values, most, least):
     number = Number(values)
@@ -66,7 +99,11 @@ def test_a_bound_is_kept_by_the_whole_interval_or_by_none_of_it(values, most, le
 def test_contenders_are_all_that_may_be_the_fastest():
     steady, close, slow = (
         Row(label, False, {"seconds": Number(values, label=label)})
-        for label, values in (("steady", [2.0] * 6), ("close", [1.9, 2.1] * 3), ("slow", [3.0] * 6))
+        for label, values in (
+            ("steady", [2.0, 2.01, 2.02, 2.03, 2.04, 2.05]),
+            ("close", [1.9, 2.11, 1.92, 2.13, 1.94, 2.15]),
+            ("slow", [3.0, 3.1, 3.2, 3.3, 3.4, 3.5]),
+        )
     )
     assert fastest([slow, close, steady]) in (steady, close)
     assert {row.label for row in contenders([slow, close, steady])} == {"steady", "close"}
@@ -130,7 +167,10 @@ def test_an_exact_number_is_judged_by_each_value():
 
 
 def test_all_rows_decide_that_a_claim_holds_and_one_that_it_does_not():
-    low, high, open_ = Number([1.0] * 6), Number([3.0] * 6), Number([1.0, 3.0] * 3)
+    noise = [0.0, 0.01, 0.02, 0.03, 0.04, 0.05]
+    low, high = (Number([middle + one for one in noise]) for middle in (1.0, 3.0))
+    open_ = Number([1.0, 3.0, 1.1, 2.9, 1.2, 2.8])
     for own, holds in (([low, low], True), ([low, open_], None), ([low, open_, high], False), ([open_], None)):
         assert Claim("", "", 2, False, False, own).holds is holds
     assert statistics.median(open_.units) == 2.0
+    assert Claim("", "", 2, False, False, [Number([1.0] * 6)]).holds is None  # one value, six times

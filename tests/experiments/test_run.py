@@ -66,6 +66,26 @@ def test_all_well(measure, tmp_path):
     assert not list((tmp_path / "faulty").glob("*.log"))
 
 
+def test_each_process_of_each_run_has_seeds_of_its_own_which_all_cases_share(tmp_path):
+    def begun(draw):
+        one = run.Run(QUESTION, "quick", little(QUESTION, faults="prints in round", processes=2, rounds=2), tmp_path)
+        one.draw = draw
+        return one
+
+    def seeds(one):
+        return {label: [own["seed"] for own in row["processes"]] for label, row in one.rows.items()}
+
+    assert abs(run.Run(QUESTION, "quick", little(QUESTION), tmp_path).draw - time.time()) < 60
+    first, compared, later = begun(1), begun(2), begun(3)
+    run.measure([first, compared], quiet)
+    run.measure([later], quiet)
+    assert len(seeds(first)) == 2
+    assert seeds(first) == seeds(compared)
+    by_case = [*seeds(first).values(), *seeds(later).values()]
+    assert by_case[0] == by_case[1]
+    assert len({*by_case[0], *by_case[2]}) == 4
+
+
 REASONS = {
     "raises in oracle": "ZeroDivisionError.*while comparing",
     "raises in set_up": "ZeroDivisionError.*while setting up",

@@ -27,6 +27,7 @@ from rich.console import Console
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.lab import Number, Row, result
 from mxdp.experiments.lab.module import EXTRA_MODULES, Question
+from mxdp.experiments.lab.told import Claim
 from mxdp.experiments.show import page, pictures, style, terminal, words
 from mxdp.tracing import Event, Timeline
 from mxdp.tracing.chrome import chrome_trace
@@ -194,19 +195,46 @@ def test_each_ending_has_its_words_and_colour(found, said, colour, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said", "colour"),
-    [([0.5], "holds", "1;32"), ([2.0], "does not hold", "1;33"), ([0.2, 3.0], "undecided", "1;36")],
+    ("seconds", "elsewhere", "said", "colour"),
+    [
+        ([0.5] * 6, 0.0, "holds", "1;32"),
+        ([2.0] * 6, 0.0, "does not hold", "1;33"),
+        ([0.2, 3.0] * 3, 0.0, "undecided", "1;36"),
+        ([2.0] * 6, 0.3, "can't tell: other programs took 30%", "1;36"),
+    ],
 )
-def test_each_claim_has_its_mark(seconds, said, colour, tmp_path):
-    found = record()
-    found["rows"][0]["processes"] = [{"seconds": 1.0}] * 6
-    found["rows"][1]["processes"] = [{"seconds": own} for own in (seconds * 6)[:6]]
+def test_each_claim_has_its_mark(seconds, elsewhere, said, colour, tmp_path):
+    found = record(elsewhere=[elsewhere] * 6)
+    found["rows"][0]["processes"] = [{"seconds": 1.0, "accuracy": 0.5} for _ in seconds]
+    found["rows"][1]["processes"] = [{"seconds": own + 0.001 * n, "accuracy": 0.5} for n, own in enumerate(seconds)]
+    found["rows"][2]["processes"] = [{"seconds": 1.0} for _ in seconds]
     assert f"\x1b[{colour}m{said}\x1b[0m: At least 1.8 times" in printed([found], styles=True)
     html = made(tmp_path, found)
     assert [name for name in html.attributes("class") if name.startswith("badge")] == [
         f"badge {CLASSES[colour]}", "badge yes",
     ]  # fmt: skip
     assert f"{said} At least 1.8 times as <fast>. (a deck) Here: 2 devices" in html.words()
+
+
+def test_a_claim_of_counts_is_judged_on_a_busy_machine_too():
+    s = words.shown([record(elsewhere=[0.3])])
+    s.told.claims = {"Equal.": Claim("Equal.", "ours", 0, False, True, [Number([0, 0])])}
+    assert [line[1] for line in words.claim_lines(s)] == ["holds"]
+
+
+def test_a_table_that_does_not_seem_to_add_up_says_why_and_no_other_does(tmp_path):
+    found = record()
+    assert terminal.NO_SUM not in printed([found], why=False)
+    found["rows"][0]["processes"][1]["seconds"] = 4.0
+    assert terminal.NO_SUM in " ".join(printed([found], why=False).split())
+    assert terminal.NO_SUM in made(tmp_path, found).words()
+
+
+def test_a_run_that_is_left_out_is_named():
+    older, found = record(), record(started="2025-01-03T03:04:05+00:00")
+    older["rows"][0]["processes"][1]["accuracy"] = None
+    text = " ".join(printed([older, found]).split())
+    assert "3 processes in one run, too few for an interval. The run of 2025-01-02T03:04:05+00:00 is left out" in text
 
 
 def test_a_long_table_shows_the_rows_that_answer_and_the_page_has_all(tmp_path, known):
@@ -549,7 +577,7 @@ def test_in_a_committed_results_picture_no_text_is_cut_off_or_covered_by_another
             assert not any(box.padded(-2).overlaps(other.padded(-2)) for other in boxes[:number])
 
 
-INTERVAL = re.compile(r" \([^()]+ to [^()]+\)")
+INTERVAL = re.compile(r" \([^()]+(?: to |, )[^()]+\)")
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import types
 
 import pytest
@@ -44,9 +45,60 @@ def test_rows_of_several_runs_hold_the_values_of_all():
         ceiling.nosuch  # noqa: B018
 
 
+def noisy(number=0):
+    """A run whose times are no other run's."""
+    run = record(started=f"2025-01-0{1 + number}T00:00:00+00:00")
+    for row in run["rows"]:
+        for process, own in enumerate(row["processes"]):
+            own["seconds"] *= 1 + 0.001 * number + 0.0001 * process * row["case"]["devices"]
+    return run
+
+
 def test_it_is_told_anew():
-    assert told(question(speak), [record()]).sentence == "2.0 times on 2."
-    assert told(question(speak), [record()] * 6).claims["Much faster."].holds is True
+    about = told(question(speak), [noisy(number) for number in range(6)])
+    assert about.sentence == "2.0 (2.0 to 2.0) times on 2."
+    assert about.claims["Much faster."].holds is True
+    assert told(question(speak), [record()] * 6).claims["Much faster."].holds is None  # one run, six times
+
+
+BROKEN = [
+    (lambda rows: rows.pop(0), "it lacks the case '1 device'"),
+    (lambda rows: rows[1]["processes"][2].update(accuracy=math.nan), "it lacks 'accuracy' of '2 devices'"),
+    (lambda rows: rows[1]["processes"][1].update(accuracy=None), "it lacks 'accuracy' of '2 devices'"),
+    (lambda rows: rows[1]["processes"][0].update(accuracy=math.inf), "it lacks 'accuracy' of '2 devices'"),
+    (lambda rows: rows[0]["processes"][1].pop("accuracy"), "it lacks 'accuracy' of '1 device'"),
+    (lambda rows: [own.pop("accuracy") for own in rows[1]["processes"]], "it lacks 'accuracy' of '2 devices'"),
+]
+
+
+@pytest.mark.parametrize(("harm", "why"), BROKEN, ids=range(len(BROKEN)))
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_run_that_lacks_a_number_is_left_out_and_that_is_said(harm, why, which):
+    runs = [noisy(number) for number in range(3)]
+    harm(runs[which]["rows"])
+    about = told(question(speak), runs)
+    assert about.left_out == [f"The run of {runs[which]['started']} is left out: {why}."]
+    assert {len(row.seconds.values) for row in about} == {6}
+    assert about.sentence == "2.0 times on 2."
+
+
+def test_alone_a_run_with_a_number_that_is_none_has_no_answer():
+    run = noisy()
+    run["rows"][1]["processes"][1]["accuracy"] = math.nan
+    about = told(question(speak), [run])
+    assert about.sentence == NO_ANSWER
+    assert about.left_out
+    assert about.columns
+
+
+def test_what_only_the_first_process_measures_is_not_missed():
+    runs = [noisy(number) for number in range(2)]
+    for run in runs:
+        run["rows"][1]["processes"][0]["peak"] = 5.0
+    runs[1]["rows"][1]["processes"][1]["peak"] = None
+    for row in runs[1]["rows"]:
+        del row["processes"][1:]  # a run of one process
+    assert told(question(speak), runs).left_out == []
 
 
 def test_a_case_that_failed_leaves_numbers_and_no_answer():

@@ -11,7 +11,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, mx, npx
-from mxdp.experiments.lab import Number, Row, Told
+from mxdp.errors import plural
+from mxdp.experiments.lab import Number, Row
 from mxdp.experiments.oracle import whole_numbers
 
 STORES = {"mxnet-local": "local", "mxnet-device": "device"}
@@ -89,8 +90,8 @@ def apart(number: Number, other: Number) -> Optional[float]:
     """How far ``number`` is off ``other``: 0 where their intervals overlap, else the ratio of the nearest ends, less 1.
     None without intervals.
 
-    >>> time = Number([2, 3] * 3)
-    >>> apart(Number([3, 4] * 3), time), apart(Number([6, 9] * 3), time), apart(Number([1] * 6), time)
+    >>> time = Number([20, 22, 24, 26, 28, 30])
+    >>> apart(time + 5, time), apart(time * 3, time), apart(time / 3, time)
     (0.0, 1.0, -0.5)
     """
     if number.low is None or number.high is None or other.low is None or other.high is None:
@@ -119,7 +120,9 @@ def tell_over_others(auto: Row, chosen: Sequence[Any], does: Mapping[Row, Sequen
     return over
 
 
-def tell_choices(t: Told, sentence: str, over: Sequence[Number]) -> None:
-    """Judge by :func:`tell_over_others` all choices of ``auto``, the worst first."""
-    for number in [None, *sorted(over, key=lambda number: -number.median)]:
-        t.claim(sentence, number, at_most=1.1, source="ours: the default should not cost time")
+def tell_worst(over: Sequence[Number]) -> str:
+    """In words, the worst choice of ``auto``, of :func:`tell_over_others`."""
+    if not over:
+        return "nothing to choose"
+    worst = max(over, key=lambda number: number.median)
+    return f"{worst:.2f} times as long ({worst.label}; the worst of {plural(len(over), 'comparison')})"

@@ -9,14 +9,15 @@ made on the machine's cores; those at the same time share cores and bandwidth, w
 import itertools
 import statistics
 
-from mxdp.errors import size
+from mxdp.errors import plural, size
+from mxdp.experiments import sources
 from mxdp.experiments.devices import SEVERAL, devices_of, several
 from mxdp.experiments.lab import Case, Work, by_process
 from mxdp.experiments.links import Copies
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.machine import CPU
 
-SOURCE = "Slides 'Multi-GPU', communications"
+SOURCE = f"ours; the book's star is at about 20 GB/s: {sources.FIRST_PRINCIPLES}"
 COMPARED = "what arrived, against what was sent"
 TOGETHER = True
 PRESETS = {
@@ -95,13 +96,14 @@ def tell(t, s):
     t.note("At once: every device copies to the next; the numbers are those of one device.")
     t.bars(unit="ms", scale=1e3, title=f"A copy of {size(max(s.sizes))}")
     speeds = sorted(row.bandwidth_gbs for row in alone)
-    t.answer(f"""A copy of {size(max(s.sizes))} between two devices runs at {speeds[0]:.1f} to {speeds[-1]:.1f} GB/s,
-        depending on the pair; if all {together[-1].devices} devices copy at once, each copy takes
-        {together[-1].over_alone:.1f} times as long.""")
+    t.answer(f"""A copy of {size(max(s.sizes))} between two devices runs at {statistics.median(speeds):.1f} GB/s; if all
+        {together[-1].devices} devices copy at once, each copy takes {together[-1].over_alone:.1f} times as long.""")
     fast, slow = (end(alone, key=lambda row: row.seconds.median) for end in (min, max))
     apart = slow.seconds / fast.seconds
     alike = {True: ", so one link will do for all", False: ", so one link does not do for all", None: ""}
     alpha, beta = (statistics.median(row.get(name) for row in alone) for name in ("alpha", "beta"))
-    t.explain(f"""The slowest pair takes {apart:.2f} times as long as the fastest{alike[apart.at_most(ALIKE)]}. A copy
-        costs alpha = {alpha * 1e6:.1f} µs and beta = {beta * 1e12:.0f} ps a byte (medians over the pairs). CPU devices
-        share one memory: if their links differ, the cause is other work on the machine, or NUMA.""")
+    t.explain(f"""The speed is the median of {plural(len(alone), "pair")}, which have {speeds[0]:.1f} to
+        {speeds[-1]:.1f} GB/s. The slowest pair takes {apart:.2f} times as long as the
+        fastest{alike[apart.at_most(ALIKE)]}. A copy costs alpha = {alpha * 1e6:.1f} µs and beta = {beta * 1e12:.0f} ps
+        a byte (medians over the pairs). CPU devices share one memory: if their links differ, the cause is other work on
+        the machine, or NUMA.""")

@@ -13,11 +13,12 @@ import numpy as onp
 from mxdp import memory
 from mxdp.backend import npx, upload
 from mxdp.errors import MemoryShortage, size
+from mxdp.experiments import sources
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.memory import taken
 
-SOURCE = "Dive into Deep Learning, 'Automatic Parallelism': the notebook's out-of-memory stop"
+SOURCE = f"the out-of-memory stop of the notebook of {sources.PARALLELISM}"
 COMPARED = "row sums against NumPy's, exactly; and the guard's own answer"
 PRESETS = {
     "quick": dict(devices=[1], products=50, timeout=120.0, size=1000, limit_bytes=64_000_000),

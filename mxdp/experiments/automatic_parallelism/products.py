@@ -9,7 +9,7 @@ import numpy as onp
 from mxdp.backend import Device, NDArray, np, upload
 from mxdp.engine import prepare
 
-SLIDES = "the slides: 50 of 4000 x 4000"
+SLIDES = "the book's slides: 50 of 4000 x 4000"
 
 
 class Products:

@@ -4,12 +4,13 @@ A timeline of any other question, by MXNet's profiler: ``python -m mxdp.experime
 """
 
 from mxdp.errors import TraceError, UsageError
+from mxdp.experiments import sources
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Settings, Work
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.timelines import recorded
 
-SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 4"
+SOURCE = f"exercise 4 of {sources.PARALLELISM}"
 COMPARED = "what the recorded experiment compares"
 PRESETS = {
     "quick": dict(devices=[2], timeout=120.0, of="two-jobs"),

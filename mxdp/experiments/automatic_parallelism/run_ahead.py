@@ -15,13 +15,14 @@ from mxdp.backend import np, npx, upload
 from mxdp.datasets.minibatches import Stream
 from mxdp.datasets.synthetic import load_synthetic
 from mxdp.engine import CompletionEvent
+from mxdp.experiments import sources
 from mxdp.experiments.devices import devices_of, random_of, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.memory import grown
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import RUN_AHEAD, TrainStep
 
-SOURCE = "Dive into Deep Learning, 'Asynchronous Computation', exercises 1 and 2; '... Multiple GPUs', exercise 3"
+SOURCE = f"exercises 1 and 2 of {sources.ASYNCHRONOUS}; exercise 3 of {sources.CONCISE}"
 COMPARED = "parameters after 6 steps: bits as with a wait at each, values as on one device; products; sums"
 TOGETHER = True
 PRESETS = {
@@ -181,13 +182,10 @@ def tell(t, s):
     t.bars("peak_bytes", "MB", 1e-6, title="Memory at the worst moment", rows=trained)
     t.bars(unit="ms", scale=1e3 / steps, title="Time of a step", rows=trained)
     peak = bounded.peak_bytes / never.peak_bytes
-    bounded_to = "Bounded to two steps ahead, training takes at most"
-    sentence = f"{bounded_to} 1.1 times as long as without any wait."
-    t.claim(sentence, bounded.of_first, at_most=1.1, source="the book's exercise 3; the bound is ours")
-    sentence = f"{bounded_to} 1 times the memory that it takes without any wait."
-    t.claim(sentence, peak, at_most=1, source="the book's exercise 3")
+    sentence = "Bounded to two steps ahead, training takes at most 1 times the memory that it takes without any wait."
+    t.claim(sentence, peak, at_most=1, source=sources.ASYNCHRONOUS)
     sentence = "Additions with a wait for each take at least 1 times as long as without."
-    t.claim(sentence, waited.of_first, at_least=1, source="the book's exercise 1")
+    t.claim(sentence, waited.of_first, at_least=1, source=sources.ASYNCHRONOUS)
     t.answer(f"""Bounded to two steps ahead, training takes {bounded.of_first:.2f} times as long as without any wait,
         and {peak:.2f} times the memory.""")
     t.explain(f"""Without any wait, the batches of all steps that are pushed ahead pile up. An addition takes

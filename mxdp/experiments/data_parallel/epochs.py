@@ -25,21 +25,21 @@ from mxdp import process
 from mxdp.backend import np
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
+from mxdp.experiments import sources
 from mxdp.experiments.data_parallel import training
 from mxdp.experiments.devices import devices_of
-from mxdp.experiments.lab import Case, Work
+from mxdp.experiments.lab import Case, Work, faster
 from mxdp.experiments.show import style
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.timing import Timer
 from mxdp.tracing.recording import can_record
 from mxdp.training import BoundNet, TrainStep, mean_loss, train_steps
 
-SOURCE = "Dive into Deep Learning, 'Training on Multiple GPUs'"
+SOURCE = sources.MULTIPLE_GPUS
 COMPARED = "gradients and parameters of every replica, steps on an uneven batch"
 TOUR = True
 HALVES = "An epoch takes roughly half the time on two devices: on k devices it is at least 0.8 k times as fast."
-SLIDES = "the slides of the book's chapter; the book's own run became slower"
-SHARING = "Sharing one network costs little: it is at least 0.9 times as fast as processes that share nothing."
+HALF = f"{sources.GPU_SLIDES}, read as 0.8 k; the chapter's own run became slower"
 COMMON = dict(devices=[1, 2], data="auto", data_dir=None)
 PRESETS = {
     "quick": dict(COMMON, batch_size=128, lr=0.25, samples=6000, test=2000),
@@ -124,9 +124,8 @@ def tell(t, s):
         if first.devices == 1:
             accounted, row.lost = row, _tell_account(row, ceiling)
             vars(row).update({f"lost_{name}": part for name, part in row.lost.items()})
-            t.claim(HALVES, row.speedup / row.devices, at_least=0.8, source=SLIDES)
-        t.claim(SHARING, row.of_ceiling, at_least=0.9)
-        t.claim("All replicas stay equal, bit for bit.", row.in_sync, at_least=1, exact=True, source="the book")
+            t.claim(HALVES, row.speedup / row.devices, at_least=0.8, source=HALF)
+        t.claim("All replicas stay equal, bit for bit.", row.in_sync, at_least=1, exact=True)
     t.column("sec_per_epoch", "s/epoch", ".2f", about="the time of all samples of the training set, at this speed")
     t.column("samples_per_sec", "samples/s", ",.0f")
     t.column("speedup", "speed-up", ".2f", spread=True, about="the first row's time over this row's")
@@ -143,9 +142,11 @@ def tell(t, s):
     t.bars("sec_per_epoch", title="Time of an epoch")
     if accounted:
         t.draw(lambda axes: _draw(axes, accounted), 4.4)
-        makes = "A second device makes" if accounted.devices == 2 else f"{accounted.label} make"
-        best = f"the best this machine can give is {t.references[-1].speedup:.2f}"
-        t.answer(f"{makes} an epoch {accounted.speedup:.2f} times as fast; {best}.")
+        on = "With a second device" if accounted.devices == 2 else f"On {accounted.label}"
+        ceiling = t.references[-1]
+        t.answer(f"""{on} an epoch {faster(accounted.speedup)}; in {plural(ceiling.processes, "process")} that share
+            nothing it {faster(ceiling.speedup)}.""")
+        t.explain(f"Sharing one network takes {1 / accounted.of_ceiling:.2f} times as long as sharing nothing.")
         t.explain(_tell_losses(accounted))
     else:
         t.answer("There is nothing to compare: run it with --devices 1,2.")

@@ -7,7 +7,6 @@ at the accuracy, at replicas that are no longer equal, or a comparison of two st
 
 import contextlib
 import io
-import itertools
 import subprocess
 import sys
 import time
@@ -17,19 +16,21 @@ from typing import Any, Dict, List
 from mxdp import backend
 from mxdp.backend import npx
 from mxdp.errors import MxdpError
+from mxdp.experiments import sources
 from mxdp.experiments.data_parallel.bugs import ADAM, BUGS, BY_NAME, SGD, source
 from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Settings, Work, ranks
+from mxdp.experiments.lab.told import DEFECT
 from mxdp.experiments.oracle import count
 from mxdp.scratch import in_sync
 
-SOURCE = "issues of d2l, PyTorch, BytePS, build-nanogpt and MXNet; a source a bug in docs/silent-bugs.md"
+SOURCE = "ours, from issues of d2l, PyTorch, BytePS, build-nanogpt and MXNet: docs/silent-bugs.md names each bug's"
 COMPARED = "parameters and gradients after two steps: right versions equal the serial run, and no bug does"
 TOGETHER = True
 COMMON = dict(devices=[2], data="auto", data_dir=None, lr=0.1, batch_size=32)
 # A process takes minutes.
-PRESETS = {"quick": dict(COMMON, samples=320), "full": dict(COMMON, timeout=600.0, samples=960)}
+PRESETS = {"quick": dict(COMMON, samples=320), "full": dict(COMMON, timeout=600.0, samples=960, processes=6)}
 LITTLE = dict(data="synthetic", samples=64)
 CLOSE = 0.05
 """An accuracy that is at most so much below the right one's says nothing to somebody who does not know it."""
@@ -118,14 +119,16 @@ def set_up(case, s):
     """A round is a whole training from a seed of its own, which is the same in all rows."""
     if case.bug == LAST_BATCH:
         return Work(lambda: last_batch(case.devices), ["cpu"] * case.devices)
-    data, seeds = pictures(s), itertools.count(s.seed + 1000 * case.number)
+    data = pictures(s)
+    seeds = case.seeds(s.seed)
     part = data.take(s.samples, s.samples)
 
     def one_round():
+        seed = next(seeds)
         started = time.perf_counter()
-        replicas, accuracies, _ = train_version(case, part, s, case.devices, PARTS, next(seeds), case.right)
+        replicas, accuracies, _ = train_version(case, part, s, case.devices, PARTS, seed, case.right)
         after = {f"accuracy_{number}": accuracy for number, accuracy in enumerate(accuracies)}
-        after.update(test_accuracy=accuracies[-1], in_sync=in_sync(replicas), wrong=WRONG.get(case.label))
+        after.update(test_accuracy=accuracies[-1], in_sync=in_sync(replicas), wrong=WRONG.get(case.label), seed=seed)
         return time.perf_counter() - started, after
 
     return Work(one_round, devices_of(case, s), data=data.name, steps=-(-s.samples // s.batch_size))
@@ -148,7 +151,7 @@ def tell(t, s):
     for row in t.rows:
         row.beside = rights[BY_NAME[row.bug].right, row.optimizer]
         behind = [row.beside.get(f"accuracy_{part}") - row.get(f"accuracy_{part}") for part in range(PARTS)]
-        row.behind, near = behind[-1], [number.at_most(CLOSE) is not False for number in behind]
+        row.behind, near = behind[-1], [number.median <= CLOSE for number in behind]
         shown = [part for part in range(PARTS) if not any(near[part:])]
         row.shown_after = (shown[0] + 1) * row.steps if shown else None
     _tell_claims(t)
@@ -156,18 +159,20 @@ def tell(t, s):
     t.column("in_sync", about="whether the replicas are equal bit for bit in the end")
     t.column("test_accuracy", "accuracy", ".3f", about="after the last step")
     t.column("behind", form="+.3f", spread=True, about="the right version's accuracy less this one's, seed by seed")
-    about = f"the first evaluation (of {PARTS}) from which on it is surely more than {CLOSE} behind"
+    about = f"the first evaluation (of {PARTS}) from which on the median is more than {CLOSE} behind"
     t.column("shown_after", form=".0f", unit=" steps", about=about)
-    (close, open_), (close_adam, open_adam) = (
-        [sum(row.behind.at_most(CLOSE) is answer for row in t.find(optimizer=optimizer)) for answer in (True, None)]
-        for optimizer in (SGD, ADAM)
-    )
-    t.answer(f"""Of {len(BUGS)} bugs, {close} with SGD and {close_adam} with Adam surely end at most {CLOSE} behind the
-        right accuracy ({open_} and {open_adam} are open); two steps compared with the serial run find all.""")
-    hidden = [row for row in t.rows if row.behind.at_most(CLOSE)]
-    t.explain(f"""Surely not seen in the accuracy: {", ".join(sorted({row.bug for row in hidden})) or "none"}.
-        {sum(row.in_sync for row in hidden)} of these {len(hidden)} trainings keep the replicas equal, so a comparison
-        of the replicas does not find them either.""")
+    hidden = [row for row in t.rows if row.behind.median <= CLOSE]
+    by_sgd, by_adam = ([row.optimizer for row in hidden].count(optimizer) for optimizer in (SGD, ADAM))
+    t.answer(f"""Of {len(BUGS)} bugs, {by_sgd} with SGD and {by_adam} with Adam end at most {CLOSE} behind the right
+        accuracy, in the median of all seeds; two steps compared with the serial run find all.""")
+    always = [row for row in hidden if max(row.behind.different) <= CLOSE]
+    t.explain(f"""Not seen in the accuracy: {", ".join(sorted({row.bug for row in hidden})) or "none"}.
+        {len(always)} of these {len(hidden)} trainings end that close with every seed.
+        {sum(row.in_sync for row in hidden)} keep the replicas equal, so a comparison of the replicas does not find them
+        either.""")
+    scaled = [t.one(bug=bug, right=False, optimizer=ADAM).behind for bug in ("averaged-twice", "not-divided")]
+    t.explain(f"""Adam's step does not change if gradients are scaled (Kingma and Ba 2015): averaged twice it ends
+        {scaled[0]:+.3f} behind, not divided {scaled[1]:+.3f}.""")
     for optimizer in (SGD, ADAM):
         trained = [row for row in t if row.optimizer == optimizer]
         t.bars("test_accuracy", "", title=f"Accuracy with {optimizer}", rows=trained)
@@ -175,12 +180,7 @@ def tell(t, s):
 
 def _tell_claims(t):
     sentence = "Compared with the serial run, two steps give every bug away: at least 1 parameter or gradient is wrong."
-    source = "the definition: data parallelism is exact"
-    t.claim(sentence, *(row.wrong for row in t.rows), at_least=1, exact=True, source=source)
-    sentence = f"Adam hides a wrong scale: gradients that are averaged twice, or not at all, cost at most {CLOSE}."
-    source = "Kingma and Ba 2015, 2: the step does not change if gradients are scaled"
-    behind = (t.one(bug=bug, right=False, optimizer=ADAM).behind for bug in ("averaged-twice", "not-divided"))
-    t.claim(sentence, *behind, at_most=CLOSE, source=source)
+    t.claim(sentence, *(row.wrong for row in t.rows), at_least=1, exact=True)
     sentence = "A rank that drops its last batch hangs others; mxdp ends the job, within 60 s."
-    source = "PyTorch 38174 and its like, where it waits for ever; the bound is ours"
+    source = f"{DEFECT}. Elsewhere it may wait for ever: {sources.UNEVEN_RANKS}"
     t.claim(sentence, *(row.seconds for row in t if row.bug == LAST_BATCH), at_most=60.0, source=source)

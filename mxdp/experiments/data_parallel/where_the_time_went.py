@@ -7,6 +7,7 @@ Where they share memory, compute takes longer than half of one device's time as 
 """
 
 from mxdp.errors import UsageError, plural
+from mxdp.experiments import sources
 from mxdp.experiments.data_parallel import training
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
@@ -16,7 +17,7 @@ from mxdp.scratch import get_params, init_lenet
 from mxdp.tracing.recording import can_record
 from mxdp.training import TrainStep
 
-SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', exercise 4, and 'Training on Multiple GPUs'"
+SOURCE = f"exercise 4 of {sources.PARALLELISM}; {sources.MULTIPLE_GPUS}"
 COMPARED = "gradients and parameters of every replica, steps on an uneven batch"
 PRESETS = {
     "quick": dict(devices=[1, 2], data="synthetic", data_dir=None, batch_size=256, timeout=120.0, steps=7),

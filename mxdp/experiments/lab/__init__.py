@@ -4,8 +4,8 @@ Imports no MXNet. A question imports everything that it needs from here.
 """
 
 from mxdp.experiments.lab.module import Case, Settings, Skipped, Work
-from mxdp.experiments.lab.rows import Number, Row, by_process, contenders, fastest, mean
-from mxdp.experiments.lab.told import Told
+from mxdp.experiments.lab.rows import Number, Row, by_process, contenders, factor, fastest, mean
+from mxdp.experiments.lab.told import Told, faster
 
 __all__ = ["Case", "Number", "Row", "Settings", "Skipped", "Told", "Work"]
-__all__ += ["by_process", "contenders", "fastest", "mean"]
+__all__ += ["by_process", "contenders", "factor", "faster", "fastest", "mean"]

@@ -49,6 +49,7 @@ class Child:
         self.size, self.rank = self.cases[0].processes, ranks.rank(self.cases[0].engine)
         for index, case in enumerate(self.cases):
             case.process, case.number, case.folder = self.rank, order["number"], order["folders"][index]
+            case.draw = order["draw"]
             os.makedirs(case.folder, exist_ok=True)
             if self.size > 1:
                 case.share = ranks.sharing(path.with_name(f"shared-{index}"), self.rank, self.size)

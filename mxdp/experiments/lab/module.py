@@ -34,9 +34,10 @@ import importlib
 import os
 import re
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mxdp.errors import UsageError, did_you_mean
 
@@ -82,11 +83,12 @@ class Case:
         settings: what distinguishes this case, as attributes; JSON must be able to hold them.
 
     Its processes also know ``process``, which of them this is; ``number``, how many times the case was started before;
+    ``draw``, a number that is another one in each run;
     ``folder``, where they may leave something for later processes (gone at the end); and ``share(value)``, which waits
     until each has called it as often, and returns the values of all (anything that can be pickled), in their order.
     """
 
-    process, number, folder = 0, 0, ""
+    process, number, draw, folder = 0, 0, 0, ""
 
     def __init__(
         self,
@@ -112,6 +114,10 @@ class Case:
     def get(self, name: str, default: Any = None) -> Any:
         """One of its settings, or ``default``."""
         return self.settings.get(name, default)
+
+    def seeds(self, first: int) -> Iterator[int]:
+        """A seed for each of its rounds: the same ones in all cases, others in each process and each run."""
+        return count((first + 1000 * (1000 * self.draw + self.number)) % 2**31)
 
 
 class Work:

@@ -6,8 +6,9 @@ anything is summed up, so that a drift of the machine cancels.
 An interval is one of order statistics, which assumes only independent values: of n, the r-th smallest and the r-th
 largest enclose the true median unless more than n - r fall on one side of it, a question of coin tosses (Conover,
 "Practical Nonparametric Statistics", 3.2). Processes of one run share its hour, and the next hour may be faster: from
-six runs on, a value is the median of a run. But runs that all repeat the same values, as of accuracies, say nothing of
-how seeds differ: then the ends are the smallest and the largest value.
+six runs on, a value is the median of a run. An interval needs six different values, and a run that repeats another's
+values is no further run: three seeds that every run repeats are three values. Fewer values are shown themselves, or
+their range, from which nothing follows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from itertools import chain
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 RUNS = 6
-"""With this many runs or more, an interval is of runs. Fewer values than this give no interval."""
+"""With this many runs or more, an interval is of runs. Fewer different values give no interval."""
+LISTED = 3
+"""So many different values without an interval are listed; of more, their range is given."""
+APART = 0.05
+"""What differs by more from what the medians give does not seem to add up."""
 Value = Optional[float]
 
 
@@ -37,11 +42,20 @@ def interval(values: Sequence[float]) -> Tuple[Value, Value]:
     return (ordered[rank - 1], ordered[-rank]) if rank else (None, None)
 
 
-def _by(function: Callable[[Any, Any], Any], sign: str = "") -> Callable[[Number, Any], Number]:
+def _units(runs: Sequence[Sequence[float]]) -> List[float]:
+    """What an interval of these runs is of: their medians, or of fewer than :data:`RUNS` their processes."""
+    return list(map(statistics.median, runs)) if len(runs) >= RUNS else list(chain.from_iterable(runs))
+
+
+def _by(function: Callable[[Any, Any], Any], sign: str = "", ratio: bool = False) -> Callable[[Number, Any], Number]:
     def operation(number: Number, other: Any) -> Number:
         result = by_process(function, number, other)
         if sign and not isinstance(other, Number):
             result.made = number, sign, other
+        if ratio:
+            with suppress(ZeroDivisionError):
+                plain = other.of_medians if isinstance(other, Number) else other
+                result.of_medians = function(number.of_medians, plain)
         return result
 
     return operation
@@ -50,17 +64,17 @@ def _by(function: Callable[[Any, Any], Any], sign: str = "") -> Callable[[Number
 class Number:
     """One value a process, or None. ``runs`` has the run of each process; ``label`` is that of the number's row.
 
-    Computed from the values: ``median`` (NaN without any), ``low`` and ``high``, the ends of the interval (None if
-    there are too few values), ``units``, of which both are: medians of runs, or processes; ``last``, the last process's
-    value; ``truth``, whether all are true or false; and ``seeds``, the values of one run, if six runs or more repeat
-    them: then a value is one of a seed. ``made``: of a number times or over a plain one, these two and the sign, to be
-    shown beside it.
+    Computed from the values: ``median`` (NaN without any); ``units``, of which it is the median: medians of runs, or
+    processes; ``different``, the values that differ, sorted; ``low`` and ``high``, the ends of the interval (None if
+    fewer than :data:`RUNS` values differ); ``last``, the last process's value; ``truth``, whether all are true or
+    false; ``seeds``, the values of one run, if all of several runs repeat them; ``of_medians``, of a ratio that of the
+    medians; and ``made``: of a number times or over a plain one, these two and the sign, to be shown beside it.
 
     Numbers are added, subtracted, multiplied and divided process by process.
 
     >>> ratio = Number([1.0, 3.0, 2.0]) / Number([1.0, 2.0, 0.0])
     >>> ratio.values, f"{ratio:.2f}", f"{Number([1, 2, 3, 4, 5, 6]) / 2:.1f}"
-    ([1.0, 1.5, None], '1.25', '1.8 (0.5 to 3.0)')
+    ([1.0, 1.5, None], '1.25 (1.00, 1.50)', '1.8 (0.5 to 3.0)')
     """
 
     def __init__(self, values: Iterable[Any], runs: Optional[Sequence[int]] = None, label: str = "") -> None:
@@ -74,14 +88,33 @@ class Number:
         for run, value in zip(self.runs, self.values):
             if value is not None:
                 by_run.setdefault(run, []).append(value)
-        processes = list(chain.from_iterable(by_run.values()))
-        self.units = processes if len(by_run) < RUNS else [*map(statistics.median, by_run.values())]
+        runs_of = list(by_run.values())
+        self.different = sorted(set(chain.from_iterable(runs_of)))
+        new = list({tuple(sorted(run)): run for run in runs_of}.values())  # without those that repeat another
+        self.seeds = new[0] if len(new) == 1 < len(runs_of) else []
+        self.units = _units(runs_of)
         self.median = float(statistics.median(self.units)) if self.units else math.nan
-        self.low, self.high = interval(self.units)
-        repeated = len(by_run) >= RUNS and len({*map(tuple, by_run.values())}) == 1
-        self.seeds = next(iter(by_run.values())) if repeated else []
-        if repeated:
-            self.low, self.high = min(processes), max(processes)
+        self.of_medians = self.median
+        self.low, self.high = interval(_units(new)) if len(self.different) >= RUNS else (None, None)
+
+    def around(self, write: Callable[[float], str], to: str = " to ") -> str:
+        """What stands in brackets beside the median, each value as ``write`` writes it: the interval. Without one, the
+        different values, or of more than :data:`LISTED` their range; nothing if all look alike.
+
+        >>> [Number(values).around(str) for values in ([1, 2, 3, 4, 5, 6], [3, 1, 3], [1, 2, 3, 4], [1, 1])]
+        ['1.0 to 6.0', '1.0, 3.0', 'range 1.0 to 4.0', '']
+        """
+        if self.low is not None and self.high is not None:
+            return f"{write(self.low)}{to}{write(self.high)}"
+        texts = list(dict.fromkeys(map(write, self.different)))
+        if len(texts) < 2:
+            return ""
+        return ", ".join(texts) if len(texts) <= LISTED else f"range {texts[0]}{to}{texts[-1]}"
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether it is about what the medians give, of which it is a ratio."""
+        return not abs(self.median - self.of_medians) > APART * abs(self.median)
 
     def at_most(self, bound: float) -> Optional[bool]:
         """True or False if its whole interval is on that side of ``bound``; None: undecided.
@@ -97,21 +130,18 @@ class Number:
         """As :meth:`at_most`, the other way round."""
         return (self * -1).at_most(-bound)
 
-    def one_way(self) -> Number:
-        """It, or its inverse if its median is below 1. (If each process chose, noise would drive them apart.)"""
-        return self if not self.median < 1 else 1 / self
-
     def __format__(self, form: str) -> str:
-        ends = "" if self.low in (None, self.high) else f" ({self.low:{form}} to {self.high:{form}})"  # of a count none
-        return f"{self.median:{form}}{ends}"
+        around = self.around(lambda value: f"{value:{form}}")
+        return f"{self.median:{form}} ({around})" if around else f"{self.median:{form}}"
 
     def __repr__(self) -> str:
         return f"Number({self.values})"
 
     __add__ = __radd__ = _by(operator.add)
-    __mul__ = __rmul__ = _by(operator.mul, "x")
+    __mul__ = __rmul__ = _by(operator.mul, "x", ratio=True)
     __sub__, __rsub__ = _by(operator.sub), _by(lambda a, b: b - a)
-    __truediv__, __rtruediv__ = _by(operator.truediv, "/"), _by(lambda a, b: b / a)
+    __truediv__ = _by(operator.truediv, "/", ratio=True)
+    __rtruediv__ = _by(lambda a, b: b / a, ratio=True)
 
 
 def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> Number:
@@ -133,6 +163,15 @@ def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> 
 def mean(numbers: Iterable[Number]) -> Number:
     """The mean of several, process by process."""
     return by_process(lambda *values: statistics.fmean(values), *numbers)
+
+
+def factor(ratio: Number) -> Number:
+    """How far off 1 a ratio is, on either side: 1.25 for 1.25 and for 0.8.
+
+    >>> factor(Number([1.25, 0.8, 1.0])).values
+    [1.25, 1.25, 1.0]
+    """
+    return by_process(lambda value: max(value, 1 / value), ratio)
 
 
 def by_name(records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], Any]) -> Dict[str, Any]:
@@ -171,7 +210,9 @@ class Row:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Number):  # whatever rows it was computed from
+            of_medians = value.of_medians
             value = Number(value.values, value.runs, self.label)
+            value.of_medians = of_medians
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:

@@ -48,6 +48,7 @@ class Run:
         self.failures: Dict[str, ranks.Failure] = {}  # by label; of an empty one: all cases
         self._cases: List[Case] = []
         self._started, self._clock = datetime.datetime.now().astimezone(), time.monotonic()
+        self.draw = int(self._started.timestamp())
         self._prediction = ""
         self._elsewhere: List[Optional[float]] = []
         self._variables: Dict[str, str] = {}
@@ -122,6 +123,7 @@ class Run:
             settings=self.settings,
             rounds=self.settings["rounds"],
             number=number,
+            draw=self.draw,
             compare=number == 0,
             shared={},  # which checkouts of before this line read
             cases=[dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows],
@@ -188,6 +190,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
         with tempfile.TemporaryDirectory(prefix="mxdp-") as kept:
             for run in runs:
                 run.begin()
+                run.draw = runs[0].draw  # what is compared has the same seeds
             _take_turns(runs, Path(kept), progress)
     except BaseException as error:  # a defect of the question or of ours must not lose what was measured
         reason = "interrupted by the user" if isinstance(error, KeyboardInterrupt) else described(error)

@@ -1,16 +1,27 @@
-"""What a question tells of its numbers, anew whenever a result is shown: columns, claims, the answer and pictures."""
+"""What a question tells of its numbers, anew whenever a result is shown: columns, claims, the answer and pictures.
+
+A number that a reader wants to know is a size: a sentence in the answer or the explanation, with its interval. A claim
+judges it by a bound. It is for what somebody else has said, with a source that can be looked up, and for what would be
+a defect of ours.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxdp.experiments.lab.module import Settings
 from mxdp.experiments.lab.rows import Number, Row, by_name
 
 NO_ANSWER = "No answer: not every case was measured."
+DEFECT = "ours: otherwise it is a defect"
+"""The source of a claim that nobody else has made."""
 Panel = Tuple[Callable[[Any], Any], float]
+Had = Tuple[str, str, str]
+FIRST, OTHERS = "first", "others"
+"""Processes of a run: some numbers are measured in the first alone."""
 
 
 def paragraph(text: str) -> str:
@@ -62,7 +73,7 @@ class Claim:
 
 class Told:
     """The rows of a result (``rows``, and ``references``, the yardsticks), and what ``tell`` says of them. Iterating
-    gives all rows, then all references."""
+    gives all rows, then all references. ``left_out`` says which runs were, and why."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = [row for row in rows if not row.reference]
@@ -72,6 +83,7 @@ class Told:
         self.claims: Dict[str, Claim] = {}
         self.answering: List[Row] = self.rows
         self.sentence, self.explanation = "", ""
+        self.left_out: List[str] = []
         self.panels: List[Any] = []  # a Panel, or the arguments of `bars`
 
     def __iter__(self) -> Iterator[Row]:
@@ -107,9 +119,10 @@ class Told:
         at_most: Optional[float] = None,
         at_least: Optional[float] = None,
         exact: bool = False,
-        source: str = "ours",
+        source: str = DEFECT,
     ) -> None:
-        """Judge ``numbers``, except None, by a bound. Calls with one sentence are one claim of several numbers."""
+        """Judge ``numbers``, except None, by a bound. Calls with one sentence are one claim of several numbers.
+        ``source``: who has said so, with a title and an address."""
         bound = at_most if at_least is None else at_least
         if bound is None or None not in (at_most, at_least):
             raise ValueError(f"the claim {sentence!r} needs one bound: at_most or at_least")
@@ -140,6 +153,17 @@ class Told:
         self.panels.append((panel, height))
 
 
+def faster(number: Number, form: str = ".2f") -> str:
+    """How fast something is, of the other's time over its own: never "0.75 times as fast".
+
+    >>> faster(Number([1.5])), faster(Number([0.5]))
+    ('is 1.50 times as fast', 'takes 2.00 times as long')
+    """
+    if number.median < 1:
+        return f"takes {1 / number:{form}} times as long"
+    return f"is {number:{form}} times as fast"
+
+
 def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
     """The rows of these runs of one question, oldest first. A number has the values of all runs, None where a run lacks
     the case. Facts are the last run's, ``cores`` those of its machine."""
@@ -158,22 +182,77 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
     return rows
 
 
+def complete(results: Sequence[Mapping[str, Any]]) -> Tuple[List[Mapping[str, Any]], List[str]]:
+    """The runs that have every number that any of them has; and of each other run why it is left out."""
+    had = [_had(result) for result in results]
+    wanted = set().union(*(has for has, _ in had))
+    whole: List[Mapping[str, Any]] = []
+    left_out: List[str] = []
+    for result, (has, lacks) in zip(results, had):
+        processes = {row["label"]: len(row["processes"]) for row in result["rows"]}
+        # A run of one process has none of its "others".
+        due = {what for what in wanted if what[2] == FIRST or processes.get(what[0]) != 1}
+        missing = sorted(lacks | (due - has))
+        if not missing:
+            whole.append(result)
+            continue
+        label, name, _ = missing[0]
+        what = f"{name!r} of {label!r}" if label in processes else f"the case {label!r}"
+        left_out.append(f"The run of {result['started']} is left out: it lacks {what}.")
+    return whole, left_out
+
+
+def _had(result: Mapping[str, Any]) -> Tuple[Set[Had], Set[Had]]:
+    """What a run has, and what one of its processes lacks although others have it: of each row each number, in the
+    first process or in the others. NaN and infinity are no numbers."""
+    has: Set[Had] = set()
+    lacks: Set[Had] = set()
+    for row in result["rows"]:
+        processes = [dict(_flat(process)) for process in row["processes"]]
+        for name in set().union(*processes):
+            values = [process.get(name) for process in processes]
+            first, *others = [value is not None and math.isfinite(value) for value in values]
+            if first:
+                has.add((row["label"], name, FIRST))
+            if any(others):
+                has.add((row["label"], name, OTHERS))
+                if not (first and all(others)):
+                    lacks.add((row["label"], name, OTHERS))
+    return has, lacks
+
+
+def _flat(process: Mapping[str, Any]) -> Iterator[Tuple[str, Optional[float]]]:
+    """The numbers of a process by name, and each entry of its dicts of numbers."""
+    for name, value in process.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name} {entry}", one) for entry, one in _flat(value))
+        elif value is None or isinstance(value, (int, float)):
+            yield name, value
+
+
 def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
-    """What ``question`` (or None, if it is not installed) tells today of these runs of it. If a case is missing or the
-    question can't tell, it has no answer, and columns of all plain numbers."""
-    latest, trouble, about = results[-1], "", Told(rows_of(results))
-    complete = all(result["status"] in ("ok", "skipped") and result["rows"] for result in results)
+    """What ``question`` (or None, if it is not installed) tells today of these runs of it, without those that are not
+    :func:`complete`. If a case is missing or the question can't tell, it has no answer, and columns of all plain
+    numbers."""
+    latest = results[-1]
+    trouble = ""
+    whole, left_out = complete(results)
+    shown = whole or results
+    about = Told(rows_of(shown))
+    ended = all(result["status"] in ("ok", "skipped") and result["rows"] for result in results)
     if question is not None and list(about):
         try:
             question.tell(about, Settings({**question.preset("full"), **latest["settings"]}))
         except Exception as error:
-            about, trouble = Told(rows_of(results)), f" ({type(error).__name__}: {error})" * complete
+            about = Told(rows_of(shown))
+            trouble = f" ({type(error).__name__}: {error})" if ended else ""
     if not about.columns:
         for name in dict.fromkeys(name for row in about for name, x in vars(row).items() if isinstance(x, Number)):
             about.column(name, "s" if name == "seconds" else "", form=",.6g")
     if not about.panels:
         about.bars()
-    if not complete or not about.sentence:
+    if not (ended and whole and about.sentence):
         about.answer(NO_ANSWER + trouble if list(about) else "")
         about.claims, about.explanation = {}, ""
+    about.left_out = left_out
     return about

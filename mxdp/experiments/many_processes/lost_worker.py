@@ -22,13 +22,14 @@ import numpy as onp
 import psutil
 
 from mxdp.errors import MxdpError, plural
+from mxdp.experiments import sources
 from mxdp.experiments.lab import Case, Settings, Work, ranks
 from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC, WORDS, running
 from mxdp.experiments.many_processes import victim
 from mxdp.experiments.many_processes.hosts import two_hosts
 from mxdp.experiments.many_processes.victim import CUT_OFF, KILLED, STOPPED
 
-SOURCE = "MXNet issue 9709 and ps-lite issue 68, where lost workers and servers are reported; the launcher is ours"
+SOURCE = f"exercise 3 of {sources.PARAMETER_SERVERS}; {sources.LOST}"
 COMPARED = "parameters of the processes of an undisturbed training, with each other, bit for bit"
 TOGETHER = True
 COMMON = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, batch_size=20, lr=0.3)
@@ -183,6 +184,9 @@ def tell(t, s):
     if not ours:
         return t.answer("Without MPI, nothing was measured of mxdp's launcher.")
     killed, slowest = t.find(by=MPI, harm=KILLED)[-1], max(ours, key=lambda row: row.seconds.median)
+    lost = [steps for row in ours for steps in row.lost.different]
+    steps = plural(round(max(lost)), "step")
+    if min(lost) < max(lost):
+        steps = f"{min(lost):.0f} to {steps}"
     t.answer(f"""mxdp's launcher notices a killed worker after {killed.seconds:.2f} s and one that falls silent after
-        {slowest.seconds:.1f} s; the training then repeats
-        {plural(round(max(row.lost.median for row in ours)), "step")}.""")
+        {slowest.seconds:.1f} s; the training then repeats {steps}.""")

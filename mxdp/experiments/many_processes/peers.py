@@ -119,7 +119,9 @@ def tell(t, s):
         row.of_mxdp = row.seconds / t.one(peer=MXDP, **of).seconds
         by_mpi = t.maybe(peer=MXDP_MPI, **of)
         row.of_mpi = row.seconds / by_mpi.seconds if by_mpi else None
-    _tell_claims(t, s)
+    sentence = f"On two devices mxdp is no slower than {HYBRIDS}: at most 1.00 of its time."
+    hybrids = [row for row in t.find(peer=HYBRID) if row.devices_in_all > 1]
+    t.claim(sentence, *(1 / row.of_mxdp for row in hybrids), at_most=1.0)
     t.column("step_seconds", "ms/step", ".1f", 1e3)
     t.column("of_mxdp", form=".2f", spread=True, about="over mxdp's time in one process on as many devices")
     t.note("""A round is the same number of samples for all, each with its own data path. The book's loop is d2l's
@@ -135,26 +137,20 @@ def tell(t, s):
         for peer, words in ((HYBRID, HYBRIDS), (TORCH, "PyTorch"))
         if peer in peers
     ]
+    _tell_sizes(t, s)
     t.answer(f"Compared with mxdp on {plural(n, 'device')}, training takes {' and '.join(times)}.")
 
 
-def _tell_claims(t, s):
-    # Of a peer: that mxdp takes at most so much of its time, in one process or by MPI.
-    cheap = "The exchange is cheap: two processes by MPI take at most 1.05 times as long as two that exchange nothing."
-    claims = {
-        BOOK: ("of_mxdp", 0.5, "On two devices mxdp takes at most half of the book's time."),
-        DDP: ("of_mpi", 0.9, "Two processes by MPI take at most 0.9 of the time of PyTorch's DDP."),
-        TORCH: ("of_mxdp", 0.95, "On one and on two devices mxdp takes at most 0.95 of PyTorch's time."),
-        HYBRID: ("of_mxdp", 1.0, f"On two devices mxdp is no slower than {HYBRIDS}: at most 1.00 of its time."),
-        CEILING: ("of_mpi", 1.05, cheap),
-    }
+def _tell_sizes(t, s):
+    """What the exchange costs, beside processes that exchange nothing; and what other peers take."""
+    n = max(s.devices)
     for row in t:
-        name, bound, sentence = claims.get(row.peer, ("", 0.0, ""))
-        if (row.devices_in_all > 1 or row.peer == TORCH) and row.get(name):
-            t.claim(sentence, 1 / row.get(name), at_most=bound)
-        if row.peer == CEILING:
-            half = row.batch_size < s.batch_size
-            words, bound = (", with batches of half the size,", 0.95) if half else ("", 0.97)
-            sentence = f"""On two devices{words} mxdp is at least {bound} times as fast as processes that exchange
-                nothing."""
-            t.claim(sentence, row.of_mxdp, at_least=bound)
+        if row.peer == CEILING and row.devices_in_all == n:
+            t.explain(f"""Beside processes that exchange nothing, with batches of {row.batch_size}, mxdp takes
+                {1 / row.of_mxdp:.2f} times as long.""")
+            if row.of_mpi:
+                t.explain(f"By MPI it takes {1 / row.of_mpi:.2f} times as long.")
+    for peer, of, beside in ((BOOK, "of_mxdp", "mxdp"), (DDP, "of_mpi", "mxdp by MPI")):
+        row = t.maybe(peer=peer, devices_in_all=n, batch_size=s.batch_size)
+        if row and row.get(of):
+            t.explain(f"Compared with {beside}, training takes {row.get(of):.2f} times as long by {WORDS[peer]}.")

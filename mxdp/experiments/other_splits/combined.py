@@ -7,12 +7,13 @@ where either alone sends as much, 2 x 2 devices send 4 P numbers instead of 6 P.
 parameters, and the activations of a g-th of the batch.
 """
 
+from mxdp.experiments import sources
 from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case, by_process
 from mxdp.experiments.other_splits import split, strategies
 from mxdp.experiments.other_splits.split import COMBINED, GROUPS, NETS, SERIAL, numbers_of, tell_steps
 
-SOURCE = "Narayanan et al., 'Efficient Large-Scale Language Model Training on GPU Clusters', SC 2021"
+SOURCE = sources.NARAYANAN
 COMPARED = split.COMPARED
 TOGETHER = True
 PRESETS = {
@@ -76,12 +77,11 @@ def tell(t, s):
                 sentence = """With a sixteenth of that batch, where most of the wide net's memory is that of its
                     parameters, each combination needs at most as much memory on its fullest device as data parallelism
                     alone."""
-                source = "Narayanan et al.: split the model until it fits in memory, and the batch over the rest"
-                t.claim(sentence, row.memory_of_data, at_most=1.0, source=source)
+                t.claim(sentence, row.memory_of_data, at_most=1.0, exact=True, source=sources.NARAYANAN)
             elif row.strategy == COMBINED[1]:
                 sentence = """Data parallelism and layerwise partitioning together move at most as much as the lesser of
                     the two alone, with the batch at which these are equal."""
-                t.claim(sentence, row.moved_of_less, at_most=1.0, exact=True, source="the cost model")
+                t.claim(sentence, row.moved_of_less, at_most=1.0, exact=True)
     rows = t.find(net="wide", strategy=COMBINED[1])
     if not rows:
         return t.answer(TOO_FEW)

@@ -14,8 +14,9 @@ import numpy as onp
 
 from mxdp.backend import np
 from mxdp.errors import plural
+from mxdp.experiments import sources
 from mxdp.experiments.devices import SEVERAL, devices_of, several
-from mxdp.experiments.lab import Case
+from mxdp.experiments.lab import Case, faster
 from mxdp.experiments.other_splits import split
 from mxdp.experiments.show import style
 from mxdp.layers import Conv, Relu, forward, param_shapes
@@ -23,7 +24,7 @@ from mxdp.parallel.tile import Tile
 from mxdp.plans.layers.halo import squarest
 from mxdp.plans.partition import cuts
 
-SOURCE = "Slides on tiled processing: boundary conditions"
+SOURCE = f"ours; halos as in {sources.SPATIAL}"
 COMPARED = f"{split.COMPARED}; pixels of tiled pictures, exactly: without halos those away from the seams"
 TOGETHER = True
 PRESETS = {
@@ -111,14 +112,14 @@ def tell(t, s):
     without = "Without halos, pixels at the seams are wrong: the largest error is at least 1 (numbers are whole)."
     inside = "Without halos, no pixel is wrong that is more than two pixels from the seams."
     haloed, bare = t.find(strategy="tile", halo=True), t.find(halo=False)
-    t.claim(with_halos, *(row.worst_error for row in haloed), at_most=0, exact=True, source="the slides")
+    t.claim(with_halos, *(row.worst_error for row in haloed), at_most=0, exact=True)
     for row in bare:
-        t.claim(without, row.worst_error, at_least=1, exact=True, source="the slides")
-        t.claim(inside, row.worst_error_inside, at_most=0, exact=True, source="the slides")
+        t.claim(without, row.worst_error, at_least=1, exact=True)
+        t.claim(inside, row.worst_error_inside, at_most=0, exact=True)
     right, wrong = ("wrong" if any(any(row.worst_error.values) for row in rows) else "right" for rows in (haloed, bare))
     last = t.one(grid=bare[-1].grid, halo=True)
-    t.answer(f"""At the seams, pixels are {right} with halos and {wrong} without; training with {last.label} is
-        {last.speedup:.2f} times as fast as with whole pictures.""")
+    t.answer(f"""At the seams, pixels are {right} with halos and {wrong} without; training with {last.label}
+        {faster(last.speedup)} as with whole pictures.""")
     halos = last.bytes_moved - bare[-1].bytes_moved
     moved, halos = (style.number(number.median / 1e6) for number in (last.bytes_moved, halos))
     t.explain(f"Of the {moved} MB that {last.label} move in a step, {halos} MB are halos.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from rich import box
@@ -23,17 +24,20 @@ COLOURS = {"yes": "bold green", "no": "bold yellow", "unknown": "bold cyan", "ba
 NOTHING = "–"
 # A number and at most a short unit: "12.3 ms", "1.98x" and "83 %" line up to the right, "2 devices" does not.
 NUMERIC = re.compile(r"[<>~≈]?[-+−]?\d[\d.,]*(e[-+]?\d+)?\s?\S{0,4}")
+NO_SUM = "Ratios are taken process by process: they may differ from those of the medians above."
 # In a narrow table, labels are broken into lines of at least this length before numbers with intervals are broken.
 LABEL = 18
 
 
 class Cells(NamedTuple):
-    """A table in text: a line is a row's label and its cells; ``right`` marks columns of numbers."""
+    """A table in text: a line is a row's label and its cells; ``right`` marks columns of numbers; ``note`` stands
+    below."""
 
     headings: List[str]
     rows: List[List[str]]
     references: List[List[str]]
     right: List[bool]
+    note: str = ""
 
 
 def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
@@ -46,10 +50,12 @@ def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
     made = []
     for more in (False, True):
         columns = [column for column in about.columns if column.more == more]
+        parts = rows, [] if more else about.references
         lines, references = (
-            [[row.label, *(cell(column, row) for column in columns)] for row in part]
-            for part in (rows, [] if more else about.references)
+            [[row.label, *(cell(column, row) for column in columns)] for row in part] for part in parts
         )
+        numbers = [_value(column, row) for row in chain(*parts) for column in columns]
+        note = NO_SUM if any(isinstance(one, Number) and not one.adds_up for one in numbers) else ""
         if more:
             lines = [line for line in lines if {*line[1:]} != {NOTHING}]
         right = [False]
@@ -57,14 +63,18 @@ def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
             filled = {*texts} - {NOTHING, "?", ""}
             right.append(bool(filled) and all(NUMERIC.fullmatch(text) for text in filled))
         if columns and lines + references:
-            made.append(Cells(["", *(column.heading for column in columns)], lines, references, right))
+            made.append(Cells(["", *(column.heading for column in columns)], lines, references, right, note))
     return made
 
 
 def cell(column: Column, row: Row) -> str:
     """What a table shows of ``row`` in that column."""
+    return written(_value(column, row), column)
+
+
+def _value(column: Column, row: Row) -> Any:
     names = [column.name] if isinstance(column.name, str) else column.name
-    return written(next((row.get(name) for name in names if row.get(name) is not None), None), column)
+    return next((row.get(name) for name in names if row.get(name) is not None), None)
 
 
 def written(value: Any, column: Column) -> str:
@@ -73,9 +83,8 @@ def written(value: Any, column: Column) -> str:
         value = all(value.values)
     if isinstance(value, Number):
         text = written(value.median, column)
-        if not column.spread or value.low is None or value.low == value.high:
-            return text
-        return f"{text} ({written(value.low, column)}-{written(value.high, column)})"
+        around = value.around(lambda one: written(one, column), "-") if column.spread else ""
+        return f"{text} ({around})" if around else text
     if value is None or value != value:
         return NOTHING
     if isinstance(value, bool):
@@ -188,6 +197,7 @@ def print_result(
     if list(s.told):
         for cells in tables(s.told, s.told.answering)[: None if why else 1]:
             console.print(Padding(for_terminal(cells, console.width - 2), (1, 0, 0, 2)))
+            console.print(Padding(Text(cells.note, style="dim"), (0, 0, 0, 2)))
         left = len(s.told.rows) - len(s.told.answering)
         rest = f"{plural(left, 'more row')}: in report.html\n" if left else ""
         console.print(Padding(Text(rest, style="dim"), (0, 0, 0, 2)))

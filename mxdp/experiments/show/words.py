@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import plural
@@ -14,6 +15,7 @@ from mxdp.experiments.show import style, together
 
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
 ENDINGS = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
+NOT_JUDGED = "not judged here"
 SHOWN = 3  # numbers that stand beside a claim; all are in the JSON
 DISTURBED = 0.25  # from this part of the processes on, disturbed by other programs, the answer is marked
 SPOKEN = 20  # the most words of a slide's sentence, beside its numbers
@@ -49,10 +51,18 @@ def mark(s: Shown) -> Optional[Tuple[str, str]]:
 
 
 def claim_lines(s: Shown) -> List[Tuple[str, str, str]]:
-    """For each claim how it was judged, a kind and words; and the sentence with its source and the numbers."""
+    """For each claim how it was judged, a kind and words; and the sentence with its source and the numbers. On a busy
+    machine only what has no noise is judged."""
     lines = []
+    busy = on_busy_machine(s)
     for claim in s.told.claims.values():
-        kind, words = HELD[claim.holds] if claim.numbers else ("unknown", "not judged here")
+        if not claim.numbers:
+            kind, words = "unknown", NOT_JUDGED
+        elif busy and not claim.exact:
+            share = statistics.median(_elsewhere(s)[1])
+            kind, words = "unknown", f"can't tell: other programs took {share:.0%}"
+        else:
+            kind, words = HELD[claim.holds]
         shown = [f"{number.label} {_number(claim, number)}" for number in claim.numbers[:SHOWN]]
         if claim.numbers[SHOWN:]:
             shown.append(f"and {plural(len(claim.numbers) - SHOWN, 'more row')}")
@@ -79,27 +89,35 @@ def _number(claim: Claim, number: Number) -> str:
 
 def summary(s: Shown) -> str:
     """One line: how sure it is, whether the oracle was met, and how many claims hold."""
-    holds = [claim.holds for claim in s.told.claims.values() if claim.numbers]
-    judged = f"{holds.count(True)} of {plural(len(holds), 'claim')} hold{'s' * (len(holds) == 1)}" if holds else ""
+    judged = [kind for kind, words, _ in claim_lines(s) if words != NOT_JUDGED]
+    hold = "holds" if len(judged) == 1 else "hold"
+    held = f"{judged.count('yes')} of {plural(len(judged), 'claim')} {hold}" if judged else ""
     equal = "" if s.latest["oracle"]["wrong"] or not s.latest["oracle"]["checked"] else "equal to the serial run"
-    return "; ".join(filter(None, [sureness(s).rstrip("."), equal, judged]))
+    return "; ".join(filter(None, [sureness(s).rstrip("."), equal, held]))
 
 
 def sureness(s: Shown) -> str:
     """What the intervals are of, in words, of runs or of the processes of one; and which runs were left out."""
-    processes, runs = _processes(s), len(s.runs)
+    processes, runs = _processes(s), len(s.runs) - len(s.told.left_out)
     if not processes:
         return ""
     others = f" Left out: {'; '.join(s.left_out)}." if s.left_out else ""
+    others += "".join(f" {sentence}" for sentence in s.told.left_out)
     if runs >= RUNS:
         return f"{runs} runs, with {processes} processes in all; an interval is one of runs.{others}"
     few = ", too few for an interval" if processes < RUNS else "; another hour may differ by more than the interval"
-    return f"{plural(processes, 'process')} in {'one run' if runs == 1 else f'{runs} runs'}{few}.{others}"
+    return f"{plural(processes, 'process')} in {of_few_runs(s)}{few}.{others}"
 
 
 def _processes(s: Shown) -> int:
     """How many each case had, in all runs."""
     return max((len(row.seconds.values) for row in s.told), default=0)
+
+
+def of_few_runs(s: Shown) -> str:
+    """How many runs an answer is of, where there are too few for an interval of runs; else nothing."""
+    runs = len(s.runs) - len(s.told.left_out)
+    return "" if runs >= RUNS else "one run" if runs == 1 else f"{runs} runs"
 
 
 def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:

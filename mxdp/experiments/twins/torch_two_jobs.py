@@ -5,10 +5,11 @@ have. Both run Python ahead of the device, so the slides' code reads alike. With
 streams: a large product fills a GPU by itself, so there is little to gain.
 """
 
+from mxdp.experiments import sources
 from mxdp.experiments.lab import Case, Work, mean
 from mxdp.experiments.twins import places
 
-SOURCE = "Dive into Deep Learning, 'Automatic Parallelism', in its PyTorch version"
+SOURCE = f"{sources.PARALLELISM}, in its PyTorch version"
 COMPARED = "products, against NumPy's, exactly"
 NEEDS, PRESETS, LITTLE = places.NEEDS, places.PRESETS, places.LITTLE
 ALONE, TURN, ONCE = "alone", "in turn", "at once"
@@ -66,10 +67,8 @@ def tell(t, s):
     t.column("seconds", form=".4f", spread=True, about="the time of all jobs of the row")
     t.column("over_one", form=".2f", spread=True, about="over the mean of a job alone: 1 side by side, 2 in turn")
     t.column("device_names", "devices")
-    t.note(f"""On one GPU the two jobs run in two streams, and nothing is judged. --kind cpu runs it without a GPU:
+    t.note(f"""On one GPU the two jobs run in two streams. --kind cpu runs it without a GPU:
         PyTorch computes on the CPU while Python waits, so jobs there run one after the other. {places.RUN}""")
-    judged = once.over_one if len(set(once.device_names)) > 1 else None
-    source = "the slides, where both took 1.02 times as long on two GPUs; read as 10 %"
-    t.claim("Jobs on two GPUs at once take at most 1.1 times as long as one job.", judged, at_most=1.1, source=source)
     t.answer(f"On {places.tell_where(once)}, two jobs at once take {once.over_one:.2f} times as long as one job alone.")
+    t.explain(f"On two GPUs both took 1.02 times as long as one: {sources.PARALLELISM_SLIDES}.")
     t.bars(colour="job")
