@@ -24,7 +24,9 @@ try:
     import numpy.typing as npt
     import wrapt
 except ModuleNotFoundError as error:  # what installs MXNet may bring it
-    raise BackendError(process.install_problem() or f"MXNet needs what can't be imported ({error}): install it.") from error
+    raise BackendError(
+        process.install_problem() or f"MXNet needs what can't be imported ({error}): install it."
+    ) from error
 
 
 class _Module(ModuleType):

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Dict
 
+import live
 from notebooks import LESSONS, ROOT, write
 
 try:
@@ -21,6 +22,7 @@ try:
 except ImportError:
     sys.exit("make site needs Python 3.9 or newer, for Sphinx 7: make site PYTHON=python3.11 VENV=.venv-site")
 
+from mxdp.errors import MxdpError
 from mxdp.experiments.show import page
 from mxdp.plans.__main__ import main as plans
 
@@ -69,10 +71,14 @@ LOOK = """
 iframe { width: 100%; height: 34rem; border: 0; }
 @media (max-width: 40rem) { iframe { height: 46rem; } }
 """
+LIVE = """# Without MXNet
+
+[This page](live/index.html) shows plans, costs and memory, live in the browser: nothing has to be installed.
+"""
 TREES = {
     "Read": "install pieces book your-own gluon checkpoints several-processes silent-bugs experiments predict gpus "
     "messages support editions",
-    "Teach": "for-lecturers/index for-lecturers/answers exercises plans lessons/*",
+    "Teach": "without-mxnet* for-lecturers/index for-lecturers/answers exercises plans lessons/*",
     "Look up": "results api contributing changelog",
 }
 """The menu of the site: caption, and pages in their order."""
@@ -135,6 +141,12 @@ def stage() -> None:
         text += f'\n<h2><a href="{file}">{plan}</a></h2>\n'
         text += f'<iframe src="{file}" title="{plan}"></iframe>\n'
     (STAGE / "plans.md").write_text(text)
+    try:
+        live.build(STAGE / "extra" / "live", measured="../results.html")
+    except MxdpError as error:
+        print(f"mxdp: the site gets no page without MXNet (live/): {error}", file=sys.stderr)
+    else:
+        (STAGE / "without-mxnet.md").write_text(LIVE)
     results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
     for run in (ROOT / "experiments" / "reference").glob("*/*/[0-9]*.json"):  # of all machines
         copied(run, results / run.parent.name / run.name)
