@@ -20,7 +20,7 @@ from mxdp.experiments import __main__ as experiments
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.show.style import number
 from mxdp.live.drawn import as_bytes, milliseconds
-from mxdp.live.page import PIECES, answer
+from mxdp.live.page import TOPICS, answer
 from mxdp.plans import __main__ as plans
 
 TOOLS = Path(__file__).resolve().parents[1] / "tools"
@@ -29,9 +29,9 @@ SECONDS = 120
 
 
 def drawn(name, seed):
-    """Settings of a piece, drawn at random, and what the page shows for them."""
+    """Settings of a topic, drawn at random, and what the page shows for them."""
     chooser = random.Random(seed)
-    settings = {control.key: chooser.choice(control.allowed) for control in PIECES[name].controls}
+    settings = {control.key: chooser.choice(control.allowed) for control in TOPICS[name].controls}
     return settings, json.loads(answer(f"{name}?{urlencode(settings)}"))
 
 
@@ -251,7 +251,7 @@ def page(browser, site, shows):
     return browser
 
 
-@pytest.mark.parametrize("name", list(PIECES))
+@pytest.mark.parametrize("name", list(TOPICS))
 def test_a_link_opens_its_state(name, page, site, shows):
     settings, expected = drawn(name, 7)
     page.get(f"{site}#{name}?{urlencode(settings)}")
@@ -303,6 +303,6 @@ def test_the_first_pictures_need_no_python(browser, site, live, tmp_path, shows)
     with served(tmp_path) as address:
         browser.get(address)
         shows("#state", "^Python can't be loaded")
-        for name in PIECES:
-            browser.find_element("css selector", f"nav a[data-piece={name}]").click()
+        for name in TOPICS:
+            browser.find_element("css selector", f"nav a[data-topic={name}]").click()
             assert shows(f"#{name} .said", ".") == json.loads(answer(name))["said"]

@@ -23,8 +23,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from mxdp.errors import MxdpError  # noqa: E402
-from mxdp.live.page import pieces  # noqa: E402
+try:
+    from mxdp.errors import MxdpError
+    from mxdp.live.page import topics
+except ModuleNotFoundError as error:  # older ones read no TOML by themselves
+    sys.exit(f"make live needs Python 3.11 or newer ({error}): make live PYTHON=python3.11")
 
 VERSION = "314.0.7"
 SHA512 = "0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A=="
@@ -67,9 +70,9 @@ def build(folder: Path, measured: str) -> None:
         for file in sorted((ROOT / "mxdp").rglob("*.*")):
             if file.suffix in (".py", ".html", ".toml"):
                 code.write(file, file.relative_to(ROOT))
-    data = json.dumps(pieces()).replace("</", "<\\/")  # "</script>" must not end the script that holds the data
+    data = json.dumps(topics()).replace("</", "<\\/")  # "</script>" must not end the script that holds the data
     page = (ROOT / "tools" / "live.html").read_text(encoding="utf-8")
-    page = page.replace("[[PIECES]]", data).replace("[[MEASURED]]", measured)
+    page = page.replace("[[TOPICS]]", data).replace("[[MEASURED]]", measured)
     (folder / "index.html").write_text(page, encoding="utf-8")
 
 

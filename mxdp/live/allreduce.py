@@ -10,7 +10,7 @@ from mxdp.errors import UsageError
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.show.style import number
 from mxdp.live.drawn import alike, as_bytes, curves, milliseconds, table
-from mxdp.live.piece import Answer, Control, Piece, Settings
+from mxdp.live.topic import Answer, Control, Settings, Topic
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.cost.link import Link, allreduce_seconds
@@ -89,7 +89,7 @@ def _over_sizes(lines: Mapping[str, Link]) -> str:
     return curves("Time over the vector's size", points, {size: as_bytes(size) for size in SIZES[::7]}, decades)
 
 
-PIECE = Piece(
+TOPIC = Topic(
     "An all-reduce, step by step",
     "Each message takes alpha seconds to start and beta seconds a byte. Sums, switches and shared cores are left out.",
     [

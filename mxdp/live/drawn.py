@@ -25,7 +25,7 @@ def as_bytes(nbytes: float) -> str:
     """In the largest unit of which there is one.
 
     >>> as_bytes(4), as_bytes(96 << 20), as_bytes(1e5)
-    ('4 bytes', '96 MiB', '97.7 KiB')
+    ('4 bytes', '96 MiB', '97.66 KiB')
     """
     power = min(len(UNITS) - 1, int(math.log2(max(1, nbytes))) // 10)
     return f"{nbytes / 1024**power:.4g} {UNITS[power]}"

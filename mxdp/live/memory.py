@@ -8,7 +8,7 @@ from typing import Any, Dict
 from mxdp.errors import plural
 from mxdp.experiments.predict import memory
 from mxdp.live.drawn import bars
-from mxdp.live.piece import Answer, Control, Piece, Settings
+from mxdp.live.topic import Answer, Control, Settings, Topic
 from mxdp.plans.cost.memory import BYTES, STAGES, STATE
 from mxdp.plans.cost.networks import NETWORKS
 
@@ -55,7 +55,7 @@ def answer(s: Settings) -> Answer:
     )
 
 
-PIECE = Piece(
+TOPIC = Topic(
     "What must a device hold?",
     "Activations are a lower bound: the outputs of the layers. The line is the device's memory.",
     [

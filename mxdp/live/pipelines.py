@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mxdp.live.drawn import table
-from mxdp.live.piece import Answer, Control, Piece, Settings
+from mxdp.live.topic import Answer, Control, Settings, Topic
 from mxdp.plans.pipeline import PIPELINES, bubble, cycles, kept, pipeline
 from mxdp.plans.show.moving import moving
 from mxdp.plans.show.text import staircase
@@ -32,7 +32,7 @@ def answer(s: Settings) -> Answer:
     )
 
 
-PIECE = Piece(
+TOPIC = Topic(
     "A pipeline",
     "All tasks are equally long, and messages take no time.",
     [

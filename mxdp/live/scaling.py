@@ -9,7 +9,7 @@ from mxdp.errors import plural
 from mxdp.experiments.predict import inputs, ways
 from mxdp.live.allreduce import LINKS
 from mxdp.live.drawn import bars, curves, table
-from mxdp.live.piece import Answer, Control, Piece, Settings
+from mxdp.live.topic import Answer, Control, Settings, Topic
 from mxdp.plans.cost import step as steps
 from mxdp.plans.cost.machine import MIB
 from mxdp.plans.cost.networks import NETWORKS
@@ -83,7 +83,7 @@ def _over_devices(known: ways.Curves) -> str:
     return f'<div class="beside">{picture}<div>{numbers}</div></div>'
 
 
-PIECE = Piece(
+TOPIC = Topic(
     "How far does it scale?",
     "The model leaves out input, switches, and kernels that slow down beside sums: its predictions are too good.",
     [

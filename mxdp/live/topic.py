@@ -1,4 +1,4 @@
-"""A piece of the page: its settings, which stand in the page's address, and what is shown for them."""
+"""A topic of the page: its settings, which stand in the page's address, and what is shown for them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
     idle: Sequence[str] = ()
 
 
-class Piece(NamedTuple):
+class Topic(NamedTuple):
     """``about``: what the model holds, and what it leaves out."""
 
     title: str
