@@ -73,12 +73,12 @@ iframe { width: 100%; height: 34rem; border: 0; }
 """
 LIVE = """# Without MXNet
 
-[This page](live/index.html) shows plans, costs and memory, live in the browser: nothing has to be installed.
+<a href="live/index.html">This page</a> shows plans, costs and memory, live in the browser: nothing has to be installed.
 """
 TREES = {
     "Read": "install pieces book your-own gluon checkpoints several-processes silent-bugs experiments predict gpus "
     "messages support editions",
-    "Teach": "without-mxnet* for-lecturers/index for-lecturers/answers exercises plans lessons/*",
+    "Teach": "for-lecturers/index for-lecturers/answers exercises plans lessons/*",
     "Look up": "results api contributing changelog",
 }
 """The menu of the site: caption, and pages in their order."""
@@ -130,8 +130,15 @@ def stage() -> None:
     (STAGE / "static").mkdir()
     (STAGE / "static" / "look.css").write_text(LOOK)
     (STAGE / "api.rst").write_text(API)
+    trees = dict(TREES)
+    try:
+        live.build(STAGE / "extra" / "live", measured="../results.html")
+        (STAGE / "without-mxnet.md").write_text(LIVE)
+        trees["Teach"] += " without-mxnet"
+    except MxdpError as error:
+        print(f"mxdp: the site gets no page without MXNet (live/): {error}", file=sys.stderr)
     with open(STAGE / "index.md", "a", encoding="utf-8") as index:
-        for caption, pages in TREES.items():
+        for caption, pages in trees.items():
             lines = ["", "```{toctree}", ":hidden:", ":glob:", f":caption: {caption}", "", *pages.split(), "```", ""]
             index.write("\n".join(lines))
     text = "# Plans that move\n\nArrow keys step, space plays. `python -m mxdp.plans NAME --html` makes any other.\n"
@@ -141,12 +148,6 @@ def stage() -> None:
         text += f'\n<h2><a href="{file}">{plan}</a></h2>\n'
         text += f'<iframe src="{file}" title="{plan}"></iframe>\n'
     (STAGE / "plans.md").write_text(text)
-    try:
-        live.build(STAGE / "extra" / "live", measured="../results.html")
-    except MxdpError as error:
-        print(f"mxdp: the site gets no page without MXNet (live/): {error}", file=sys.stderr)
-    else:
-        (STAGE / "without-mxnet.md").write_text(LIVE)
     results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
     for run in (ROOT / "experiments" / "reference").glob("*/*/[0-9]*.json"):  # of all machines
         copied(run, results / run.parent.name / run.name)
