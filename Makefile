@@ -19,7 +19,7 @@ pytest := $(python) -m pytest -n 2 --dist worksteal
 install = @PYTHON="$(PYTHON)" VENV="$(VENV)" tools/install.sh "$(BACKEND)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check mutants torture reference report notebooks site peers dist clean
+.PHONY: help run test lint check mutants torture reference report notebooks site live peers dist clean
 # On a CI, pytest would print unequal bytes of a network in full: it takes longer than a test may.
 unexport CI BUILD_NUMBER
 # Two targets at once would install into one .venv at once.
@@ -73,6 +73,10 @@ notebooks: ## the lessons as executed notebooks, in notebooks/
 site: ## the site, in site/: pages, executed lessons, results, moving plans, API
 	$(install) pages
 	$(python) tools/site.py $(ARGS)
+
+# Needs npm, and of Python only its standard library: it is for those who can't install MXNet.
+live: ## without MXNet: plans, costs and memory, live in a browser, at a port of this machine; needs npm
+	$(or $(PYTHON),python3) tools/live.py $(ARGS)
 
 peers: ## mxdp beside what a user would pick instead; adds PyTorch and Horovod, which is built (cmake, a C++ compiler)
 	$(install)

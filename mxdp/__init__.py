@@ -37,21 +37,26 @@ __all__ = sorted(_HOME)
 _command = sys.argv[0] == "-m"  # of `python -m mxdp.scratch` and its like
 _needed = ("numpy", "psutil", "wrapt") if _command else ("wrapt",)
 _missing = ", ".join(name for name in _needed if not _find_spec(name))
-if _missing:
-    _sentence = (
-        f"mxdp needs {_missing}, which the Python {sys.executable} does not have: activate the environment that mxdp "
-        "is installed in (`. .venv/bin/activate` in each new terminal), or install it first (`make run`)"
-    )
-    raise SystemExit(f"mxdp: {_sentence}") if _command else ModuleNotFoundError(_sentence)
+_sentence = (
+    f"mxdp needs {_missing}, which the Python {sys.executable} does not have: activate the environment that mxdp "
+    "is installed in (`. .venv/bin/activate` in each new terminal), or install it first (`make run`)"
+)
+if _missing and _command:
+    raise SystemExit(f"mxdp: {_sentence}")
+if _missing and _find_spec("mxnet"):
+    raise ModuleNotFoundError(_sentence)
 
-_process.warn(_process.prepare_process().warnings)
-_compat.install()
-_plugin.register_stores(lambda name: importlib.import_module("mxdp.gluon.store").by_name(name))  # which loads MXNet
+if not _missing:  # else there is no MXNet to prepare for: plans and predictions need neither
+    _process.warn(_process.prepare_process().warnings)
+    _compat.install()
+    _plugin.register_stores(lambda name: importlib.import_module("mxdp.gluon.store").by_name(name))  # which loads MXNet
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'mxdp' has no attribute {name!r}; it has: {', '.join(__all__)}")
+    if _missing:
+        raise ModuleNotFoundError(_sentence)
     # Ranks are also of classic programs. (mxdp.gluon keeps their semantics itself.)
     with _plugin.semantics_kept() if name == "world" else _nullcontext():
         globals()[name] = value = getattr(importlib.import_module(_HOME[name]), name)

@@ -17,16 +17,17 @@ from functools import wraps
 from types import ModuleType
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
-import wrapt
-
 from mxdp import cuda, process
 from mxdp.errors import BackendError
 
 try:
     import numpy as onp
     import numpy.typing as npt
+    import wrapt
 except ModuleNotFoundError as error:  # what installs MXNet may bring it
-    raise BackendError(process.install_problem() or f"NumPy can't be imported ({error}): install it.") from error
+    raise BackendError(
+        process.install_problem() or f"MXNet needs what can't be imported ({error}): install it."
+    ) from error
 
 
 class _Module(ModuleType):

@@ -42,6 +42,8 @@ SYSTEM_LIBRARIES = {
     "libgcc_s.so.1": "libgcc-s1",
     "libz.so.1": "zlib1g",
 }
+ARM_LIBRARIES = ("libarmpl_lp64_mp.so", "libamath.so", "libastring.so")
+"""What MXNet's wheel for aarch64 was linked with, and no distribution has."""
 
 # Compute capabilities that the wheel has machine code for. It has no PTX, so nothing can be compiled for others.
 COMPILED: Tuple[Tuple[int, int], ...] = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
@@ -172,6 +174,8 @@ def import_problem(error: OSError) -> str:
     if name in SYSTEM_LIBRARIES:
         package = SYSTEM_LIBRARIES[name]
         return f"MXNet needs {name}, which is missing: install it (on Debian and Ubuntu `apt-get install {package}`)."
+    if name in ARM_LIBRARIES:
+        return f"MXNet's build for aarch64 needs {name} of Arm: in the clone, tools/aarch64.sh gives it another."
     if name:
         return f"MXNet needs {name}, which is missing: install the package of your system that has it."
     return f"MXNet's library can't be loaded ({error}): install MXNet again."

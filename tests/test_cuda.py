@@ -242,6 +242,7 @@ GONE = ": cannot open shared object file: No such file or directory"
         (f"libcublas.so.11{GONE}", 'libcublas.so.11, which is missing: `pip install "nvidia-cublas-cu11"`.'),
         (f"libgomp.so.1{GONE}", "`apt-get install libgomp1`"),
         (f"libodd.so.3.2{GONE}", "libodd.so.3.2, which is missing: install the package of your system"),
+        (f"libarmpl_lp64_mp.so{GONE}", "tools/aarch64.sh"),
         ("file too short", "can't be loaded (file too short): install MXNet again."),
     ],
 )

@@ -14,7 +14,7 @@ ROOMS_OF = {
     2: "collectives layers processes scratch datasets timing curves memory",
     3: "parallel tracing",
     4: "training gluon launch book exercises",
-    5: "experiments",
+    5: "experiments live",
 }
 FLOORS = {f"mxdp.{name}": floor for floor, names in ROOMS_OF.items() for name in names.split()}
 NO_SIBLINGS = 3

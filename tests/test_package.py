@@ -34,7 +34,7 @@ def test_importing_mxdp_prepares_the_process_and_loads_nothing_heavy():
 
 @pytest.mark.parametrize(
     ("words", "lines"),
-    [(["-m", "mxdp.experiments", "list"], 1), (["-m", "mxdp.launch"], 1), (["-c", "import mxdp"], 6)],
+    [(["-m", "mxdp.experiments", "list"], 1), (["-m", "mxdp.launch"], 1), (["-c", "import mxdp; mxdp.train"], 6)],
 )
 def test_a_python_without_what_mxdp_needs_is_told_to_activate_the_environment(words, lines, tmp_path):
     bare = [sys.executable, "-S", "-E", *words]  # as a Python that nothing was installed for
@@ -42,6 +42,17 @@ def test_a_python_without_what_mxdp_needs_is_told_to_activate_the_environment(wo
     assert done.returncode == 1
     assert re.search(r"mxdp needs .*wrapt.*\.venv/bin/activate", done.stderr.splitlines()[-1])
     assert len(done.stderr.splitlines()) <= lines
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="older Pythons read no TOML by themselves")
+def test_plans_and_predictions_can_be_imported_where_nothing_is_installed():
+    code = (
+        "from mxdp.experiments.predict import inputs, memory, ways\n"
+        "from mxdp.plans.show.moving import moving\n"
+        "import sys; assert not {'numpy', 'wrapt', 'mxnet', 'matplotlib'} & set(sys.modules)"
+    )
+    bare = [sys.executable, "-S", "-E", "-c", code]
+    subprocess.run(bare, cwd=Path(mxdp.__file__).parents[1], check=True, timeout=60)
 
 
 EXTRAS = ("filelock", "jinja2", "matplotlib", "rich", "scipy", "sklearn", "tomli")

@@ -81,6 +81,7 @@ pip install "pip>=25"
 pip install --no-warn-conflicts --editable ".[$extras]"
 # Their requirements exclude newer Pythons and each other's; what they import is in setup.cfg.
 pip install --no-deps $wheel==1.9.1 d2l==1.0.3
+if [ "$(uname -m)" = aarch64 ]; then tools/aarch64.sh "$python"; fi
 echo "$wanted" >"$VENV/installed.new"
 mv "$VENV/installed.new" "$VENV/installed"
 say "installed"

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Dict
 
+import live
 from notebooks import LESSONS, ROOT, write
 
 try:
@@ -21,6 +22,7 @@ try:
 except ImportError:
     sys.exit("make site needs Python 3.9 or newer, for Sphinx 7: make site PYTHON=python3.11 VENV=.venv-site")
 
+from mxdp.errors import MxdpError
 from mxdp.experiments.show import page
 from mxdp.experiments.show.together import release
 from mxdp.plans.__main__ import main as plans
@@ -69,6 +71,10 @@ LOOK = """
 .highlight pre { font-size: .76em; }
 iframe { width: 100%; height: 34rem; border: 0; }
 @media (max-width: 40rem) { iframe { height: 46rem; } }
+"""
+LIVE = """# Without MXNet
+
+<a href="live/index.html">This page</a> shows plans, costs and memory, live in the browser: nothing has to be installed.
 """
 TREES = {
     "Read": "install pieces book your-own gluon checkpoints several-processes silent-bugs experiments predict gpus "
@@ -125,8 +131,15 @@ def stage() -> None:
     (STAGE / "static").mkdir()
     (STAGE / "static" / "look.css").write_text(LOOK)
     (STAGE / "api.rst").write_text(API)
+    trees = dict(TREES)
+    try:
+        live.build(STAGE / "extra" / "live", measured="../results.html")
+        (STAGE / "without-mxnet.md").write_text(LIVE)
+        trees["Teach"] += " without-mxnet"
+    except MxdpError as error:
+        print(f"mxdp: the site gets no page without MXNet (live/): {error}", file=sys.stderr)
     with open(STAGE / "index.md", "a", encoding="utf-8") as index:
-        for caption, pages in TREES.items():
+        for caption, pages in trees.items():
             lines = ["", "```{toctree}", ":hidden:", ":glob:", f":caption: {caption}", "", *pages.split(), "```", ""]
             index.write("\n".join(lines))
     text = "# Plans that move\n\nArrow keys step, space plays. `python -m mxdp.plans NAME --html` makes any other.\n"

@@ -18,18 +18,21 @@ MOST_CELLS = 200_000
 
 
 class Page(NamedTuple):
-    """``html``: the whole page; ``rows``: of its board."""
+    """``html``: the whole page; ``rows``: of its board; ``title``: the plan in words."""
 
     html: str
     rows: int
+    title: str
 
     def _repr_html_(self) -> str:
         height = min(560, 330 + 42 * self.rows)
-        return f'<iframe style="width:100%;height:{height}px;border:0" srcdoc="{escape(self.html)}"></iframe>'
+        style = f"width:100%;height:{height}px;border:0"
+        return f'<iframe title="{escape(self.title)}" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
 
 
-def moving(plan: Plan) -> Page:
-    """The page of a plan. Raises a ValueError if the plan has too many cells for one."""
+def moving(plan: Plan, mib: float = 64) -> Page:
+    """The page of a plan. ``mib``: MiB of a vector, which a reader can change there. Raises a ValueError if the plan
+    has too many cells for one page."""
     board = board_of(plan)
     cells = sum(len(frame.cells) for frame in board.frames)
     if cells > MOST_CELLS:
@@ -39,6 +42,6 @@ def moving(plan: Plan) -> Page:
     sentences = [f"{frame.text} {frame.cost}." if frame.cost else frame.text for frame in board.frames]
     steps = "\n".join(f"<li>{escape(text)}</li>" for text in sentences)
     page = Path(__file__).with_name("moving.html").read_text(encoding="utf-8")
-    for name, value in (("TITLE", escape(board.title)), ("STEPS", steps), ("DATA", data)):
+    for name, value in (("TITLE", escape(board.title)), ("STEPS", steps), ("DATA", data), ("MIB", f"{mib:.6g}")):
         page = page.replace(f"[[{name}]]", value)
-    return Page(page, len(board.rows))
+    return Page(page, len(board.rows), board.title)

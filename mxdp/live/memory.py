@@ -1,0 +1,71 @@
+"""What a device holds, over devices and by ZeRO's stage: what ``python -m mxdp.experiments predict --memory`` says."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any, Dict
+
+from mxdp.errors import plural
+from mxdp.experiments.predict import memory
+from mxdp.live.drawn import bars
+from mxdp.live.topic import Answer, Control, Settings, Topic
+from mxdp.plans.cost.memory import BYTES, STAGES, STATE
+from mxdp.plans.cost.networks import NETWORKS
+
+COUNTS = {"1e8": "100 million parameters", "1e9": "1 billion", "7e9": "7 billion", "7e10": "70 billion"}
+"""Models of which only the number of parameters is known."""
+MODELS = {**{name: network.name for name, network in NETWORKS.items()}, **COUNTS}
+NO_PARTS = ("stage", "bytes", "fits")
+"""Of a stage's record; the others are bytes, or None where they are unknown."""
+POWERS = [1 << power for power in range(11)]
+
+
+def predicted(s: Settings, devices: int) -> Dict[str, Any]:
+    """The answer of ``predict --memory --json``."""
+    options = Namespace(**s, parameters=None)
+    if s["model"] in COUNTS:
+        options.model = "lenet"  # as if it was not given
+        options.parameters = float(s["model"])
+    record, _ = memory.predicted(options, devices, s["batch"], ())
+    return record
+
+
+def parts(stage: Dict[str, Any]) -> Dict[str, float]:
+    """GB of what a device holds."""
+    return {kind: value / 1e9 for kind, value in stage.items() if kind not in NO_PARTS and value is not None}
+
+
+def answer(s: Settings) -> Answer:
+    """A stage over devices, and all stages."""
+    stage = s["stage"]
+    title = memory.STAGES[stage]
+    records = {devices: predicted(s, devices) for devices in POWERS}
+    here = records[s["devices"]]
+    fits = [devices for devices, record in records.items() if record["stages"][stage]["fits"]]
+    counts = [devices for devices in POWERS if devices <= s["devices"]]
+    over = {plural(count, "device"): parts(records[count]["stages"][stage]) for count in counts}
+    all_stages = {memory.STAGES[at]: parts(here["stages"][at]) for at in STAGES}
+    return Answer(
+        said=here["answer"],
+        question=f"Of 1, 2, 4, 8 ... devices with {s['room']} GB, how many are enough for {title}?",
+        truth=plural(fits[0], "device") if fits else "not even 1,024 devices",
+        html=bars(f"{title} over devices, GB each", "on", over, s["room"])
+        + bars(f"Every stage on {plural(s['devices'], 'device')}, GB each", "stage", all_stages, s["room"]),
+        idle=("batch",) if s["model"] in COUNTS else (),
+    )
+
+
+TOPIC = Topic(
+    "What must a device hold?",
+    "Activations are a lower bound: the outputs of the layers. The line is the device's memory.",
+    [
+        Control("model", "Model", "7e9", list(MODELS), MODELS.__getitem__),
+        Control("batch", "Batch of a device", 64, POWERS),
+        Control("devices", "Devices", 8, POWERS),
+        Control("stage", "ZeRO's stage", 3, STAGES),
+        Control("optimizer", "Optimiser", "adam", list(STATE)),
+        Control("dtype", "Numbers", "float32", list(BYTES)),
+        Control("room", "Memory of a device", 80, [8, 16, 24, 40, 80, 141, 192], "{} GB".format),
+    ],
+    answer,
+)

@@ -1,0 +1,308 @@
+"""The page ``live/``: its numbers beside those of the commands, and the page itself in a real browser."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import random
+import re
+import shutil
+import sys
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from mxdp.experiments import __main__ as experiments
+from mxdp.experiments.predict import inputs
+from mxdp.experiments.show.style import number
+from mxdp.live.drawn import as_bytes, milliseconds
+from mxdp.live.page import TOPICS, answer
+from mxdp.plans import __main__ as plans
+
+TOOLS = Path(__file__).resolve().parents[1] / "tools"
+SECONDS = 120
+"""For Python to load in a browser, on a machine that does other work."""
+
+
+def drawn(name, seed):
+    """Settings of a topic, drawn at random, and what the page shows for them."""
+    chooser = random.Random(seed)
+    settings = {control.key: chooser.choice(control.allowed) for control in TOPICS[name].controls}
+    return settings, json.loads(answer(f"{name}?{urlencode(settings)}"))
+
+
+def tables_of(shown):
+    """The texts of all cells below the headings, by the caption of their table."""
+    tables = {}
+    for caption, body in re.findall(r"<caption>(.*?)</caption>(.*?)</table>", shown["html"]):
+        rows = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", body)]
+        tables[caption] = [[re.sub("<.*?>", "", cell) for cell in row] for row in rows]
+    return tables
+
+
+@pytest.fixture
+def printed(capsys):
+    """What a command prints as JSON."""
+
+    def run(main, *words):
+        capsys.readouterr()
+        assert main([*map(str, words), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_allreduce_is_that_of_the_commands(seed, printed):
+    s, shown = drawn("allreduce", seed)
+    if "error" in shown:
+        s["place"] = "memory"
+        shown = json.loads(answer(f"allreduce?{urlencode(s)}"))
+    name, devices, nbytes = s["algorithm"], s["devices"], s["bytes"]
+    plan = printed(plans.main, name, devices)
+    assert f"{name}: {devices} devices, " in shown["html"]
+    tables = tables_of(shown)
+    assert last(tables["Time of a step"][-1]) == len(plan["steps"])
+    sent = [0] * devices
+    for step in plan["steps"]:
+        for send in step:
+            if send["action"] != "read":
+                sent[send["source"]] += nbytes / plan["chunks"]
+    first = 0
+    for row in tables["Sent in all"][1:]:
+        assert {row[1]} == {as_bytes(nbytes) for nbytes in sent[first : last(row) + 1]}
+        first = last(row) + 1
+    assert first == devices
+
+
+def last(row):
+    """The last number of a row such as "0 to 3"."""
+    return int(row[0].split(" to ")[-1])
+
+
+@pytest.mark.parametrize("name", ["naive", "ring", "tree", "doubling"])
+def test_an_allreduce_takes_as_long_as_on_a_cluster_of_one_node(name):
+    for place in ("pcie", "10gbe"):
+        for devices, nbytes in ((2, 4), (6, 1 << 16), (16, 1 << 30)):
+            seconds = inputs.machine(devices=devices, inside=place).cluster.exchange(name, nbytes).seconds
+            shown = json.loads(answer(f"allreduce?algorithm={name}&devices={devices}&bytes={nbytes}&place={place}"))
+            assert shown["said"].startswith(f"{name} takes {milliseconds(seconds)} for {as_bytes(nbytes)} on")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scaling_is_that_of_predict(seed, printed):
+    s, _ = drawn("scaling", seed)
+    s["speed"] = s["speed"] or 100
+    s["bucket"] = 0
+    shown = json.loads(answer(f"scaling?{urlencode(s)}"))
+    words = ["--model", s["model"], "--speed", s["speed"], "--batch", s["batch"], "--devices", s["devices"]]
+    words += ["--nodes", s["nodes"], "--inside", s["inside"], "--link", s["between"]]
+    found = printed(experiments.main, "predict", *words)
+    assert shown["said"].endswith(found["answer"])
+    tables = tables_of(shown)
+    ways = tables["A step and its all-reduce, ms"][1:]
+    assert [row[-1] for row in ways] == [number(1e3 * way["seconds"]) for way in found["ways"][: len(ways)]]
+    shares = tables.get("Of linear scaling", [])[1:]
+    assert [row[0] for row in shares] in ([], [f"{point['devices']:,}" for point in found["scaling"]["weak"]])
+    for column, kind in enumerate(("weak", "strong"), 1):
+        for row, point in zip(shares, found["scaling"][kind]):
+            assert row[column] == f"{100 * point['speedup'] / point['devices']:.3g} %"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_memory_is_that_of_predict(seed, printed):
+    s, shown = drawn("memory", seed)
+    words = ["--optimizer", s["optimizer"], "--dtype", s["dtype"], "--room", s["room"], "--devices", s["devices"]]
+    size = ["--model", s["model"], "--batch", s["batch"]]
+    if s["model"][0].isdigit():
+        size = ["--parameters", s["model"]]
+    found = printed(experiments.main, "predict", "--memory", *size, *words)
+    assert shown["said"] == found["answer"]
+    stages = next(rows for caption, rows in tables_of(shown).items() if caption.startswith("Every stage"))
+    assert [row[-1] for row in stages[1:]] == [number(stage["bytes"] / 1e9) for stage in found["stages"]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_pipeline_is_that_of_plans(seed, printed):
+    s, shown = drawn("pipeline", seed)
+    plan = printed(plans.main, s["schedule"], s["stages"], "--micro-batches", s["micro-batches"])
+    kept = []
+    for tasks in plan["tasks"]:
+        alive = [0]
+        for task in tasks:
+            alive.append(alive[-1] + (1 if task["kind"] == "F" else -1))
+        kept.append(max(alive))
+    heading, *rows = tables_of(shown)["Micro-batches kept"]
+    column = heading.index(s["schedule"])
+    assert [int(row[column]) for row in rows] == kept
+    cycles = 2 * (s["micro-batches"] + s["stages"] - 1)
+    assert f" takes {cycles} cycles, " in shown["said"]
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("allreduce?devices=99", r"devices is 2, 3, .* or 16, not '99': change it in the address"),
+        ("allreduce?devices=", r"devices is .*, not ''"),
+        ("allreduce?device=4", r"no setting here is called 'device'; did you mean 'devices'\?"),
+        ("allreduce?algorithm=shared-memory&place=pcie", r"shared-memory reads the other devices' memory: take "),
+        ("pipelines", r"no part of this page is called 'pipelines'; did you mean 'pipeline'\?"),
+    ],
+)
+def test_what_is_wrong_in_an_address_is_a_sentence(address, sentence):
+    assert re.match(sentence, json.loads(answer(address)).pop("error"))
+
+
+@pytest.fixture(scope="module")
+def live():
+    """The tool that makes the page."""
+    sys.path.insert(0, str(TOOLS))
+    try:
+        import live
+    finally:
+        sys.path.remove(str(TOOLS))
+    return live
+
+
+def test_another_archive_than_the_pinned_one_is_refused(live, tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "ROOT", tmp_path)
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / f"pyodide-{live.VERSION}.tgz").write_bytes(b"another")
+    with pytest.raises(live.MxdpError, match="is not what was pinned"):
+        live.build(tmp_path / "live", "")
+    shutil.rmtree(tmp_path / "build")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(live.MxdpError, match="npm is missing"):
+        live.build(tmp_path / "live", "")
+    assert not (tmp_path / "live").exists()
+
+
+@pytest.fixture(scope="module")
+def site(live, tmp_path_factory):
+    """The address of the page, which a thread serves."""
+    folder = tmp_path_factory.mktemp("live")
+    try:
+        live.build(folder, "measured.txt")
+    except live.MxdpError as error:
+        pytest.skip(str(error))
+
+    with served(folder) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def served(folder):
+    """Serve the folder, and give its address."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *words):
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A browser that can reach this machine alone."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="no driver: pip install selenium")
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not program or not driver:
+        pytest.skip("no browser: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    more = ["--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    more += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--no-first-run", "--disable-gpu"]
+    for option in ("--headless=new", "--no-sandbox", f"--user-data-dir={tmp_path_factory.mktemp('profile')}", *more):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    opened.set_page_load_timeout(SECONDS)
+    yield opened
+    opened.quit()
+
+
+@pytest.fixture(scope="module")
+def shows(browser):
+    """Wait until an element shows a text that fits; return it."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    def found(selector, pattern):
+        def text(driver):
+            return next((each.text for each in driver.find_elements("css selector", selector)), "")
+
+        WebDriverWait(browser, SECONDS).until(lambda driver: re.search(pattern, text(driver)))
+        return text(browser)
+
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(browser, site, shows):
+    """The browser with the page, whose Python is loaded."""
+    browser.get(site)
+    shows("#state", "^Python is ready")
+    return browser
+
+
+@pytest.mark.parametrize("name", list(TOPICS))
+def test_a_link_opens_its_state(name, page, site, shows):
+    settings, expected = drawn(name, 7)
+    page.get(f"{site}#{name}?{urlencode(settings)}")
+    assert "error" not in expected, "draw others"
+    shows(f"#{name} .said", re.escape(expected["said"]))
+    shown = page.execute_script(f"return document.querySelector('#{name} .shown').innerHTML.length")
+    assert shown > 0.5 * len(expected["html"])
+    for section in page.find_elements("css selector", "section"):
+        assert section.is_displayed() == (section.get_attribute("id") == name)
+
+
+def test_a_key_moves_a_slider_and_a_guess_meets_the_model(page, site, shows):
+    from selenium.webdriver.common.keys import Keys
+
+    page.get(f"{site}#allreduce")
+    shows("#allreduce .said", "on 4 devices")
+    page.find_element("css selector", "#allreduce [name=devices]").send_keys(Keys.ARROW_RIGHT)
+    shows("#allreduce .said", "on 5 devices")
+    assert "devices=5&bytes=" in page.current_url
+    guess = page.find_element("css selector", "#allreduce [name=guess]")
+    guess.send_keys("1.5", Keys.ENTER)
+    truth = json.loads(answer(page.current_url.partition("#")[2]))["truth"]
+    assert shows("#allreduce .ask output", "guess") == f"Your guess: 1.5. The model says: {truth}."
+
+
+def test_a_bad_value_in_the_address_is_one_sentence_and_the_page_goes_on(page, site, shows):
+    page.get(f"{site}#scaling?nodes=3")
+    said = shows("#error", "nodes is ")
+    assert said == json.loads(answer("scaling?nodes=3"))["error"]
+    page.get(f"{site}#scaling?nodes=2")
+    shows("#scaling .said", "2 nodes")
+    assert page.find_element("id", "error").text == ""
+
+
+def test_nothing_is_asked_of_another_host_and_nothing_fails(page, site):
+    asked = set()
+    for entry in page.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            asked.add(message["params"]["request"]["url"].partition("#")[0])
+    assert f"{site}pyodide/pyodide.asm.wasm" in asked
+    assert {url for url in asked if not url.startswith((site, "data:", "about:", "chrome:"))} == set()
+    assert page.get_log("browser") == []
+
+
+def test_the_first_pictures_need_no_python(browser, site, live, tmp_path, shows):
+    live.build(tmp_path, "measured.txt")
+    shutil.rmtree(tmp_path / "pyodide")
+    with served(tmp_path) as address:
+        browser.get(address)
+        shows("#state", "^Python can't be loaded")
+        for name in TOPICS:
+            browser.find_element("css selector", f"nav a[data-topic={name}]").click()
+            assert shows(f"#{name} .said", ".") == json.loads(answer(name))["said"]
