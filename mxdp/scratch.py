@@ -93,6 +93,7 @@ def in_sync(device_params: Replicas) -> bool:
 def split_and_load(x: Batch, devices: Devices, weights: Shares = None) -> Arrays:
     """Cut ``x`` (n, ...) into a shard for each device, and copy it there. The first shards get the
     extra samples; with ``weights``, such as the devices' speeds, sizes follow the weights."""
+    backend.use_numpy()  # for the network that takes the shards
     backend.check_arrays(x=x)
     backend.check_device_list(devices, samples=len(x))
     borders = cuts(len(x), len(devices), weights)
@@ -216,9 +217,8 @@ def train(
     draw: Optional[Function] = None,
     scale: float = 0.01,
 ) -> List[Arrays]:
-    """Train ``init_lenet(0, scale)``; returns its replicas. After each epoch it calls ``draw(label,
-    test_accuracies)``, such as :class:`mxdp.Curves`. Waits after each step; :func:`mxdp.train` is
-    faster."""
+    """Train ``init_lenet(0, scale)``; returns its replicas. Waits after each step. After each epoch
+    it calls ``draw(label, test_accuracies)``, such as :class:`mxdp.Curves`."""
     backend.check_functions(draw=draw or print)
     devices, seconds, accuracies = backend.devices(num_devices), [], []
     device_params = [get_params(init_lenet(0, scale), device) for device in devices]
