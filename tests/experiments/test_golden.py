@@ -22,6 +22,7 @@ from mxdp.experiments.show.words import shown
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
 FOLDERS = sorted({path.parent for path in REFERENCE.glob("*/*/*.json")} - {*REFERENCE.glob("*/timelines")})
 GOLDEN = Path(__file__).with_name("golden.json")
+COMMAND = "MXDP_GOLDEN=write make test ARGS='-n 0 tests/experiments/test_golden.py'"
 
 
 def runs(folder):
@@ -53,13 +54,13 @@ def golden():
 def test_a_committed_result_is_shown_as_before(folder, golden):
     now, before = golden
     name = folder.relative_to(REFERENCE).as_posix()
-    assert now[name] == before.get(name), "write golden.json anew if this change is meant"
+    assert now[name] == before.get(name), f"if this is meant: {COMMAND}"
     assert len(now) == len(before)
 
 
-def test_every_question_has_a_committed_result():
+def test_every_committed_result_is_of_a_question():
     ours = {name for name, question in discover().items() if question.module.__name__.startswith("mxdp.")}
-    assert {folder.name for folder in FOLDERS} == ours
+    assert {folder.name for folder in FOLDERS} <= ours
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
