@@ -243,7 +243,7 @@ def train(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser("python -m mxdp.scratch", description="Train LeNet.")
     parser.add_argument("--devices", default="1,2", help="numbers of devices to train on, in turn")
-    parser.add_argument("--data", default="auto", help="fashion-mnist, digits, synthetic or auto")
+    parser.add_argument("--data", default="auto", help="fashion-mnist, digits, synthetic, auto, FILE.npz")
     parser.add_argument("--epochs", type=int, help="default: 20,000 samples, at least 3 epochs")
     options = parser.parse_args()
     numbers = options.devices.split(",")
