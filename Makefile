@@ -19,7 +19,7 @@ pytest := $(python) -m pytest -n 2 --dist worksteal
 install = @PYTHON="$(PYTHON)" VENV="$(VENV)" tools/install.sh "$(BACKEND)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check mutants torture reference report notebooks site live peers dist clean
+.PHONY: help run test format lint check mutants torture reference report notebooks site live peers dist clean
 # On a CI, pytest would print unequal bytes of a network in full: it takes longer than a test may.
 unexport CI BUILD_NUMBER
 # Two targets at once would install into one .venv at once.
@@ -37,6 +37,11 @@ run: ## the main job: a tour of the experiments, with tables, verdicts and a rep
 test: ## the tests; ARGS="..." goes to pytest
 	$(install) test
 	$(pytest) $(ARGS)
+
+format: ## write all files as `make lint` wants them
+	$(install) test dev
+	$(python) -m ruff format .
+	$(python) -m ruff check --fix .
 
 lint: ## format, lint and types, without the tests
 	$(install) test dev

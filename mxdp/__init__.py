@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from contextlib import nullcontext as _nullcontext
 from importlib.util import find_spec as _find_spec
 from typing import Any, List
 
@@ -57,8 +56,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'mxdp' has no attribute {name!r}; it has: {', '.join(__all__)}")
     if _missing:
         raise ModuleNotFoundError(_sentence)
-    # Ranks are also of classic programs. (mxdp.gluon keeps their semantics itself.)
-    with _plugin.semantics_kept() if name == "world" else _nullcontext():
+    # To look at a name changes no semantics: functions that promise NumPy's turn them on when they are called.
+    with _plugin.semantics_kept():
         globals()[name] = value = getattr(importlib.import_module(_HOME[name]), name)
     return value
 

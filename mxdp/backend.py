@@ -2,7 +2,8 @@
 
 ``mx``, ``np``, ``npx``, ``autograd`` and ``gluon`` are MXNet's modules. The first use of one prepares the process
 (:mod:`mxdp.process`), loads CUDA's libraries where ``mxnet-cu112`` is installed (:mod:`mxdp.cuda`), imports MXNet and
-turns its NumPy semantics on. If that fails it raises :class:`~mxdp.errors.BackendError`: one sentence, with the cure.
+turns its NumPy semantics on (:func:`use_numpy`). If that fails it raises :class:`~mxdp.errors.BackendError`: one
+sentence, with the cure.
 """
 
 from __future__ import annotations
@@ -108,13 +109,27 @@ def usable_gpus() -> List[Device]:
     return [mx.gpu(gpu.index) for gpu in cuda.query_driver().gpus[:seen] if gpu.usable]
 
 
+def use_numpy() -> None:
+    """Turn MXNet's NumPy semantics on, in this thread. Each function that promises them calls this: whatever was
+    imported or called before it, or another thread, may have left them off."""
+    mx.npx.set_np()
+
+
 def devices(n: int, kind: str = "auto") -> List[Device]:
     """``n`` different devices of a ``kind``: ``"cpu"``, ``"gpu"``, or ``"auto"`` (GPUs if ``n`` are usable, else CPUs).
 
-    There may be more CPU devices than processors, which they share. Raises a ValueError if ``n`` is no whole number of
-    at least 1 or ``kind`` is another, and a BackendError, which says why, if ``kind`` is ``"gpu"`` and fewer than ``n``
-    are usable. Warns once a process of a setting that makes CPU devices wait for each other, or hang (MxdpWarning).
+    There may be more CPU devices than processors, which they share. Turns MXNet's NumPy semantics on. Raises a
+    ValueError if ``n`` is no whole number of at least 1 or ``kind`` is another, and a BackendError, which says why, if
+    ``kind`` is ``"gpu"`` and fewer than ``n`` are usable. Warns once a process of a setting that makes CPU devices wait
+    for each other, or hang (MxdpWarning).
     """
+    found = find_devices(n, kind)
+    use_numpy()
+    return found
+
+
+def find_devices(n: int, kind: str) -> List[Device]:
+    """As :func:`devices`, for classic programs, too: the array semantics stay as they are."""
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ValueError(f"devices(n) takes a whole number of at least 1, not {n!r}")
     if kind not in ("auto", "cpu", "gpu"):
@@ -127,7 +142,9 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
             raise BackendError(_shortage(n, len(gpus)))
     if n >= 2:
         # SETTINGS fill in what the environment lacks: the import of mxdp has warned of that already.
-        process.warn(process.concurrency_warnings({**process.SETTINGS, **os.environ}))
+        settings = {**process.SETTINGS, **os.environ}
+        # The caller's line is shown: that of `devices`, or of `World.devices`.
+        process.warn(process.concurrency_warnings(settings), stacklevel=3)
     return [mx.cpu(index) for index in range(n)]
 
 

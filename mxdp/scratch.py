@@ -94,11 +94,10 @@ def in_sync(device_params: Replicas) -> bool:
 def split_and_load(x: Batch, devices: Devices, weights: Shares = None) -> Arrays:
     """Cut ``x`` (n, ...) into a shard for each device, at most n, and copy it there. The first get
     the extra samples; with ``weights``, such as the devices' speeds, sizes follow the weights."""
+    backend.use_numpy()  # for the network that takes the shards
     backend.check_arrays(x=x)
-    if not len(x):
-        return []
-    devices = backend.check_device_list(devices)[: len(x)]
-    borders = cuts(len(x), len(devices), weights if len(x) > len(devices) else None)
+    devices = backend.check_device_list(devices)[: len(x)] if len(x) else []  # a rank may have none
+    borders = cuts(len(x), len(devices) or 1, weights if len(x) > len(devices) else None)
     if isinstance(x, onp.ndarray):
         return [backend.upload(*pair) for pair in zip(onp.array_split(x, borders), devices)]
     return [shard.copyto(device) for shard, device in zip(np.array_split(x, borders), devices)]
@@ -244,7 +243,7 @@ def train(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser("python -m mxdp.scratch", description="Train LeNet.")
     parser.add_argument("--devices", default="1,2", help="numbers of devices to train on, in turn")
-    parser.add_argument("--data", default="auto", help="fashion-mnist, digits, synthetic or auto")
+    parser.add_argument("--data", default="auto", help="fashion-mnist, digits, synthetic, auto, FILE.npz")
     parser.add_argument("--epochs", type=int, help="default: 20,000 samples, at least 3 epochs")
     options = parser.parse_args()
     numbers = options.devices.split(",")

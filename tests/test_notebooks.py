@@ -79,7 +79,8 @@ def test_lessons_are_executed_and_then_written(tmp_path, monkeypatch, error):
     log = MagicMock()
     log.execute.side_effect = error
     log.writes.return_value = "{}"
-    monkeypatch.setitem(sys.modules, "jupytext", MagicMock())
+    for module in ("jupytext", "traitlets", "traitlets.config"):
+        monkeypatch.setitem(sys.modules, module, MagicMock())
     monkeypatch.setitem(sys.modules, "nbformat", log)
     monkeypatch.setitem(sys.modules, "nbclient", SimpleNamespace(NotebookClient=lambda *_, **__: log))
     monkeypatch.setenv("PYTHONPATH", "")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from children import child, needs_mxnet_alone
 
@@ -65,9 +67,37 @@ def test_the_names_are_there_whatever_was_imported_first_and_a_classic_program_s
     )
 
 
-@pytest.mark.parametrize("first_use", ["mxdp.Trainer", "from mxdp.gluon import Store", "mxdp.world()"])
-def test_nothing_that_serves_classic_programs_changes_the_semantics(first_use):
-    run(f"import mxdp, mxnet as mx\n{CLASSIC}{first_use}\n{CLASSIC}")
+KEPT = """
+mxdp.Trainer
+mxdp.Checkpoint
+from mxdp.gluon import Store
+mxdp.world()
+mxdp.world().devices(2)
+mx.kv.create("mxdpring")
+mxdp.allreduce([mx.np.ones(2, ctx=device) for device in (mx.cpu(0), mx.cpu(1))])
+mxdp.get_params(mxdp.init_lenet(), mx.cpu(1))
+mxdp.load("synthetic"), mxdp.Timer(), mxdp.Curves
+"""
+TURNED_ON = """
+mxdp.devices(2)
+mxdp.split_and_load(numpy.ones((2, 1), "float32"), [mx.cpu(0), mx.cpu(1)])
+mxdp.split_batch(numpy.ones((2, 1), "float32"), numpy.ones(2, "float32"), [mx.cpu(0), mx.cpu(1)])
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_functions_that_promise_numpy_semantics_turn_them_on_each_time_and_nothing_else_does(seed):
+    """In any order of first and later uses, also in a thread, whose semantics are its own."""
+    uses = [(use, False) for use in KEPT.strip().splitlines()] + [(use, True) for use in TURNED_ON.strip().splitlines()]
+    random = Random(seed)
+    order = [random.choice(uses) for _ in range(20)]
+    code = "import mxdp, mxnet as mx, numpy, threading\n"
+    for use, turned_on in order:
+        code += f"{CLASSIC}{use}\n{NUMPY if turned_on else CLASSIC}mx.npx.reset_np()\n"
+    code += "found = []\n"
+    code += "def use(): mxdp.devices(2); found.append(mx.util.is_np_array())\n"
+    code += "thread = threading.Thread(target=use); thread.start(); thread.join()\n"
+    run(f"{code}assert found == [True], found")
 
 
 def test_a_classic_network_is_trained():

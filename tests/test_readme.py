@@ -1,4 +1,4 @@
-"""What the pages tell a reader to run, run as written: every block alone, in a shell or a Python of its own.
+"""What the pages tell a reader to run, run as written: every block alone, in a shell or at a prompt of its own.
 
 A ``text`` block after a Python block is what that block prints, but for the last digits of numbers.
 A shell block finds stand-ins of what takes minutes. ``make`` is ``make -n``. ``python`` has mxdp only after the block's
@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from prompt import paste
 
 from mxdp import book, process
 from mxdp.book import __main__ as book_main
@@ -113,15 +114,20 @@ def test_another_output_is_caught():
     assert not any(close(other, "0.97 True") for other in ("0.1 True", "0.97 False", "0.97 True" * 2, ""))
 
 
-def run(command, folder, **variables):
-    """The finished command in ``folder``, with this checkout's mxdp, no network and no data but the digits."""
+def offline(folder):
+    """An environment with this checkout's mxdp, no network and no data but the digits."""
     set_by_others = {*process.describe(), "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
     fresh = {name: value for name, value in os.environ.items() if name not in set_by_others}
-    offline = {"MXDP_OFFLINE": "1", "MXDP_DATA_DIR": "", "XDG_CACHE_HOME": str(folder / "cache")}
+    none = {"MXDP_OFFLINE": "1", "MXDP_DATA_DIR": "", "XDG_CACHE_HOME": str(folder / "cache")}
+    return {**fresh, **none, "PYTHONPATH": str(ROOT)}
+
+
+def run(command, folder, **variables):
+    """The finished command in ``folder``, in the environment of :func:`offline`."""
     return subprocess.run(
         command,
         cwd=folder,
-        env={**fresh, **offline, "PYTHONPATH": str(ROOT), **variables},
+        env={**offline(folder), **variables},
         capture_output=True,
         text=True,
         timeout=120,
@@ -164,13 +170,17 @@ def test_every_block_is_one_that_is_run():
 
 
 @pytest.mark.parametrize("text", all_blocks("python"))
-def test_a_python_block_runs_alone(text, tmp_path):
-    (tmp_path / "script.py").write_text(short(text), encoding="utf-8")
-    done = run([sys.executable, "script.py"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr
-    assert close(done.stdout, outputs().get(text, done.stdout)), done.stdout
-    assert {path.name for path in tmp_path.iterdir()} <= {"script.py", "runs", "cache"}, "blocks write to runs/ alone"
+def test_a_python_block_is_pasted_into_a_prompt(text, tmp_path):
+    session = paste(short(text), tmp_path, offline(tmp_path))
+    assert not re.search("Error|Warning", session.stderr), session.stderr
+    assert close(session.stdout, outputs().get(text, session.stdout)), session.stdout
+    assert {path.name for path in tmp_path.iterdir()} <= {"runs", "cache"}, "blocks write to runs/ alone"
+
+
+def test_what_can_not_be_pasted_is_caught(tmp_path):
+    """Before 3.13 an empty line must end a loop. From then on a mistake inside it will do."""
+    session = paste("for number in (1, 2):\n    print(number)\nprint(3) +\n", tmp_path, offline(tmp_path))
+    assert "SyntaxError" in session.stderr
 
 
 @pytest.mark.parametrize("text", all_blocks("sh"))

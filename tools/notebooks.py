@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 from mxdp.plans.show.files import write_beside
 
@@ -36,7 +38,11 @@ def write(folder: Path) -> None:
         # The site leaves this cell out.
         notebook.cells.insert(1, nbformat.v4.new_code_cell(setup, metadata={"tags": ["remove-cell"]}))
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(folder)}}).execute()
+        place = {"metadata": {"path": str(folder)}}
+        with tempfile.TemporaryDirectory() as sockets:
+            # Files that no other user can read: of ports ipykernel warns, once a lesson.
+            by_files = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
+            NotebookClient(notebook, timeout=SECONDS, resources=place, config=by_files).execute()
         write_beside(folder / f"{lesson.stem}.ipynb", nbformat.writes(notebook))
 
 

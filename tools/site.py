@@ -71,6 +71,8 @@ LOOK = """
 .highlight pre { font-size: .76em; }
 iframe { width: 100%; height: 34rem; border: 0; }
 @media (max-width: 40rem) { iframe { height: 46rem; } }
+/* Four columns scroll on a phone: squeezed, their rows would be a screen high. */
+@media (max-width: 64rem) { table:has(th:nth-child(4)) { min-width: 56rem; } }
 """
 LIVE = """# Without MXNet
 

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # 4. Where did the time go?
 #
-# Two devices could halve a step, and they do not. The book leaves it at that. MXNet's profiler records what each device
-# does and when. With that, every millisecond of a step can be named.
+# Two devices could halve a step. Some machines come close; in the book's own run the second one made it slower. The
+# book leaves it at that. MXNet's profiler records what each device does and when. With that, every millisecond of a
+# step can be named.
 
 # %%
 import tempfile

@@ -1,4 +1,5 @@
-"""Data sets in memory: Fashion-MNIST, scikit-learn's digits, and synthetic pictures. They need NumPy, but not MXNet.
+"""Data sets in memory: Fashion-MNIST, scikit-learn's digits, synthetic pictures, and files of the reader's own. They
+need NumPy, but not MXNet.
 
 >>> data = load("synthetic", seed=1)
 >>> data.train.X.shape, data.train.X.dtype.name, data.train.y.dtype.name
@@ -17,6 +18,7 @@ from mxdp.datasets import fashion_mnist
 from mxdp.datasets.digits import load_digits
 from mxdp.datasets.fetch import Notify, Progress
 from mxdp.datasets.minibatches import Stream, minibatches, permutation, sequential
+from mxdp.datasets.own import ENDING, load_own
 from mxdp.datasets.records import CLASSES, Dataset, Split, check_labels, finite, positive_int
 from mxdp.datasets.synthetic import load_synthetic
 from mxdp.errors import DataError, did_you_mean
@@ -41,7 +43,7 @@ NAMES = ("auto", "fashion-mnist", "digits", "synthetic")
 
 
 def load(
-    name: str = "auto",
+    name: Union[str, Path] = "auto",
     data_dir: Optional[Union[str, Path]] = None,
     seed: int = 0,
     notify: Optional[Notify] = None,
@@ -53,7 +55,7 @@ def load(
     ``name`` of the result says which it is. A problem in a folder that the user named is an error, also for ``auto``.
 
     Args:
-        name: one of ``NAMES``.
+        name: one of ``NAMES``, or a file of the reader's own, which ends in ``.npz`` (:mod:`mxdp.datasets.own`).
         data_dir: a folder with ``fashion-mnist/`` or its four files; default ``$MXDP_DATA_DIR``, else the cache.
         seed: of the digits' split, and of the synthetic data. Fashion-MNIST has a fixed split.
         notify: receives messages of one line; by default they go to stderr.
@@ -61,10 +63,13 @@ def load(
 
     Raises:
         ValueError: there is no such data set.
-        DataError: it is not available; the message says what to do.
+        DataError: it is not available, or the file holds something else; the message says what to do.
     """
+    if str(name).endswith(ENDING):
+        return load_own(Path(name))
     if not isinstance(name, str) or name not in NAMES:
-        raise ValueError(f"no data set is called {reprlib.repr(name)}; {did_you_mean(name, NAMES)}")
+        near = did_you_mean(name, [*NAMES, f"FILE{ENDING}"])
+        raise ValueError(f"no data set is called {reprlib.repr(name)}; {near}")
     say = notify or partial(print, file=sys.stderr)
     if name == "digits":
         return load_digits(seed)
@@ -72,15 +77,12 @@ def load(
         return load_synthetic(seed)
     try:
         return fashion_mnist.load_fashion_mnist(data_dir, say, progress)
-    except DataError:
+    except DataError as error:
         if name != "auto" or fashion_mnist.given_folder(data_dir) is not None:
             raise
         digits = load_digits(seed)
-        # The book's small initial weights keep the loss flat for 200 to 500 steps: larger batches are too few steps.
-        say(
-            "using scikit-learn's digits instead of Fashion-MNIST (docs/messages.md): LeNet learns them with "
-            "batch_size=16, lr=0.3, 10 epochs"
-        )
+        why = error.__cause__ or error  # the cause does not say what could be done by hand
+        say(f"using scikit-learn's digits instead of Fashion-MNIST (docs/messages.md): {why}")
         return digits
 
 

@@ -81,10 +81,19 @@ def obtain(
     return [file.read(folder) for file in files]
 
 
+def failed_download(folder: Path) -> str:
+    """Why the last download into this folder failed, if that was less than an hour ago: until then nobody tries again.
+    Else nothing."""
+    note = folder / FAILED
+    if note.exists() and 0 <= time.time() - note.stat().st_mtime < REMEMBERED:
+        return f"{note.read_text()} less than an hour ago; delete {note} to try again at once"
+    return ""
+
+
 def _complete(
     folder: Path, files: Sequence[KnownFile], mirrors: Sequence[str], notify: Notify, progress: Progress
 ) -> None:
-    wanted, note = [], folder / FAILED
+    wanted = []
     for file in files:
         try:
             file.read(folder)
@@ -93,8 +102,9 @@ def _complete(
             if (folder / file.name).exists():
                 (folder / file.name).rename(folder / f"{file.name}.wrong")
                 notify(f"{error}; it is renamed to {file.name}.wrong and downloaded again")
-    if wanted and note.exists() and 0 <= time.time() - note.stat().st_mtime < REMEMBERED:
-        raise DataError(f"{note.read_text()} less than an hour ago; delete {note} to try again at once")
+    failure = failed_download(folder)
+    if wanted and failure:
+        raise DataError(failure)
     done, total = 0, sum(file.size for file in wanted)
     if wanted:
         notify(f"downloading {len(wanted)} of {len(files)} files ({total / 1e6:.1f} MB) into {folder}")
@@ -107,8 +117,9 @@ def _complete(
             except DataError as error:
                 failures.append(f"{urlsplit(mirror).netloc}: {error}")
         else:
-            note.write_text(f"{file.name} could not be downloaded ({'; '.join(failures)})")
-            raise DataError(note.read_text())
+            failure = f"{file.name} could not be downloaded ({'; '.join(failures)})"
+            (folder / FAILED).write_text(failure)
+            raise DataError(failure)
         (folder / f"{file.name}.part").write_bytes(data)
         (folder / f"{file.name}.part").replace(folder / file.name)
         mirrors = [mirror, *(other for other in mirrors if other != mirror)]

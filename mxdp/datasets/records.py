@@ -15,6 +15,8 @@ Labels = npt.NDArray[np.int32]
 
 CLASSES = 10
 """LeNet has ten scores, so its labels are 0 to 9."""
+_COLOURS = (1, 3, 4)
+_MOST_CLASSES = 1 << 20
 
 
 def positive_int(what: str, value: Any) -> int:
@@ -52,10 +54,25 @@ def check_labels(y: Any, classes: Optional[int] = CLASSES) -> None:
             raise ValueError(f"labels must be whole numbers from 0 {last}, not {low} to {high}")
 
 
+def _cure(X: npt.NDArray[Any]) -> str:
+    """What makes pictures of these, which have other axes or another dtype; nothing, if that can't be told."""
+    if X.ndim == 3:
+        axes = "X[:, None]"
+    elif X.ndim == 4 and X.shape[3] in _COLOURS and X.shape[1] not in _COLOURS:
+        axes = "X.transpose(0, 3, 1, 2)"
+    elif X.ndim == 4:
+        axes = "X"
+    else:
+        return ""
+    scaled = " / 255" if X.dtype == np.uint8 else ""
+    return f": numpy.ascontiguousarray({axes}, dtype='float32'){scaled}"
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Pictures ``X``: float32 (n, channels, height, width), finite, C-contiguous; and labels ``y``: int32 (n,), from 0.
-    Raises a TypeError for what is no array of NumPy's, and a ValueError for other arrays."""
+    """Pictures ``X``: float32 (n, channels, height, width), finite, C-contiguous; and labels ``y``: whole numbers (n,)
+    from 0, which become int32. Raises a TypeError for what is no array of NumPy's, and a ValueError, with the
+    cure, for other arrays."""
 
     X: Images
     y: Labels
@@ -67,16 +84,21 @@ class Split:
         if self.X.dtype != np.float32 or self.X.ndim != 4 or 0 in self.X.shape[1:]:
             raise ValueError(
                 f"X must be float32 of shape (n, channels, height, width), not {self.X.dtype} of shape {self.X.shape}"
+                f"{_cure(self.X)}"
             )
-        if self.y.dtype != np.int32 or self.y.ndim != 1:
-            raise ValueError(f"y must be int32 of shape (n,), not {self.y.dtype} of shape {self.y.shape}")
+        if self.y.ndim != 1 or self.y.dtype.kind not in "iu":
+            cure = "y.astype('int32')" if self.y.ndim == 1 else "of one-hot labels y.argmax(axis=1)"
+            raise ValueError(
+                f"y must be whole numbers of shape (n,), not {self.y.dtype} of shape {self.y.shape}: {cure}"
+            )
         if len(self.X) != len(self.y):
             raise ValueError(f"there are {len(self.X)} pictures in X and {len(self.y)} labels in y")
         if not self.X.flags.c_contiguous:
-            raise ValueError("X must be C-contiguous: a batch is gathered row by row")
+            raise ValueError("X must be C-contiguous, since a batch is gathered row by row: numpy.ascontiguousarray(X)")
         if len(self.y) and not np.isfinite([self.X.min(), self.X.max()]).all():
             raise ValueError("X holds NaN or infinity: every pixel must be a finite number")
-        check_labels(self.y, classes=None)
+        check_labels(self.y, classes=_MOST_CLASSES)
+        object.__setattr__(self, "y", self.y.astype(np.int32, copy=False))  # as the loss takes them
 
     def __len__(self) -> int:
         return len(self.y)

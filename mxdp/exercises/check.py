@@ -266,7 +266,7 @@ def explained(error: BaseException, file: str) -> str:
     if isinstance(error, SystemExit):
         return f"It calls sys.exit({'' if error.code is None else error.code}): return a value instead."
     if isinstance(error, SyntaxError) and error.filename == file:
-        return f"Line {error.lineno} is no Python ({error.msg}): {(error.text or '').strip()}"
+        return f"Line {error.lineno} is not valid Python ({error.msg}): {(error.text or '').strip()}"
     lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     # MXNet puts the stack of its C++ functions around the line that says what happened.
     message = str(error).split("MXNetError: ")[-1].strip().partition("\n")[0]

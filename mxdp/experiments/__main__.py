@@ -37,7 +37,7 @@ def _counts(text: str) -> List[int]:
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "devices": dict(type=_counts, metavar="N,N", help="numbers of devices to compare, as in 1,2"),
     "kind": dict(choices=("auto", "cpu", "gpu"), help="kind of devices (auto: GPUs where there are enough)"),
-    "data": dict(metavar="NAME", help="auto, fashion-mnist, digits or synthetic"),
+    "data": dict(metavar="NAME", help="auto, fashion-mnist, digits, synthetic, or a file of yours, mine.npz"),
     "data_dir": dict(metavar="DIR", help="folder that holds fashion-mnist/"),
     "of": dict(metavar="NAME", help="profile: the experiment to record"),
     "net": dict(metavar="MODULE:FUNCTION", help="resnet: your own gluon network instead, which the function returns"),
@@ -215,9 +215,21 @@ def _find_data(settings: Iterable[Settings], view: terminal.View) -> None:
     try:
         for s in settings:
             if "data" in s:
-                s["data"] = datasets.load(s["data"], s["data_dir"], s["seed"], view.say, view.progress).name
+                found = datasets.load(s["data"], s["data_dir"], s["seed"], view.say, view.progress)
+                s["data"] = found.name if found.name in datasets.NAMES else _own_data(s["data"], found)
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _own_data(file: str, found: datasets.Dataset) -> str:
+    """The whole path of the file: a process may run in another folder. Raises a UsageError if LeNet can't take it."""
+    shape, classes = found.train.X.shape[1:], len(found.classes)
+    if shape != (1, 28, 28) or classes > datasets.CLASSES:
+        raise UsageError(
+            f"--data {file} holds pictures {shape} of {classes} classes, and experiments train LeNet, which takes "
+            f"(1, 28, 28) of at most {datasets.CLASSES}: make them smaller, or try `run resnet --net MODULE:FUNCTION`"
+        )
+    return str(Path(file).resolve())
 
 
 def _complain(sentence: str) -> bool:

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from mxdp import cuda, process
 from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, cache_root, given_folder
+from mxdp.datasets.fetch import failed_download
 from mxdp.experiments.lab import provenance
 
 GOOD, LIMIT, PROBLEM = "good", "limit", "problem"
@@ -164,6 +165,10 @@ def _data() -> Check:
     if os.environ.get(DATA_DIR):
         cure = f"put the four files there, or unset {DATA_DIR}"
         return Check("Fashion-MNIST", PROBLEM, f"not in {DATA_DIR}={folder}", cure)
+    failure = failed_download(folder / FOLDER)
+    if failure:
+        cure = f"the digits take its place, until the network is back or {DATA_DIR} names a folder with the four files"
+        return Check("Fashion-MNIST", LIMIT, failure, cure)
     cure = "it is downloaded when first needed; offline, the digits take its place"
     return Check("Fashion-MNIST", LIMIT, "not here yet", cure)
 

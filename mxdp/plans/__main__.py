@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     )
     names = f"{', '.join(NAMES)}; pipelines: {', '.join(sorted(PIPELINES))}; {TILES}; {SHARDED}"
     devices = f"1 to {MOST_DEVICES} (default: {DEVICES}); a pipeline's stages; tiles"
-    page = "write a page that steps through it (default: NAME-DEVICES.html)"
+    page = "write a page that steps through it (default: runs/NAME-DEVICES.html)"
     top.add_argument("name", nargs="?", metavar="NAME", help=names)
     top.add_argument("devices", nargs="?", metavar="DEVICES", help=devices)
     top.add_argument("--list", nargs="?", const=str(DEVICES), metavar="DEVICES", help="all collectives")
@@ -103,7 +103,7 @@ def _answer(options: argparse.Namespace) -> str:
         return json.dumps(dataclasses.asdict(shown), indent=2)
     if options.html is None:
         return as_text(shown, width)
-    file = Path(options.html or f"{name}-{devices}.html")
+    file = Path(options.html or f"runs/{name}-{devices}.html")
     write_beside(file, moving(shown).html)
     return f"{file}: open it in a browser; arrow keys step, space plays."
 

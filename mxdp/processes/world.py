@@ -22,8 +22,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Device, NDArray, autograd, host_view, mx, usable_gpus
-from mxdp.backend import devices as find_devices
+from mxdp.backend import Device, NDArray, autograd, find_devices, host_view, mx, usable_gpus
 from mxdp.engine import CompletionEvent, EngineJob, plain_layout, prepare, wait_for_use
 from mxdp.errors import MxdpError, plural
 from mxdp.memory import need_shared_memory
@@ -187,8 +186,9 @@ class World:
         return slice(*bounds(samples, self.size)[self.rank])
 
     def devices(self, n: int, kind: str = "auto") -> List[Device]:
-        """``n`` devices for this rank, as :func:`mxdp.devices` takes them. Each rank on a host gets the next ``n``
-        GPUs, unless it sees its own alone (``CUDA_VISIBLE_DEVICES``). Not run on a GPU."""
+        """``n`` devices for this rank, as :func:`mxdp.devices` takes them; the array semantics stay as they are. Each
+        rank on a host gets the next ``n`` GPUs, unless it sees its own alone (``CUDA_VISIBLE_DEVICES``). Not run on a
+        GPU."""
         devices = find_devices(n, kind)
         gpus = usable_gpus() if devices[0].device_type == "gpu" and self.size > 1 else []
         first = self.local_rank * n

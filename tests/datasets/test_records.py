@@ -46,3 +46,37 @@ def test_take_refuses_what_is_not_a_positive_int(bad):
 def test_a_data_set_refuses_splits_that_do_not_go_together(test, classes, message):
     with pytest.raises(ValueError, match=message):
         Dataset("made-up", split(3), test, tuple(map(str, range(classes))), "here")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+def test_labels_of_any_whole_kind_are_taken(dtype):
+    found = Split(np.zeros((3, 1, 2, 2), np.float32), np.array([0, 5, 100]).astype(dtype))
+    assert found.y.dtype == np.int32
+    assert found.y.tolist() == [0, 5, 100]
+    same = np.zeros(3, np.int32)
+    assert Split(np.zeros((3, 1, 2, 2), np.float32), same).y is same
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((4, 28, 30), "uint8"), ((4, 28, 30, 3), "uint8"), ((4, 1, 28, 28), "float64"), ((4, 5, 6, 3), "float32")],
+)
+def test_the_cure_of_other_pictures_makes_them_right(shape, dtype):
+    X = np.random.RandomState(0).randint(0, 256, shape).astype(dtype)
+    if X.dtype == np.float32:
+        X = X.transpose(0, 3, 1, 2)  # a view whose rows are not whole
+    with pytest.raises(ValueError, match="X must be ") as refused:
+        Split(X, np.zeros(4, np.int64))
+    cured = eval(str(refused.value).rpartition(": ")[2], {"numpy": np, "X": X})
+    split = Split(cured, np.zeros(4, np.int64))
+    assert split.X.shape[2:] == (X.shape[1:3] if X.shape[-1] == 3 or X.ndim == 3 else X.shape[2:])
+    assert split.X.max() == pytest.approx(X.max() / (255 if dtype == "uint8" else 1))
+
+
+@pytest.mark.parametrize(
+    ("y", "cure"),
+    [(np.eye(4, dtype="int32"), r"y.argmax\(axis=1\)"), (np.zeros(4), r"y.astype\('int32'\)")],
+)
+def test_other_labels_get_their_cure(y, cure):
+    with pytest.raises(ValueError, match=f"y must be whole numbers of shape .* {cure}$"):
+        Split(np.zeros((4, 1, 2, 2), np.float32), y)

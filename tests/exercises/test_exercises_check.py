@@ -56,7 +56,7 @@ HARMLESS = {
     f"{FIRST}    fill_buckets(nbytes, room)": "raises RecursionError",
     f"{FIRST}    return 3": "It returns 3: return a list of lists of numbers",
     "import sys; sys.exit('enough')": "It calls sys.exit(enough)",
-    "def fill_buckets(:": "Line 1 is no Python",
+    "def fill_buckets(:": "Line 1 is not valid Python",
     "import nothing_like_it": "Line 1 (import nothing_like_it) raises ModuleNotFoundError",
     "from mxdp.scratch import naive_allreduce": "It defines none of the functions that can be checked",
 }
@@ -99,7 +99,7 @@ def test_bytes_that_are_no_text_are_a_sentence(tmp_path, checked_here):
     file = tmp_path / "student.py"
     file.write_bytes(b"x = '\xff'\n")
     problem = problem_in(checked_here(file))
-    assert "raises" in problem or "no Python" in problem
+    assert "raises" in problem or "valid Python" in problem
 
 
 def test_no_file_descriptor_leads_to_the_answers(tmp_path):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mxdp.datasets.fetch import FAILED
 from mxdp.experiments import doctor
 from mxdp.experiments.doctor import GOOD, LIMIT, PROBLEM
 
@@ -118,6 +119,12 @@ def test_data(probe, monkeypatch, tmp_path):
     monkeypatch.delenv("MXDP_DATA_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     assert state("Fashion-MNIST").state == LIMIT
+    cache = tmp_path / "empty" / "mxdp" / "fashion-mnist"
+    cache.mkdir(parents=True)
+    (cache / FAILED).write_text("x could not be downloaded (host: no route)")
+    found = state("Fashion-MNIST")
+    assert found.state == LIMIT
+    assert found.found.startswith("x could not be downloaded (host: no route) less than an hour ago; delete ")
     for answers, status in (([128.0, 128.0], 0), ([0.0, 0.0], 1)):  # a limit is no problem
         probe(answers=answers)
         assert doctor.main(as_json=True) == status

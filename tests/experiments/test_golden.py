@@ -24,6 +24,7 @@ from mxdp.experiments.show.words import shown
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
 FOLDERS = sorted({path.parent for path in REFERENCE.glob("*/*/*/*.json")} - {*REFERENCE.glob("*/*/timelines")})
 GOLDEN = Path(__file__).with_name("golden.json")
+COMMAND = "MXDP_GOLDEN=write make test ARGS='-n 0 tests/experiments/test_golden.py'"
 
 
 def name_of(folder):
@@ -61,13 +62,13 @@ def golden():
 def test_a_committed_result_is_shown_as_before(folder, golden):
     now, before = golden
     name = name_of(folder)
-    assert now[name] == before.get(name), "write golden.json anew if this change is meant"
+    assert now[name] == before.get(name), f"if this is meant: {COMMAND}"
     assert len(now) == len(before)
 
 
-def test_every_question_has_a_committed_result():
+def test_every_committed_result_is_of_a_question():
     ours = {name for name, question in discover().items() if question.module.__name__.startswith("mxdp.")}
-    assert {folder.name for folder in FOLDERS} == ours
+    assert {folder.name for folder in FOLDERS} <= ours
 
 
 CAN_BE_LOOKED_UP = re.compile(r"ours\b|.*https://[\w.-]+/\S+")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 import pytest
 from littles import little
@@ -11,8 +12,9 @@ from mxdp.errors import UsageError
 from mxdp.experiments import networks
 from mxdp.experiments.__main__ import USAGE, main
 from mxdp.experiments.data_parallel import break_even, resnet, sharded_optimizer, your_net
-from mxdp.experiments.lab import Case
+from mxdp.experiments.lab import Case, run
 from mxdp.experiments.lab.module import Question
+from mxdp.experiments.lab.told import told
 from mxdp.experiments.oracle import count
 from mxdp.plans.cost.machine import CPU
 
@@ -94,6 +96,22 @@ many.shape = drops.shape = make.shape
 drops.classes = 5
 
 
+class Plain(gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(5, in_units=3 * 8 * 8)
+
+    def hybrid_forward(self, F, x):
+        return self.dense(x.reshape(len(x), -1))  # a symbol has no length
+
+
+def plain():
+    return Plain()
+
+
+plain.shape, plain.classes = make.shape, make.classes
+
+
 def number():
     return 3
 
@@ -125,6 +143,15 @@ def test_a_network_of_ones_own_trains_to_equal_parameters(label, net, mine):
     assert checked > 500
     assert wrong == 0
     assert resnet.set_up(case, s).round() > 0
+
+
+def test_a_network_that_cannot_be_hybridised_has_an_answer_from_its_plain_rows(mine, tmp_path):
+    question = Question(resnet)
+    found = run.run(question, "quick", little(question, kind="cpu", net="my_nets:plain"), tmp_path, lambda *_: None)
+    assert (found["status"], found["error"]) == ("ok", None)
+    assert sum("hybrid" in label for label in found["skipped"]) == len(found["skipped"]) == 4
+    assert all(why.startswith("my_nets:plain can't be hybridised: ") for why in found["skipped"].values())
+    assert re.match("On 2 devices mxdp.Trainer trains my_nets:plain [0-9.]+ times", told(question, [found]).sentence)
 
 
 def test_the_oracle_of_ones_own_network_finds_gradients_that_are_not_summed(mine, monkeypatch):

@@ -615,3 +615,14 @@ def test_no_text_on_a_slide_is_less_than_14_pixels_high(installed, tmp_path):
         assert len(set(re.findall(r'id="(axes_\d+)"', picture))) <= 4
         sizes += [size * width / points for size in letters]
     assert min(sizes) >= 14
+
+
+@pytest.mark.parametrize("width", range(38, 50))
+def test_a_short_heading_stays_in_a_line(width):
+    rows = [[f"{n} devices", "1.86 (1.85-1.89)", "1.00 (0.97-1.03)", "yes"] for n in (1, 2, 3, 4)]
+    table = terminal.for_terminal(
+        terminal.Cells(["", "speed-up", "of ceiling", "in sync"], rows, [], [False] * 4), width
+    )
+    console = Console(width=width, file=io.StringIO())
+    console.print(table)
+    assert "in sync" in console.file.getvalue()

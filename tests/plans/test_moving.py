@@ -112,10 +112,10 @@ def test_in_a_notebook_the_page_stands_in_a_frame():
 
 @pytest.mark.parametrize("arguments", ["ring 4", "gpipe 3", "tiles", "fully-sharded 2"])
 def test_the_command_writes_a_page(arguments, tmp_path, monkeypatch, capsys):
-    file = "-".join(f"{arguments} 4".split()[:2]) + ".html"  # of four devices by default
+    file = f"runs/{'-'.join(f'{arguments} 4'.split()[:2])}.html"  # of four devices by default
     monkeypatch.chdir(tmp_path)
     assert main([*arguments.split(), "--html"]) == 0
     assert capsys.readouterr().out.startswith(f"{file}: open it in a browser")
     assert main([*arguments.split(), "--html", "own.html"]) == 0
-    assert [path.name for path in sorted(tmp_path.iterdir())] == sorted([file, "own.html"])
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["own.html", "runs"]
     assert (tmp_path / file).read_text() == (tmp_path / "own.html").read_text()

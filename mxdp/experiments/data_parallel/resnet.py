@@ -50,6 +50,8 @@ def expect(s, cores):
 def oracle(case, s):
     """A step on shards of two samples, each of which batch normalisation normalises by itself. MXNet's store updates
     the parameters, and leaves each device the gradients of its shard, which are not compared. Dropout is off."""
+    if s.net and case.hybrid:
+        your_net.see_hybrid(s.net)
     devices = devices_of(case, s)
     together = _training(devices, case.trainer, case.hybrid, s, your_net.stop_dropout)
     alone = _training(devices[:1], "device", False, s, your_net.stop_dropout)

@@ -17,6 +17,7 @@ from textwrap import shorten
 
 from mxdp.backend import gluon, mx, np
 from mxdp.errors import UsageError
+from mxdp.experiments.lab import Skipped
 
 FORM = (lambda given: not given or re.fullmatch(r"[\w.]+:\w+", given), "MODULE:FUNCTION, as in mine:make")
 LIMIT = 300.0
@@ -85,6 +86,19 @@ def try_out(where):
             f"--net {where} makes scores of the shape {scores.shape} of two samples, not (2, {classes}): write "
             f"{name}.classes = ... below the function"
         )
+
+
+def see_hybrid(where):
+    """See, in this process, that this network can be hybridised: many can't, whose plain form trains well. Waits.
+    Raises Skipped if it can't."""
+    net = make(where)
+    shape, _ = samples(where)
+    try:
+        net.initialize(mx.init.Xavier(), force_reinit=True)
+        net.hybridize(static_alloc=True, static_shape=True)
+        net(np.zeros((2, *shape))).wait_to_read()
+    except Exception as error:
+        raise Skipped(f"{where} can't be hybridised: {_first_line(error)}") from error
 
 
 def _first_line(error):

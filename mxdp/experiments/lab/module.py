@@ -2,7 +2,7 @@
 
 A question is one module. It lies in a room of ``mxdp/experiments/``, or is named in ``MXDP_EXPERIMENTS``. Its name is
 the module's, with ``-`` for ``_``. The first line of its docstring is the question, and the rest says what is known
-about the answer. ``CONTRIBUTING.md`` has one in 45 lines. Its functions:
+about the answer. ``CONTRIBUTING.md`` has a whole one. Its functions:
 
 - ``cases(s)`` yields what to compare: a :class:`Case` for each row, in their order.
 - ``expect(s, cores)`` returns what the cost model says for this number of cores, before anything is measured.

@@ -43,12 +43,13 @@ def write_report(folder: Union[str, Path], slides: bool = False, across_commits:
     most = measured.usual(results)
     sections = [_section(s, None if slides else folder, alike, measured.mark(s, most)) for s in results]
     path = folder / ("slides.html" if slides else "report.html")
-    # Only this script may run, and only where there is a timeline for it.
-    script = (templates / "timeline.js").read_text(encoding="utf-8")
+    # Only this script may run; in a report only where there is a timeline for it.
+    script = (templates / ("slides.js" if slides else "timeline.js")).read_text(encoding="utf-8")
+    needed = slides or any(section["timelines"] for section in sections)
     page = environment.get_template(f"{path.name}.j2").render(
         sections=sections,
         about=_about(results, alike),
-        script=script if any(section["timelines"] for section in sections) else "",
+        script=script if needed else "",
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     write_beside(path, page)

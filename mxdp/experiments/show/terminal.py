@@ -27,6 +27,8 @@ NUMERIC = re.compile(r"[<>~≈]?[-+−]?\d[\d.,]*(e[-+]?\d+)?\s?\S{0,4}")
 NO_SUM = "Ratios are taken process by process: they may differ from those of the medians above."
 # In a narrow table, labels are broken into lines of at least this length before numbers with intervals are broken.
 LABEL = 18
+# A column of words keeps a heading of at most this length in one line, such as "in sync".
+SHORT = 7
 
 
 class Cells(NamedTuple):
@@ -112,9 +114,10 @@ def _widths(cells: Cells, width: int) -> List[Optional[int]]:
     columns = list(zip(cells.headings, *cells.rows, *cells.references))
     natural = [_longest(texts) for texts in columns]
     whole = [_longest([*heading.split(), *texts]) for heading, *texts in columns]
-    least = [
-        most if right else _longest(" ".join(texts).split()) for most, right, texts in zip(whole, cells.right, columns)
-    ]
+    least = []
+    for most, right, (heading, *texts) in zip(whole, cells.right, columns):
+        words = [heading] if cell_len(heading) <= SHORT else heading.split()
+        least.append(most if right else _longest([*words, *" ".join(texts).split()]))
     room = width - 2 * len(columns) + 1
     if sum(natural) <= room:
         return [*natural]
