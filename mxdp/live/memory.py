@@ -26,7 +26,7 @@ def predicted(s: Settings, devices: int) -> Dict[str, Any]:
     if s["model"] in COUNTS:
         options.model = "lenet"  # as if it was not given
         options.parameters = float(s["model"])
-    record, _ = memory.predicted(options, devices, s["batch"], ())
+    record, _ = memory.predicted(options, devices, s["batch"])
     return record
 
 
@@ -57,7 +57,7 @@ def answer(s: Settings) -> Answer:
 
 TOPIC = Topic(
     "What must a device hold?",
-    "Activations are a lower bound: the outputs of the layers. The line is the device's memory.",
+    "Activations: all arrays that MXNet keeps for the backward pass. The line is the device's memory.",
     [
         Control("model", "Model", "7e9", list(MODELS), MODELS.__getitem__),
         Control("batch", "Batch of a device", 64, POWERS),

@@ -76,7 +76,7 @@ CAN_BE_LOOKED_UP = re.compile(r"ours\b|.*https://[\w.-]+/\S+")
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_every_source_can_be_looked_up_and_no_bound_of_ours_is_undecided(folder):
-    s = shown(runs(folder))
+    s = shown(runs(folder), across_commits=True)
     assert CAN_BE_LOOKED_UP.match(s.question.SOURCE)
     for claim in s.told.claims.values():
         assert CAN_BE_LOOKED_UP.match(claim.source), claim.sentence
