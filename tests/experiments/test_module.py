@@ -91,6 +91,15 @@ def test_presets_options_and_files_lie_one_over_the_other(tmp_path):
         for preset in ("quick", "full", str(path)):
             settings = resolve([EPOCHS], preset, given)[1]["epochs"]
             assert (settings["minutes"], settings["processes"]) == length
+    own = Question(types.SimpleNamespace(**{**vars(EPOCHS.module), "__name__": "own"}))
+    own.module.PRESETS = {"quick": dict(processes=4)}
+    for preset, given, length in (
+        ("quick", {}, (None, 4)),
+        ("full", {}, (None, 4)),
+        ("full", {"minutes": 2.0}, (2.0, None)),
+    ):
+        settings = resolve([own], preset, given)[1]["own"]
+        assert (settings["minutes"], settings["processes"]) == length
     path.write_text("[epochs]\nprocesses = 6\n")
     settings = resolve([EPOCHS], str(path), {"minutes": 2.0})[1]["epochs"]
     assert (settings["minutes"], settings["processes"]) == (2.0, None)

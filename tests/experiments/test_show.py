@@ -351,6 +351,10 @@ def test_a_slide_has_a_sentence_and_a_picture_and_the_rest_is_in_notes(tmp_path)
     assert f"{heading} preset quick, measured 2025-01-02 03:04 UTC They share" in said
     assert "Timed out. line one line two twin" in said
     assert "Recorded: 1 device." in said
+    assert (
+        "Measured: at 0.2.0 (0123456), Example <CPU> (family 25, model 17, AVX-512), 2 cores, 2025-01-02: 1 run."
+        in said
+    )
 
 
 def test_the_same_results_give_the_same_files_and_no_picture_is_written_twice(tmp_path):

@@ -163,7 +163,13 @@ class Question:
 
     def preset(self, name: str) -> Dict[str, Any]:
         """The settings of that preset."""
-        return {**COMMON[name], **(self.PRESETS.get(name) or self.PRESETS["quick"])}
+        return changed(COMMON[name], self.PRESETS.get(name) or self.PRESETS["quick"])
+
+
+def changed(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Dict[str, Any]:
+    """``settings`` with those ``given``. A time takes the place of a number of processes, and the other way round."""
+    lengths = {} if {"minutes", "processes"}.isdisjoint(given) else dict(minutes=None, processes=None)
+    return {**settings, **lengths, **given}
 
 
 def lacking(needs: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 from mxdp.errors import UsageError, did_you_mean
-from mxdp.experiments.lab.module import COMMON, Question, Settings
+from mxdp.experiments.lab.module import COMMON, Question, Settings, changed
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -45,9 +45,7 @@ def resolve(questions: Sequence[Question], preset: str, options: Mapping[str, An
         for given in (tables.get(question.name, {}), known_options):
             if "minutes" in given and "processes" in given:
                 raise UsageError(f"{question.name}: give minutes or processes, not both")
-            if "minutes" in given or "processes" in given:
-                s.update(minutes=None, processes=None)  # each takes the other's place
-            s.update({key: _checked(question, key, value) for key, value in given.items()})
+            s.update(changed(s, {key: _checked(question, key, value) for key, value in given.items()}))
     if idle := [key for key in options if not any(key in s for s in resolved.values())]:
         option = f"--{idle[0].replace('_', '-')} has no effect on {', '.join(resolved)}"
         raise UsageError(f"{option}: leave it out, or name an experiment that uses it")
@@ -74,7 +72,8 @@ def _checked(question: Question, key: str, value: Any) -> Any:
     full, quick = question.preset("full"), question.preset("quick")
     if key not in full:
         raise UsageError(f"{question.name} has no setting {key!r}; it has: {', '.join(full)}")
-    wanted: Any = next((type(preset[key]) for preset in (full, quick) if preset.get(key) is not None), str)
+    presets = full, quick, *COMMON.values()
+    wanted: Any = next((type(preset[key]) for preset in presets if preset.get(key) is not None), str)
     value = float(value) if wanted is float and type(value) is int else value
     numbers = [n for preset in (full, quick) for n in (preset.get(key) or () if wanted is list else ())]
     kind = (list, float) if float in map(type, numbers) else wanted

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mxdp.errors import plural
 from mxdp.experiments.lab.module import discover
 from mxdp.experiments.show.words import duration
 
@@ -41,5 +42,5 @@ def show(as_json: bool) -> None:
 def about(name: str, settings: Mapping[str, Any]) -> str:
     """The name, and how long it takes, or how many processes."""
     if settings["processes"]:
-        return f"{name}: {settings['processes']} of each process"
+        return f"{name}: {plural(settings['processes'], 'process')} of each case"
     return f"{name}: about {duration(60 * settings['minutes'])}"

@@ -32,12 +32,17 @@ def usual(results: Iterable[Shown]) -> Usual:
     return Usual(most, Counter(by_machine[most]).most_common(1)[0][0])
 
 
-def line(results: Collection[Shown]) -> str:
-    """At which code, where, when and how often these were measured, and what was left out, to follow "Measured".
-    Results of another machine than most have a :func:`mark` of their own."""
+def sitting(results: Collection[Shown]) -> str:
+    """At which code, where, when and how often these were measured, to follow "Measured". Results of another machine
+    than most have a :func:`mark` of their own."""
     most = usual(results)
     runs = [run for s in results if machine(s) == most.machine for run in s.runs]
-    sentences = [f"at {code(runs)}, {most.machine}, {days(runs)}: {most.runs}."]
+    return f"at {code(runs)}, {most.machine}, {days(runs)}: {most.runs}."
+
+
+def line(results: Collection[Shown]) -> str:
+    """As :func:`sitting`, and what was left out."""
+    sentences = [sitting(results)]
     names: Dict[str, List[str]] = {}
     for s in results:
         for others in s.left_out:

@@ -70,6 +70,7 @@ def _section(s: words.Shown, folder: Optional[Path], alike: List[Term], otherwis
         "sentence": words.answer(s, words.spoken(s.told.sentence)),
         "explanation": words.explanation(s),
         "how_to_read": " ".join(words.how_to_read(s)),
+        "measured": measured.sitting([s]),
         "sureness": " ".join(filter(None, [words.sureness(s), otherwise and f"Here: {otherwise}."])),
         "ended": words.mark(s),
         "oracle": words.oracle_line(s),
