@@ -144,7 +144,8 @@ def _described(name: str) -> Mapping[str, Any]:
     if not path.is_file():
         raise UsageError(f"--machine {name}: there is no such file or machine; {did_you_mean(name, sorted(built_in))}")
     data = only(read(path), MACHINE, f"{path}: a machine")
-    tables = [data.get("inside"), data.get("between"), data.get("add", {}), data.get("samples_per_second", {})]
+    tables = [data.get(key) for key in ("inside", "between")]
+    tables += [data.get(key, {}) for key in ("add", "samples_per_second")]
     if not {"devices", "nodes"} <= set(data) or not all(isinstance(table, dict) for table in tables):
         raise UsageError(
             f"{path}: a machine has devices, nodes, [inside] and [between], each with latency and bandwidth; it may "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from contextlib import suppress
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import UsageError
 from mxdp.experiments.predict.checked import MOST_WHOLE
@@ -22,6 +22,15 @@ Shape = Tuple[int, ...]
 Attributes = Mapping[str, Any]
 NOT_THERE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 """What reading a file raises that is no symbol."""
+
+
+class Node(NamedTuple):
+    """An array that is given, or an operator, as the file has it; ``inputs``: numbers of nodes."""
+
+    operator: str
+    name: str
+    inputs: List[int]
+    attributes: Attributes
 
 
 class Counted(NamedTuple):
@@ -109,11 +118,12 @@ def _dense(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
 def _normalisation(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
     """Two sums, and four operations for each number. A fixed scale is no parameter."""
     channels = shapes[0][_axis(attributes, "axis", shapes[0])]
-    return Counted(shapes[0], 6, INPUTS, more=channels * (1 if _flag(attributes, "fix_gamma", True) else 2))
+    scales = 0 if _flag(attributes, "fix_gamma", True) else channels
+    return Counted(shapes[0], 6, INPUTS, more=channels + scales)
 
 
 def _activation(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
-    return Counted(shapes[0], 1, OUTPUT if attributes["act_type"] == "relu" else BOTH)
+    return Counted(shapes[0], 1, OUTPUT if attributes.get("act_type") == "relu" else BOTH)
 
 
 def _alike(gradient: Gradient, each: float = 1) -> Count:
@@ -190,19 +200,15 @@ def activations_of_symbol(symbol: Any, file: str, shape: Shape) -> int:
 
 def operators(symbol: Any, file: str, shape: Shape) -> List[Operator]:
     """All operators of a symbol, in their order."""
-    try:
-        nodes = [
-            (node["op"], node["name"], [entry[0] for entry in node["inputs"]], _values(node.get("attrs") or {}))
-            for node in symbol["nodes"]
-        ]
-        beside = {place for _, _, inputs, _ in nodes for place in inputs[1:]}
-    except NOT_THERE:
-        raise UsageError(f"{file} is not a symbol that MXNet exported: it has no list of nodes") from None
-    data = [number for number, (operator, *_) in enumerate(nodes) if operator == "null" and number not in beside]
+    nodes = _nodes(symbol, file)
+    beside = {place for node in nodes for place in node.inputs[1:]}
+    data = [number for number, node in enumerate(nodes) if node.operator == "null" and number not in beside]
     if len(data) != 1:
-        names = ", ".join(str(nodes[number][1]) for number in data) or "none"
+        names = ", ".join(nodes[number].name for number in data) or "none"
         raise UsageError(f"{file} has {len(data)} inputs ({names}); known are networks of one")
-    shapes, places, found = {data[0]: shape}, {data[0]: 0}, []
+    shapes = {data[0]: shape}
+    places = {data[0]: 0}
+    found: List[Operator] = []
     for number, (operator, name, inputs, attributes) in enumerate(nodes):
         if operator == "null":
             continue
@@ -217,7 +223,7 @@ def operators(symbol: Any, file: str, shape: Shape) -> List[Operator]:
                 raise ValueError("one of its inputs is not made from the data")
             counted = OPERATORS[operator](attributes, [shapes[place] for place in made])
             if counted.weight:
-                _check_declared(nodes[inputs[1]], counted.weight)
+                _check_declared([nodes[place] for place in inputs[1:]], counted.weight)
         except NOT_THERE as error:
             raise UsageError(f"{file}: {operator} {name!r} can't be read: {error}") from None
         found.append(Operator(name, tuple(places[place] for place in made), counted))
@@ -226,16 +232,29 @@ def operators(symbol: Any, file: str, shape: Shape) -> List[Operator]:
     return found
 
 
-def _check_declared(node: Sequence[Any], weight: Shape) -> None:
-    """Raise a ValueError if the symbol says another shape of the weights; -1 or 0 is one that it doesn't know."""
-    _, name, _, attributes = node
-    declared = attributes.get("__shape__", weight)
+def _nodes(symbol: Any, file: str) -> List[Node]:
+    nodes = []
+    try:
+        for node in symbol["nodes"]:
+            inputs = [int(entry[0]) for entry in node["inputs"]]
+            attributes = _values(node.get("attrs") or {})
+            nodes.append(Node(str(node["op"]), str(node["name"]), inputs, attributes))
+    except NOT_THERE:
+        raise UsageError(f"{file} is not a symbol that MXNet exported: it has no list of nodes") from None
+    return nodes
+
+
+def _check_declared(parameters: Sequence[Node], weight: Shape) -> None:
+    """Raise a ValueError if the symbol says another shape of the weights; -1 or 0 is a side that it doesn't know."""
+    if not parameters:
+        raise ValueError("it has no weights")
+    declared = parameters[0].attributes.get("__shape__", weight)
     alike = len(declared) == len(weight)
     if not alike or any(said > 0 and said != size for said, size in zip(declared, weight)):
-        raise ValueError(f"{name} has the shape {declared}, and a sample of --input needs {weight}")
+        raise ValueError(f"{parameters[0].name} has the shape {declared}, and a sample of --input needs {weight}")
 
 
-def _whole(attributes: Attributes, name: str, usual: int = 0, least: int = 1) -> int:
+def _whole(attributes: Attributes, name: str, usual: Optional[int] = None, least: int = 1) -> int:
     """A whole number; without ``usual`` it must be given."""
     value = attributes.get(name, usual)
     if type(value) is not int or not least <= value <= MOST_WHOLE:
@@ -243,7 +262,7 @@ def _whole(attributes: Attributes, name: str, usual: int = 0, least: int = 1) ->
     return value
 
 
-def _each(attributes: Attributes, name: str, count: int, usual: int = -1, least: int = 1) -> Shape:
+def _each(attributes: Attributes, name: str, count: int, usual: Optional[int] = None, least: int = 1) -> Shape:
     """A whole number for each side; without ``usual`` they must be given."""
     values = attributes.get(name) or (usual,) * count
     if len(values) != count:
