@@ -86,6 +86,15 @@ def gpu(i: int = 0) -> Device:
     return devices[i]
 
 
+def try_gpu(i: int = 0) -> Device:
+    """The i-th of :func:`try_all_gpus`, else ``cpu(0)``, as the book's."""
+    devices = try_all_gpus()
+    if 0 <= i < len(devices):
+        return devices[i]
+    say_once(f"try_gpu({i}) is cpu(0), since there are {plural(len(devices), 'device')}: {DEVICES}={i + 1} gives more")
+    return mx.cpu(0)
+
+
 def load_data_fashion_mnist(batch_size: int, resize: Any = None) -> Tuple[Any, Any]:
     """The book's two iterators, over pictures in memory. The first says how long an epoch takes, if that is long.
 
@@ -189,9 +198,10 @@ def replace() -> None:
     """Replace what the table above names. ``import mxdp.book`` does it; a second call does nothing."""
     if _replaced:
         return
-    functions: List[Any] = [try_all_gpus, num_gpus, load_data_fashion_mnist, *([] if in_notebook() else [Animator])]
-    rows: List[Any] = [(owner, name, gpu) for owner, name in ((d2l, "try_gpu"), (d2l, "gpu"), (npx, "gpu"))]
-    rows += [(d2l, new.__name__, new) for new in functions]
+    functions: List[Any] = [try_gpu, gpu, try_all_gpus, num_gpus, load_data_fashion_mnist]
+    functions += [] if in_notebook() else [Animator]
+    rows: List[Any] = [(d2l, new.__name__, new) for new in functions]
+    rows.append((npx, "gpu", gpu))
     rows += [(owner, "dot", _announcing(owner.dot)) for owner in (np, np.ndarray)]
     for owner, name, new in rows:
         _replaced.append((owner, name, vars(owner)[name], new))

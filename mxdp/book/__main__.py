@@ -15,6 +15,8 @@ from mxdp.errors import MxdpError, UsageError
 OK, FAILED, USAGE = 0, 1, 2
 CELL = re.compile(r"^```\{\.python \.input[^}]*\}\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 TAB = re.compile(r"^(?:#@|%%)tab +(.+)$", re.MULTILINE)
+AUTHORS = re.compile(r"^%load_ext d2lbook\.tab *$", re.MULTILINE)
+"""Of the book's authors: it shows the cells of one library, and defines ``tab``."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -72,6 +74,17 @@ def cells(file: Path) -> List[str]:
     return code
 
 
+class Tab:
+    """The authors' ``tab``, where MXNet was chosen."""
+
+    def interact_select(self, *_: Any) -> None:
+        """Where a reader would choose."""
+
+    def selected(self, *names: str) -> bool:
+        """Whether code for one of these libraries is to run."""
+        return "mxnet" in names
+
+
 def _for_mxnet(cell: str) -> bool:
     """True also for cells for all libraries, with the tab ``all`` or none."""
     tabs = [name.strip() for names in TAB.findall(cell) for name in names.split(",")]
@@ -85,8 +98,9 @@ def run_cells(code: Sequence[str]) -> int:
 
     shell: Any = InteractiveShell.instance(colors="nocolor")
     shell.enable_gui = lambda gui=None: None  # for `%matplotlib`: there are no windows
+    shell.push({"tab": Tab()})
     for number, cell in enumerate(code, 1):
-        result = shell.run_cell(TAB.sub("", cell), store_history=False)
+        result = shell.run_cell(AUTHORS.sub("", TAB.sub("", cell)), store_history=False)
         if not result.success:
             error = result.error_in_exec or result.error_before_exec
             if isinstance(error, KeyboardInterrupt):

@@ -32,6 +32,7 @@ WHERE = b"?"
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 BEAT = 0.4  # seconds from a heartbeat to the next, of guards and launcher: a fifth of the shortest silence
 LONGEST = 1 << 16  # bytes in a line; a longer one is cut
+BAR = 1.0  # seconds from a state of a bar that is shown to the next
 GRACE = 2.0
 PR_SET_PDEATHSIG = 1
 
@@ -50,6 +51,7 @@ class Guard:
         self.unsent = bytearray()
         self.streams: Dict[int, str] = {}  # what each is sent as
         self.rests: Dict[int, bytes] = {}  # what of it has no end of line yet
+        self.next_bar = 0.0
         self.stopped: Optional[float] = None
         # Its file is shared with the command; a file of a name could be left behind.
         self.file = tempfile.TemporaryFile()  # noqa: SIM115
@@ -143,12 +145,18 @@ class Guard:
         """Put the lines that ``stream`` holds into the queue. Returns False at its end."""
         read = os.read(stream, LONGEST)
         *lines, rest = (self.rests.pop(stream, b"") + read).split(b"\n")
+        if b"\r" in rest:  # a bar, drawn over itself: its last whole state, once a second
+            drawn, _, rest = rest.rpartition(b"\r")
+            if drawn and time.monotonic() >= self.next_bar:
+                self.next_bar = time.monotonic() + BAR
+                lines.append(drawn)
         if rest and (not read or len(rest) > LONGEST):
             lines.append(rest)
         else:
             self.rests[stream] = rest
         for line in lines:
-            self.send(**{self.streams[stream]: line.decode(errors="surrogateescape")})
+            shown = line.rstrip(b"\r").rpartition(b"\r")[2]  # by a terminal, of a line that was drawn over
+            self.send(**{self.streams[stream]: shown.decode(errors="surrogateescape")})
         return bool(read)
 
     def look(self) -> Optional[int]:

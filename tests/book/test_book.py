@@ -74,9 +74,11 @@ def test_gpus_are_taken_if_there_are_enough(replaced, monkeypatch, capsys, there
     assert bool(capsys.readouterr().err) == (there < 2)
 
 
-def test_more_devices_are_asked_for_by_a_variable(replaced, monkeypatch):
+def test_more_devices_are_asked_for_by_a_variable(replaced, monkeypatch, capsys):
     with pytest.raises(ValueError, match=r"gpu\(2\) is not one of 2 devices: set MXDP_BOOK_DEVICES=3"):
-        d2l.try_gpu(2)
+        npx.gpu(2)
+    assert d2l.try_gpu(2) == d2l.try_gpu(10) == mx.cpu(0)  # as the book's
+    assert "try_gpu(10) is cpu(0), since there are 2 devices: MXDP_BOOK_DEVICES=11 gives" in capsys.readouterr().err
     monkeypatch.setenv(book.DEVICES, "3")
     assert d2l.try_gpu(2) == mx.cpu(3)
     for wrong in ("0", "two", "-1", "1.5"):
@@ -198,6 +200,11 @@ CHAPTER = """
 Some text.
 
 ```{.python .input}
+%load_ext d2lbook.tab
+tab.interact_select('mxnet', 'pytorch', 'tensorflow', 'jax')
+```
+
+```{.python .input}
 #@tab mxnet
 %matplotlib inline
 from d2l import mxnet as d2l
@@ -216,7 +223,11 @@ raise RuntimeError
 ```
 
 ```{.python .input}
-print(len(devices))
+%%tab all
+if tab.selected('mxnet', 'jax'):
+    print(len(devices))
+if tab.selected('pytorch'):
+    raise RuntimeError
 ```
 
 ```{.python .input}
@@ -239,7 +250,7 @@ def test_a_chapters_cells_for_mxnet_run_in_order_up_to_one_that_fails(tmp_path):
     lines = re.sub(r"^Out\[\d\]: ", "", done.stdout, flags=re.M).split("\n")
     assert lines[:3] == ["[cpu(1), cpu(2), cpu(3)]", "a shell", "3"], done.stderr
     assert (done.returncode, "after" in lines) == (1, False)
-    assert "mxdp: cell 4 of 5 failed: ZeroDivisionError: division by zero" in done.stderr
+    assert "mxdp: cell 5 of 6 failed: ZeroDivisionError: division by zero" in done.stderr
 
 
 def test_a_notebook_runs(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,30 @@ def test_output_has_the_rank_before_each_line_and_streams_stay_apart():
     assert status == 0
     assert out == sorted([f"[{r}] {'x' * 3000} {r}" for r in range(3)] * 20 + [f"[{r}] end" for r in range(3)])
     assert sorted(err) == sorted([f"[{r}] bad {r}" for r in range(3)] * 20)
+
+
+BAR = """
+def draw(text, file=sys.stderr):
+    file.write(text); file.flush()
+go = time.monotonic() + 3
+while time.monotonic() < go:
+    draw(f"\\r{time.monotonic() - go:.2f} s"); time.sleep(0.02)
+draw("\\r0 s\\n")
+draw("with Windows' ends\\r\\n\\nlast", sys.stdout)
+"""
+
+
+@needs_mpi
+def test_a_bar_that_is_drawn_over_itself_is_shown_once_a_second_as_it_goes():
+    launcher = start(f"{RANKED}exec({BAR!r})", n=1)
+    states = [launcher.stderr.readline()]
+    assert launcher.poll() is None
+    _, out, err = finish(launcher)
+    states += [f"{line}\n" for line in err]
+    assert [re.fullmatch(r"\[0\] -?[0-9.]+ s\n", state) is not None for state in states] == [True] * len(states)
+    assert 2 <= len(states) <= 5
+    assert states[-1] == "[0] 0 s\n"
+    assert out == ["[0] ", "[0] last", "[0] with Windows' ends"]
 
 
 @needs_mpi
