@@ -25,7 +25,7 @@ SHARED = {"lab": (), "show": ("lab",)}
 PURE = """__future__ typing dataclasses mxdp.plans mxdp.errors math os numbers functools itertools argparse sys difflib
 json shutil textwrap html contextlib collections statistics pathlib"""
 """What floor 0 imports. (shutil knows how wide the terminal of ``python -m mxdp.plans`` is, html makes its page.)"""
-MOST_FILES, MOST_LINES = 20, 50
+MOST_FILES, MOST_LINES = 20, 60
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
@@ -89,7 +89,7 @@ def test_imports_go_down():
 
 
 def test_files_and_functions_are_small_enough_to_read():
-    long = [module_of(path) for path in FILES if len(path.read_text(encoding="utf-8").splitlines()) > 300]
+    long = [module_of(path) for path in FILES if len(path.read_text(encoding="utf-8").splitlines()) > 330]
     for path in FILES:
         functions = [n for n in ast.walk(tree(path)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
         long += [f"{module_of(path)}.{node.name}" for node in functions if lines(node) > MOST_LINES]

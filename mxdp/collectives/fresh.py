@@ -20,7 +20,7 @@ from mxdp.engine import Call, prepare
 Replicas = Sequence[Sequence[NDArray]]
 
 
-class Place(NamedTuple):
+class GradientPlace(NamedTuple):
     """Where a parameter's gradient lies, and a call that sets it to zero."""
 
     param: NDArray
@@ -62,7 +62,7 @@ class Fresh:
     def __init__(self, device_params: Replicas, gradients: Sequence[Mapping[int, NDArray]], user: str) -> None:
         self.held = Held(device_params, user)
         self._user = user
-        self._places: List[Place] = []
+        self._places: List[GradientPlace] = []
         self.by_hand = True
         """Whether backward has never written one of them."""
         for params, of_replica in zip(device_params, gradients):
@@ -70,7 +70,7 @@ class Fresh:
                 if param.size:
                     gradient = of_replica[number]
                     zero = prepare("zeros_like", [gradient], gradient)
-                    self._places.append(Place(param, number, address_of(gradient), zero))
+                    self._places.append(GradientPlace(param, number, address_of(gradient), zero))
 
     def zero_stale(self, numbers: Collection[int]) -> None:
         """Set the gradients of the parameters with these ``numbers`` to zero, where they are not fresh, unless they are

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+import warnings
+import zlib
+from typing import Any, Dict, List, Mapping, Sequence
 
 import numpy as onp
 
+from mxdp.collectives.buckets import Buckets
+from mxdp.collectives.checksums import Checksums
+from mxdp.errors import plural
+from mxdp.process import MxdpWarning
+from mxdp.processes import World
 from mxdp.processes.order import without_counts
+from mxdp.processes.world import Note
 
 
 def settings(optimizer: Any) -> Dict[str, Any]:
@@ -44,6 +52,36 @@ def of_update(optimizer: Any, params: Sequence[Any]) -> Dict[str, Any]:
         if set(values) != {1.0}:
             found[f"the parameters' {factor}"] = values
     return found
+
+
+def sum_and_compare(
+    world: World, buckets: Buckets, checksums: Checksums, record: Mapping[str, Any], used: bytes
+) -> List[bytes]:
+    """Sum over ranks, and compare what decides their updates. Waits for the first bucket.
+
+    With it travel, from each rank, a checksum of ``record``, ``used``, and the ``checksums`` of parameters. Returns
+    these two of each rank. Raises an MxdpError, on every rank, if the records differ.
+    """
+    checksums.push()
+    digest = zlib.crc32(repr(record).encode()).to_bytes(4, "little")
+    note = Note(digest + used, checksums.arrays)
+    buckets.sum(note)
+    theirs = world.gather(note.told()) if note.carrier is None else note.wait()
+    if len({of_rank[:4] for of_rank in theirs}) > 1:
+        world.agree(record)
+    return [of_rank[4:] for of_rank in theirs]
+
+
+def give_rank_0s(world: World, params: Sequence[Any]) -> None:
+    """Make these parameters equal again, which somebody has changed on a rank."""
+    for param in params:
+        first, *others = param._data
+        world.broadcast([first])
+        for data in others:
+            first.copyto(data)
+    if params and world.rank == 0:
+        what = f"{plural(len(params), 'parameter')} ({params[0].name})"
+        warnings.warn(f"the ranks had other values of {what}: all have rank 0's now", MxdpWarning, 5)
 
 
 def unique_names(params: Sequence[Any]) -> List[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Sequence, Set, Tuple
@@ -13,16 +11,13 @@ from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.buckets import Buckets
 from mxdp.collectives.checksums import Checksums
 from mxdp.collectives.shards import ShardedBuckets
-from mxdp.errors import plural
 from mxdp.gluon.bucketed import AddingUp, Replicas, ShardedReplicas, Stale, forget, refuse_stale, unwritten
 from mxdp.gluon.checks import bucketing_store, check_before_step, check_dense, check_halves, check_params, listed
-from mxdp.gluon.record import of_parameters, of_update, unique_names
+from mxdp.gluon.record import give_rank_0s, of_parameters, of_update, sum_and_compare, unique_names
 from mxdp.gluon.states import from_bytes, to_bytes
 from mxdp.gluon.updater import Updater, check_shardable
 from mxdp.plans.show.files import write_beside
-from mxdp.process import MxdpWarning
 from mxdp.processes import World, agree_names
-from mxdp.processes.world import Note
 
 
 class Trainer(gluon.Trainer):  # type: ignore[misc]
@@ -242,39 +237,23 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._summed = stale, unused
 
     def _sum_over_ranks(self, stale: Stale, unused: Set[int], batch_size: Optional[float]) -> Set[int]:
-        """Returns what no rank has used. With the sum travel, from each rank, a checksum of what decides the update,
-        which parameters it has used, and checksums of their values. So ranks that differ notice it before they part."""
+        """Returns what no rank has used. Ranks that differ in what decides the update notice it before they part."""
         replicas = self._replicas
         assert replicas
         assert replicas.buckets
         holds = replicas.hold()
         record = self._record(batch_size)
         used = bytes(number not in unused for number in replicas.trained) if holds else bytes(len(replicas.trained))
-        self._checksums.push()
-        note = Note(zlib.crc32(repr(record).encode()).to_bytes(4, "little") + used, self._checksums.arrays)
         if holds:
             replicas.fill(stale)
-        replicas.buckets.sum(note)
-        theirs = note.wait() if note.carrier is not None else self._world.gather(note.told())
-        if len({of_rank[:4] for of_rank in theirs}) > 1:
-            self._world.agree(record)
+        theirs = sum_and_compare(self._world, replicas.buckets, self._checksums, record, used)
         if not holds:  # on no rank
             self._lay_out()
             return self._sum_over_ranks(stale, unused, batch_size)
-        self._give_rank_0s(self._checksums.differing([of_rank[4 + len(used) :] for of_rank in theirs]))
-        places = enumerate(replicas.trained, 4)
+        changed = self._checksums.differing([of_rank[len(used) :] for of_rank in theirs])
+        give_rank_0s(self._world, [self._params[number] for number in changed])
+        places = enumerate(replicas.trained)
         return {number for place, number in places if not any(of_rank[place] for of_rank in theirs)}
-
-    def _give_rank_0s(self, numbers: Sequence[int]) -> None:
-        """Make these parameters equal again, which somebody has changed on a rank."""
-        for number in numbers:
-            first, *others = self._params[number]._data
-            self._world.broadcast([first])
-            for data in others:
-                first.copyto(data)
-        if numbers and self._world.rank == 0:
-            what = f"{plural(len(numbers), 'parameter')} ({self._params[numbers[0]].name})"
-            warnings.warn(f"the ranks had other values of {what}: all have rank 0's now", MxdpWarning, 4)
 
     def _apply(self, ignore_stale_grad: bool, summed: bool) -> None:
         """Update by the sums in the buckets if they are ``summed`` there, else by gluon's gradients, the sums then."""

@@ -22,7 +22,7 @@ POWERS = [1 << power for power in range(11)]
 
 def predicted(s: Settings, devices: int) -> Dict[str, Any]:
     """The answer of ``predict --memory --json``."""
-    options = Namespace(**s, parameters=None)
+    options = Namespace(**s, parameters=None, input=None)
     if s["model"] in COUNTS:
         options.model = "lenet"  # as if it was not given
         options.parameters = float(s["model"])

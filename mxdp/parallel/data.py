@@ -43,8 +43,8 @@ class Data(Strategy):
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, all-reduce of the gradients. Shards may be uneven."""
         self.traffic.clear()
-        check_device_list(self.devices, samples=len(X))
         X_shards, y_shards = split_batch(X, y, self.devices)
+        check_device_list(self.devices, samples=len(X))
         with autograd.record():
             losses = [cross_entropy(*pair) for pair in zip(self._forward(X_shards), y_shards)]
         autograd.backward(losses)
@@ -54,8 +54,9 @@ class Data(Strategy):
     def scores(self, X: Batch) -> NDArray:
         """Forward pass of each shard on its device. The first device gathers the scores."""
         self.traffic.clear()
+        shards = split_and_load(X, self.devices)
         check_device_list(self.devices, samples=len(X))
-        return self._gather(self._forward(split_and_load(X, self.devices)), "scores")
+        return self._gather(self._forward(shards), "scores")
 
     def bytes_moved(self, batch_size: int) -> int:
         """Gradients, statistics, and the other devices' losses."""

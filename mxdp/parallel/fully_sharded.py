@@ -121,8 +121,8 @@ class FullySharded(Strategy):
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, and the sums of the gradients, as the plan has them. Shards may be uneven."""
         self.traffic.clear()
-        check_device_list(self.devices, samples=len(X))
         self._xs, self._labels = map(list, split_batch(X, y, self.devices))
+        check_device_list(self.devices, samples=len(X))
         self._losses, self._trail, self._back_from = [], [], None
         self._execute(self.plan.step)
         return self._gather(self._losses, "losses")
@@ -136,8 +136,8 @@ class FullySharded(Strategy):
     def scores(self, X: Batch) -> NDArray:
         """Forward pass of each shard on its device. The first device gathers the scores."""
         self.traffic.clear()
-        check_device_list(self.devices, samples=len(X))
         self._xs, self._labels, self._losses = list(split_and_load(X, self.devices)), [], []
+        check_device_list(self.devices, samples=len(X))
         backward = [task.kind for task in self.plan.step].index(plans.BACKWARD)
         self._execute(self.plan.step[: backward - (self.plan.stage == 3)])  # in stage 3 a gather goes before it
         return self._gather(self._xs, "scores")

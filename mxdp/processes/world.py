@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -194,7 +194,7 @@ class World:
         first = self.local_rank * n
         return gpus[first : first + n] if len(gpus) >= first + n else devices
 
-    def agree(self, facts: Dict[str, Any]) -> None:
+    def agree(self, facts: Mapping[str, Any]) -> None:
         """Compare ``facts`` over all ranks. Waits. If they differ, every rank raises an MxdpError that says in what."""
         first, *_ = ranks = self.gather(facts)
         for name in dict.fromkeys(name for other in ranks for name in other):
