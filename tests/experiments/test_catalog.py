@@ -32,8 +32,6 @@ GATHERED = {
     *("links", "parameter-server", "parallel-evaluation", "silent-bugs"),
 }
 """What these compare was copied to one device first, or is a count: their own tests have broken variants."""
-ON_GPUS = ("torch-two-jobs", "torch-copy-overlap")
-"""Whose one claim is judged on GPUs alone."""
 UNTIMED = ("less-traffic", "lost-worker", "predicted", "silent-bugs", "uneven")
 """Whose rounds start processes, or a training that takes long and is not judged by its time."""
 RECORDED = ("where-the-time-went",)
@@ -64,7 +62,7 @@ def test_runs_meets_its_oracle_is_told_and_drawn(question, measured, tmp_path):
     assert "?" not in [cell for line in cells.rows + cells.references for cell in line]
     assert any(character.isdigit() for character in s.told.sentence), s.told.sentence
     judged = [claim for claim in s.told.claims.values() if claim.numbers]
-    if question.name not in ON_GPUS and not found["skipped"]:
+    if not found["skipped"]:
         assert judged or not s.told.claims
     for claim in judged:
         assert all(value is not None for number in claim.numbers for value in number.values[:1]), claim.sentence

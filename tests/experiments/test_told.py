@@ -86,8 +86,9 @@ def test_alone_a_run_with_a_number_that_is_none_has_no_answer():
     run = noisy()
     run["rows"][1]["processes"][1]["accuracy"] = math.nan
     about = told(question(speak), [run])
-    assert about.sentence == NO_ANSWER
-    assert about.left_out
+    assert about.sentence.startswith(NO_ANSWER)
+    assert "it lacks 'accuracy' of '2 devices'" in about.sentence
+    assert (about.left_out, len(about.rows)) == ([], 2)
     assert about.columns
 
 

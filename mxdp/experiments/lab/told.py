@@ -251,8 +251,11 @@ def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
             about.column(name, "s" if name == "seconds" else "", form=",.6g")
     if not about.panels:
         about.bars()
+    if whole:
+        about.left_out = left_out
+    elif ended:
+        trouble = f" ({' '.join(left_out)})"
     if not (ended and whole and about.sentence):
         about.answer(NO_ANSWER + trouble if list(about) else "")
         about.claims, about.explanation = {}, ""
-    about.left_out = left_out
     return about
