@@ -78,16 +78,19 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
         PREDICTED: [
             f"{PREDICTED} {more}" for more in (
                 "--model resnet18", "--batch 7", "--speed 9", "--machine horovod-2017", "--devices 3", "--nodes 3",
-                "--link 10gbe", "--inside pcie", "--picture x.svg", "--html x.html", "--published", "--json",
+                "--link 10gbe", "--inside pcie", "--picture x.svg", "--html x.html", "--json",
             )
         ],
-        "predict": ["predict --batch 7", "predict --kind cpu", "predict --input 3,8,8", "predict --save x.toml"],
+        "predict": ["predict --batch 7", "predict --kind cpu", "predict --save x.toml", "predict --published"],
+        "predict --memory --model net.json --input 1,8,8": ["predict --memory --model net.json --input 1,9,9"],
         "predict --published": ["predict --published --memory"],
         "predict --memory": [
             f"predict --memory {more}" for more in ("--parameters 7e9", "--optimizer sgd", "--dtype mixed", "--room 9")
         ],
     },
 }  # fmt: skip
+SYMBOL = """{"nodes": [{"op": "null", "name": "x", "inputs": []}, {"op": "null", "name": "w", "inputs": []},
+{"op": "FullyConnected", "name": "d", "inputs": [[0, 0, 0], [1, 0, 0]], "attrs": {"num_hidden": "3"}}]}"""
 LINES = [(name, line, other) for name, lines in COMMANDS.items() for line, others in lines.items() for other in others]
 
 
@@ -135,6 +138,7 @@ def seen(monkeypatch, tmp_path, capsys):
         Path(f"{name}.py").write_text(text)
         Path(f"{name}.md").write_text(f"```{{.python .input}}\n{text}\n```\n")
     Path("hosts").write_text("127.0.0.1\n")
+    Path("net.json").write_text(SYMBOL)
     measured = inputs.as_toml(inputs.known_network("lenet", 1000.0)[0], "steps")
     calls = []
 

@@ -465,6 +465,9 @@ def test_memory_answers_a_reader_and_a_program(capsys):
     assert found["answer"].endswith("14 GB fully sharded; none fits.")
     assert [stage["bytes"] for stage in found["stages"]] == [112e9, 63e9, 38.5e9, 14e9]
     assert [stage["activations"] for stage in found["stages"]] == [None] * 4
+    assert "neither activations nor gathered layers" in found["counted"]
+    assert main(["predict", "--memory", "--parameters", "7e9", "--json"]) == 0
+    assert "the first that fits without activations is ZeRO 1." in json.loads(capsys.readouterr().out)["answer"]
 
 
 def test_memory_of_a_list_of_layers_has_its_activations_and_the_largest_layer(capsys, tmp_path):

@@ -22,23 +22,24 @@ SHARDS = (
     "its gradients before they are scattered (2 and 3), and its parameters (3)."
 )
 KEPT = (
-    "activations: all arrays that MXNet keeps for the backward pass of a hybridized network, and the most gradients of "
-    "arrays that it has at one time"
+    "gathered layers and activations (all arrays that MXNet keeps for the backward pass of a hybridized network, and "
+    "the most gradients of arrays that it has at one time)"
 )
-AT_LEAST = "activations: only what the layers hand on, which is less than MXNet keeps (give activations in the file)"
-LAYERS_UNKNOWN = "neither activations nor gathered layers (nobody has said which layers there are)"
+AT_LEAST = "gathered layers and, of activations, only what the layers hand on (the file may say how many activations)"
+LAYERS_UNKNOWN = "but neither activations nor gathered layers, since nobody has said which layers there are"
 NOT_COUNTED = "Not counted: temporary space of operators, buffers of sums, and the data of other batches"
 
 
 class Model(NamedTuple):
     """What is asked about: ``sizes`` of its layers, and ``activations`` of a batch in bytes, unless nobody knows;
-    ``counted``: which activations, in words."""
+    ``counted``: which activations, in words, and ``but``, in a word or two."""
 
     name: str
     parameters: float
     sizes: Optional[List[int]]
     activations: Optional[float]
     counted: str
+    but: str = ""
 
 
 def predicted(options: Namespace, devices: int, batch: int) -> Tuple[Dict[str, Any], List[List[str]]]:
@@ -65,8 +66,8 @@ def predicted(options: Namespace, devices: int, batch: int) -> Tuple[Dict[str, A
     answer = f"{asked}: {copies:.4g} GB each by copies, {sharded:.4g} GB fully sharded; "
     if model.activations:
         answer += f"beside them {_gigabytes(model.activations)} GB of activations; "
-    answer += f"the first that fits is {first}." if first else "none fits."
-    counted = f"Counted for 'fits': parameters, gradients, state, and {model.counted}. {NOT_COUNTED}."
+    answer += f"the first that fits{model.but} is {first}." if first else "none fits."
+    counted = f"Counted for 'fits': parameters, gradients, state, {model.counted}. {NOT_COUNTED}."
     record = dict(model=model.name, parameters=model.parameters, optimizer=optimizer, dtype=dtype, devices=devices)
     return dict(answer=answer, counted=counted, **record, room=1e9 * room, stages=stages), rows
 
@@ -87,19 +88,19 @@ def _model(options: Namespace, batch: int, width: int) -> Model:
     """``width``: bytes of a number."""
     if options.parameters is None:
         network, _ = inputs.known_network(options.model or inputs.MODEL, shape=inputs.sample(options.input))
-        numbers, counted = _activations(network)
+        numbers, counted, but = _activations(network)
         sizes = [layer.parameters for layer in network.layers]
-        return Model(network.name, float(network.parameters), sizes, float(width * batch * numbers), counted)
+        return Model(network.name, float(network.parameters), sizes, float(width * batch * numbers), counted, but)
     parameters = count(options.parameters, "--parameters", zero=False)
     words = f"{parameters / 1e9:g} billion" if parameters >= 1e9 else f"{parameters:,}"
-    return Model(f"{words} parameters", float(parameters), None, None, LAYERS_UNKNOWN)
+    return Model(f"{words} parameters", float(parameters), None, None, LAYERS_UNKNOWN, " without activations")
 
 
-def _activations(network: Network) -> Tuple[int, str]:
-    """Numbers of a sample, and which these are."""
+def _activations(network: Network) -> Tuple[int, str, str]:
+    """Numbers of a sample, which these are, and what they lack."""
     if network.activations:
-        return network.activations, KEPT
-    return sum(layer.outputs for layer in network.layers), AT_LEAST
+        return network.activations, KEPT, ""
+    return sum(layer.outputs for layer in network.layers), AT_LEAST, " with a part of the activations"
 
 
 def _gigabytes(nbytes: Optional[float]) -> str:
