@@ -273,4 +273,4 @@ def test_what_a_page_refers_to_is_there():
 
 
 def test_the_front_page_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
