@@ -19,14 +19,14 @@ import time
 import traceback
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as onp
 import psutil
 
 from mxdp import process
 from mxdp.backend import mx
-from mxdp.errors import MxdpError
+from mxdp.errors import MxdpError, either
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.trial import Trial, Values, Wrong, recording
 from mxdp.plans.show.files import write_beside
@@ -43,6 +43,9 @@ SEED = 0
 START_SECONDS = 120.0
 """Limit of MXNet's own start, on a slow disk."""
 
+LINE = 100
+"""Characters of a student's line that a sentence quotes."""
+
 LOOK_SECONDS = 0.1
 
 REPLACED = (
@@ -50,11 +53,20 @@ REPLACED = (
     "that array: `x[k][:] = ...`."
 )
 
+KEPT = "Is something kept from one call to the next, in a global variable or a default argument? Begin each call anew."
+
 Report = Dict[str, Any]
 
 
-def check(file: Path, seconds: float = SECONDS, megabytes: float = MEGABYTES, seed: int = SEED) -> Report:
-    """Run the file's functions against their oracles, in a child process.
+def check(
+    file: Path,
+    seconds: float = SECONDS,
+    megabytes: float = MEGABYTES,
+    seed: int = SEED,
+    number: Optional[int] = None,
+) -> Report:
+    """Run the file's functions against their oracles, in a child process; with ``number`` those of this exercise alone,
+    which it must hold.
 
     The report has ``file``, ``right``, ``problem`` (a sentence if the file can't be checked), ``exercises`` (each with
     ``cases``, see :func:`answer_of`; a case may be "not tried") and ``printed``.
@@ -65,7 +77,16 @@ def check(file: Path, seconds: float = SECONDS, megabytes: float = MEGABYTES, se
         answers, printed = Path(folder, "answers.json"), Path(folder, "printed")
         with printed.open("wb") as output:
             child = subprocess.Popen(
-                [sys.executable, "-u", "-m", "mxdp.exercises.check", str(file), str(seed), str(answers)],
+                [
+                    sys.executable,
+                    "-u",
+                    "-m",
+                    "mxdp.exercises.check",
+                    str(file),
+                    str(seed),
+                    str(answers),
+                    str(number or 0),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -129,15 +150,16 @@ def settle(cases: List[Dict[str, Any]]) -> None:
             case["hint"] = max(hints, key=lambda hint: counts[hint])
 
 
-def check_here(file: str, seed: int, answers: Path) -> None:
-    """Check everything that the file defines, in this process, and end it. A ``problem`` is None as long as it isn't
-    known."""
+def check_here(file: str, seed: int, answers: Path, number: int = 0) -> None:
+    """Check everything that the file defines, or the exercise ``number`` alone, in this process, and end it. A
+    ``problem`` is None as long as it isn't known."""
     report: Report = dict(file=printable(file), right=False, problem=None, exercises=[], printed="")
 
     def save() -> None:
         write_beside(answers, json.dumps(report))
 
-    tasks = {name: exercise.cases(seed) for name, exercise in EXERCISES.items()}
+    asked = {name: exercise for name, exercise in EXERCISES.items() if number in (0, exercise.number)}
+    tasks = {name: exercise.cases(seed) for name, exercise in asked.items()}
     mx.nd.waitall()  # so MXNet is loaded before the file is read, and not in the time of its first case
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # MXNet's handler turns a crash into an exit
     save()
@@ -147,13 +169,10 @@ def check_here(file: str, seed: int, answers: Path) -> None:
         for name, value in runpy.run_path(file).items():
             if callable(value) and not str(getattr(value, "__module__", "")).startswith("mxdp"):  # not imported
                 functions[name] = value
-        known = functions.keys() & tasks
-        report["problem"] = (
-            "" if known else f"It defines none of the functions that can be checked: {', '.join(tasks)}."
-        )
+        report["problem"] = lacking([name for name in tasks if name in functions], number)
     except BaseException as error:
         report["problem"] = printable(explained(error, file))
-    for name, exercise in EXERCISES.items():
+    for name, exercise in asked.items():
         if name in functions:
             cases = [dict(title=title, state="not tried") for title in tasks[name]]
             report["exercises"].append(
@@ -165,6 +184,16 @@ def check_here(file: str, seed: int, answers: Path) -> None:
             try_case(trials, case, functions[name], file, save)
     save()
     os._exit(0)  # threads that the student's code has left don't keep the process
+
+
+def lacking(defined: Sequence[str], number: int) -> str:
+    """Which functions a file lacks, in words: those of the exercise ``number``, or else of each that it has a part
+    of."""
+    numbers = [number] if number else [EXERCISES[name].number for name in defined]
+    if not numbers:
+        return f"It defines none of the functions that can be checked: {', '.join(EXERCISES)}."
+    absent = [name for name, exercise in EXERCISES.items() if exercise.number in numbers and name not in defined]
+    return f"It does not define {either(absent)}, which the exercise asks for." if absent else ""
 
 
 def try_case(trials: Sequence[Trial], case: Dict[str, Any], function: Any, file: str, save: Callable[[], Any]) -> None:
@@ -200,28 +229,41 @@ def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
 
     try:
         got = trial.run(recorded)
+        answer["yours"] = shown(got)
+        hints = mistaken(trial, got)
     except NotImplementedError:
         return {**answer, "problem": "This function is not written yet."}
-    except BaseException as error:
+    except BaseException as error:  # also of what was returned, such as lists that are nested too deeply
         return {**answer, "problem": printable(explained(error, file))}
-    answer["yours"] = shown(got)
     if trial.planned is not None:
         for name, moves in (("moved", record.moves), ("planned", trial.planned)):
             answer[name] = [(*pair, numbers) for pair, numbers in sorted(moves.items())]
-
-    def fit(values: Iterable[Any]) -> bool:
-        return list(got) == list(trial.expected) and equal(values, got.values())
-
-    if not fit(trial.expected.values()):
-        hints = [hint for hint, values in trial.mistakes.items() if fit(values)] or [trial.hint(got)]
-        hints = [REPLACED] if record.replaced else [hint for hint in hints if hint]
-        return {**answer, "problem": "The result is wrong.", "hints": hints}
+    if hints is not None:
+        return {**answer, "problem": "The result is wrong.", "hints": [REPLACED] if record.replaced else hints}
     mixed = record.mixed and (
         f"But one operation has arrays on {record.mixed}, which fails on GPUs. Copy to the other device first."
     )
     criticism = mixed or trial.judge(record)
-    problem = criticism and f"The result is right. {criticism}"
-    return {**answer, "state": "wrong" if problem else "right", "problem": problem}
+    if criticism:
+        return {**answer, "problem": f"The result is right. {criticism}"}
+    later = answer_of(trial.again, function, file) if trial.again else {"state": "right"}
+    if later["state"] == "wrong":
+        problem = f"The first call is right, but not the second, with other numbers of these sizes. {later['problem']}"
+        old = later.get("yours") == answer["yours"]
+        return {**later, "problem": problem, "hints": [KEPT] if old else later.get("hints") or [KEPT]}
+    return {**answer, "state": "right", "problem": ""}
+
+
+def mistaken(trial: Trial, got: Values) -> Optional[List[str]]:
+    """The hints that fit a wrong result, None of a right one."""
+
+    def fit(values: Iterable[Any]) -> bool:
+        return list(got) == list(trial.expected) and equal(values, got.values())
+
+    if fit(trial.expected.values()):
+        return None
+    hints = [hint for hint, values in trial.mistakes.items() if fit(values)] or [trial.hint(got)]
+    return [hint for hint in hints if hint]
 
 
 def arrays_in(given: Any) -> List[Any]:
@@ -266,14 +308,14 @@ def explained(error: BaseException, file: str) -> str:
     if isinstance(error, SystemExit):
         return f"It calls sys.exit({'' if error.code is None else error.code}): return a value instead."
     if isinstance(error, SyntaxError) and error.filename == file:
-        return f"Line {error.lineno} is no Python ({error.msg}): {(error.text or '').strip()}"
+        return f"Line {error.lineno} is no Python ({error.msg}): {(error.text or '').strip():.{LINE}}"
     lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     # MXNet puts the stack of its C++ functions around the line that says what happened.
     message = str(error).split("MXNetError: ")[-1].strip().partition("\n")[0]
     text = f"{type(error).__name__}: {message}".rstrip(": ")
-    return f"Line {lines[-1].lineno} ({lines[-1].line}) raises {text}" if lines else text
+    return f"Line {lines[-1].lineno} ({lines[-1].line:.{LINE}}) raises {text}" if lines else text
 
 
 if __name__ == "__main__":
     given, sys.argv[1:] = sys.argv[1:], []
-    check_here(given[0], int(given[1]), Path(given[2]))
+    check_here(given[0], int(given[1]), Path(given[2]), int(given[3]))

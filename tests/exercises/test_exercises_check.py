@@ -202,7 +202,7 @@ def test_several_files_can_be_told_apart(tmp_path, capsys):
     assert main(["check", *map(str, files), "--junit", str(xml)]) == 1
     out = capsys.readouterr().out
     assert re.findall("^=== (.*) ===$", out, re.MULTILINE) == [*map(str, files)]
-    assert "All cases are right. Next: ring all-reduce, 02_ring_allreduce.py" in out
+    assert "All cases are right. Next: split with a remainder, 03_split_and_load.py" in out
     closing = out.partition("1 of 3 files are right:")[2]
     for file, words in zip(files, ("right  {}: 6 of 6 cases", "wrong  {}: 9 of 11 cases", "wrong  {}: Line 1 is no")):
         assert words.format(file) in closing
