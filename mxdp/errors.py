@@ -6,6 +6,7 @@ Each error is one sentence; an :func:`as_command` prints it without a traceback.
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import difflib
 import functools
@@ -121,7 +122,8 @@ def tidy_after_signals() -> None:
 def on_signal(number: int, frame: object) -> NoReturn:
     """The handler of :func:`tidy_after_signals`."""
     for every in SIGNALS:
-        signal.signal(every, signal.SIG_IGN)
+        signal.signal(every, lambda *_: None)  # with SIG_IGN, Python would complain of one that has come already
+        atexit.register(signal.signal, every, signal.SIG_IGN)  # while Python ends, none of its handlers works
     raise KeyboardInterrupt(number)
 
 

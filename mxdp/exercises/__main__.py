@@ -20,7 +20,8 @@ from rich.text import Text
 
 from mxdp.errors import UsageError, as_command, plural, tidy_after_signals
 from mxdp.exercises import EXERCISES, FOLDER, ORDER, copy
-from mxdp.exercises.check import LOOK_SECONDS, MEGABYTES, SECONDS, SEED, Report, check
+from mxdp.exercises.check import LOOK_SECONDS, MEGABYTES, SECONDS, SEED, check
+from mxdp.exercises.judge import Report
 from mxdp.plans.show.files import check_file, write_beside
 
 BAR = 20
@@ -49,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--json", action="store_true", help="print JSON")
     numbers = sorted({exercise.number for exercise in EXERCISES.values()})
     handed_in = "the exercise that every file must hold; no other counts"
-    one.add_argument("--exercise", type=int, choices=numbers, metavar="N", help=handed_in)
+    one.add_argument("--exercise", type=int, choices=numbers, default=0, metavar="N", help=handed_in)
     one.add_argument("--csv", type=Path, metavar="FILE", help="write a table for grading, a row for each file")
     one.add_argument("--junit", type=Path, metavar="FILE", help="write the cases as tests, for a course's own grading")
     again = commands.add_parser(

@@ -97,6 +97,8 @@ class Run:
                 ended = "failed", f"its process could not be started: {described(error)}"
             self._elsewhere.append(elsewhere())
             answers = [_lines(order, rank) for rank in range(first.processes)]
+            if not ended and any(not lines or "doing" in lines[-1] for lines in answers):
+                ended = "failed", "the process ended without an answer"
             if ended or any("failed" in line for lines in answers for line in lines):
                 with suppress(OSError):  # the failure itself is told; a full disk must not hide it
                     self.logs.mkdir(parents=True, exist_ok=True)

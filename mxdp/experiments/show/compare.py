@@ -95,8 +95,8 @@ def checkout(which: str) -> Iterator[Path]:
                     "or leave NAME out to show two folders of results"
                 )
             yield place
-        finally:
-            subprocess.run([*git, "remove", "--force", str(place)], capture_output=True)
+        finally:  # out of reach of a second Ctrl-C
+            subprocess.run([*git, "remove", "--force", str(place)], capture_output=True, start_new_session=True)
 
 
 def side_by_side(a: Path, b: Path) -> List[Compared]:
