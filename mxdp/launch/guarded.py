@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Deque, Iterable, NamedTuple, Optional, Sequence, TextIO
 
-from mxdp.errors import MxdpError
+from mxdp.errors import MxdpError, silence
 
 LAST_LINES = 10
 
@@ -67,8 +67,7 @@ def print_line(line: str, file: TextIO) -> None:
     try:
         print(line.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
     except OSError as error:
-        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), file.fileno())  # or Python fails once more when it ends
+        silence(file)
         raise MxdpError(f"its output can't be written ({error.strerror}); all ranks are ended") from error
 
 

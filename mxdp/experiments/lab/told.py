@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
+from mxdp.errors import without_exit
 from mxdp.experiments.lab.module import Settings
 from mxdp.experiments.lab.rows import Number, Row, by_name
 
@@ -242,7 +243,8 @@ def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
     ended = all(result["status"] in ("ok", "skipped") and result["rows"] for result in results)
     if question is not None and list(about):
         try:
-            question.tell(about, Settings({**question.preset("full"), **latest["settings"]}))
+            with without_exit():
+                question.tell(about, Settings({**question.preset("full"), **latest["settings"]}))
         except Exception as error:
             about = Told(rows_of(shown))
             trouble = f" ({type(error).__name__}: {error})" if ended else ""
