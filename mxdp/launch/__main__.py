@@ -157,7 +157,11 @@ def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional
 
 
 def mpiexec(
-    size: int, hosts: Optional[str], interface: Optional[str], added: Mapping[str, str], more: Sequence[str] = ()
+    size: int,
+    hosts: Optional[str],
+    interface: Optional[str],
+    added: Mapping[str, str],
+    more: Sequence[str] = (),
 ) -> List[str]:
     """The command line of the ``mpiexec`` beside this Python, or else on the PATH, with the user's options ``more``, up
     to the ranks' command. Raises an MxdpError if there is none, or if its MPI is unknown here."""

@@ -262,7 +262,7 @@ def world() -> World:
 
     Rank and size come from MPI, so ``mpiexec``, ``srun`` and clusters' launchers all work. Without ``mpi4py``, or
     started alone, there is one rank, whose exchanges do nothing. Raises an MxdpError if a launcher started this process
-    and ``mpi4py`` or its MPI is missing, or if MPI has no threads.
+    and ``mpi4py`` or its MPI is missing, or if MPI has no threads or too little shared memory.
     """
     steps = launchers_file()
     if steps is not None:
