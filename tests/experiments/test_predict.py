@@ -298,25 +298,6 @@ def test_its_page_asks_no_network_and_its_picture_is_drawn(capsys, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "scaling.png"]
 
 
-def test_a_symbol_is_the_network_that_it_was_exported_from(tmp_path):
-    from mxdp.backend import gluon
-    from mxdp.experiments.networks import resnet18
-
-    nn, pool = gluon.nn, dict(pool_size=2, strides=2)
-    layers = nn.Conv2D(20, 3, activation="relu"), nn.AvgPool2D(**pool), nn.Conv2D(50, 5), nn.AvgPool2D(**pool)
-    symbol, _, trained = exported(tmp_path, (1, 28, 28), *layers, nn.Dense(128), nn.Dense(10))
-    found = layers_of_symbol(symbol, "lenet")
-    assert sum(work.parameters for work in found) == trained == 129_068
-    for work, known in zip(found, NETWORKS["lenet"].layers):  # a symbol counts activations and pooling, too
-        assert work.parameters == known.parameters
-        assert known.forward <= work.forward <= 1.2 * known.forward
-    shape = (3, 32, 32)
-    symbol, _, trained = exported(tmp_path, shape, resnet18(8), nn.Dropout(0.1), nn.Dense(4, use_bias=False))
-    found = layers_of_symbol(symbol, "net", shape)
-    assert sum(work.parameters for work in found) == trained
-    assert found[-1].outputs == 4
-
-
 def test_the_layers_of_a_symbol_are_counted_and_its_attributes_are_no_code(tmp_path):
     code = f"__import__('pathlib').Path({str(tmp_path / 'evil')!r}).touch()"
     depthwise = dict(kernel="(3, 3)", num_filter="8", num_group="8", no_bias="True", pad="(1, 1)", layout=code)
