@@ -38,7 +38,7 @@ COMMON = dict(
     kind="cpu", data="auto", data_dir=None, batch_size=32, lr=0.1, rate=100, threshold=0.5, share=0.01, every=8
 )
 PRESETS = {
-    "quick": dict(COMMON, steps=96, test=500, hosts_steps=8),
+    "quick": dict(COMMON, steps=48, test=500, hosts_steps=8),
     "full": dict(COMMON, timeout=1800.0, steps=384, test=2000, hosts_steps=40, processes=6),
 }
 LITTLE = dict(data="synthetic", batch_size=4, steps=48, test=100, hosts_steps=8)
