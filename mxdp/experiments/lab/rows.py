@@ -119,7 +119,7 @@ class Number:
     def at_most(self, bound: float) -> Optional[bool]:
         """True or False if its whole interval is on that side of ``bound``; None: undecided.
 
-        >>> [Number([7, 7, 8, 8, 9, 9]).at_most(bound) for bound in (9, 6, 8)]
+        >>> [Number([4, 5, 6, 7, 8, 9]).at_most(bound) for bound in (9, 3, 8)]
         [True, False, None]
         """
         if self.low is None or self.high is None:
