@@ -110,6 +110,7 @@ def test_a_site_with_a_warning_fails(tmp_path, monkeypatch, status):
     lessons = SimpleNamespace(ROOT=tmp_path, LESSONS=tmp_path / "lessons", write=lambda folder: None)
     monkeypatch.setitem(sys.modules, "sphinx.cmd.build", build)
     monkeypatch.setitem(sys.modules, "notebooks", lessons)
+    monkeypatch.setitem(sys.modules, "live", SimpleNamespace(build=lambda *_, **__: None))
     monkeypatch.setattr("mxdp.plans.__main__.main", lambda arguments: 0)
     monkeypatch.setattr("mxdp.experiments.show.page.write_report", lambda folder, **_: shown.extend(folder.glob("*/*")))
     monkeypatch.setattr(sys, "argv", ["site.py", str(tmp_path / "site")])
