@@ -95,6 +95,9 @@ def tell(t, s):
             t.claim(sentence, row.answers_of_one, at_least=1.2, source="the cost model")
             sentence = "With the largest batch, stages have at least 0.9 times the latency of one device."
             t.claim(sentence, row.latency_of_one, at_least=0.9, source="the slides")
-    row = t.one(batch=most, stages=several(s)[0])
+    staged = [row for row in largest if row.stages > 1]
+    if not staged:
+        return
+    row = staged[0]
     t.answer(f"""With batches of {most}, {row.layout} give {row.answers_of_one:.2f} times the throughput of one device,
         at {row.latency_of_one:.2f} times its latency.""")

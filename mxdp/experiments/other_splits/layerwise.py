@@ -43,16 +43,23 @@ def tell(t, s):
     t.note("The network is three dense layers.")
     t.bars("of_data", "", title="Layers split: time over that of data parallelism", colour="devices")
     params, sums = split.numbers_of("wide", s.units)
-    for row in t.find(strategy="layerwise"):
-        row.of_data = row.seconds / t.one(strategy="data", devices=row.devices, batch=row.batch).seconds
-    ends = [(rows[0], rows[-1]) for n in several(s) for rows in [t.find(strategy="layerwise", devices=n)]]
+    ends = []
+    for n in several(s):
+        rows = []
+        for row in t.find(strategy="layerwise", devices=n):
+            data = t.maybe(strategy="data", devices=n, batch=row.batch)
+            row.of_data = row.seconds / data.seconds if data else None
+            rows += [row] if data else []
+        if len(rows) > 1:
+            ends.append((rows[0], rows[-1]))
     for first, last in ends:
         if first.batch < params / sums:
             sentence = "With the smallest batch, if it sends less there, it takes at most as long as data parallelism."
             t.claim(sentence, first.of_data, at_most=1.0, source="the cost model")
         sentence = "With the largest batch, its time over that of data parallelism is at least 1 times what it is with"
         t.claim(f"{sentence} the smallest.", last.of_data / first.of_data, at_least=1.0, source="the cost model")
-    least, most = ends[0]
-    t.answer(f"""On {several(s)[0]} devices, splitting layers instead of the batch is {1 / least.of_data:.2f} times as
-        fast with a batch of {least.batch:,}, and {1 / most.of_data:.2f} times with {most.batch:,}.""")
+    if ends:
+        least, most = ends[0]
+        t.answer(f"""On {least.devices} devices, splitting layers instead of the batch is {1 / least.of_data:.2f} times
+            as fast with a batch of {least.batch:,}, and {1 / most.of_data:.2f} times with {most.batch:,}.""")
     t.explain(f"Layerwise partitioning sends less than data parallelism up to a batch of {params / sums:,.0f}.")
