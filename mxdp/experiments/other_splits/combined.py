@@ -70,9 +70,14 @@ def tell(t, s):
     for row in t.rows:
         if row.strategy in COMBINED:
             alike = dict(net=row.net, batch=row.batch, devices=row.devices)
-            data, other = (t.one(strategy=name, **alike) for name in row.strategy.split(" x "))
-            row.moved_of_less = row.bytes_moved / by_process(min, data.bytes_moved, other.bytes_moved)
-            row.memory_of_data = row.peak_bytes / data.peak_bytes if row.get("peak_bytes") else None
+            row.moved_of_less = row.memory_of_data = None
+            first, second = row.strategy.split(" x ")
+            data = t.maybe(strategy=first, **alike)
+            other = t.maybe(strategy=second, **alike)
+            if data and other:
+                row.moved_of_less = row.bytes_moved / by_process(min, data.bytes_moved, other.bytes_moved)
+            if data and row.get("peak_bytes"):
+                row.memory_of_data = row.peak_bytes / data.peak_bytes
             if (row.net, row.batch) == _batches(s)[-1]:
                 sentence = """With a sixteenth of that batch, where most of the wide net's memory is that of its
                     parameters, each combination needs at most as much memory on its fullest device as data parallelism
@@ -82,11 +87,14 @@ def tell(t, s):
                 sentence = """Data parallelism and layerwise partitioning together move at most as much as the lesser of
                     the two alone, with the batch at which these are equal."""
                 t.claim(sentence, row.moved_of_less, at_most=1.0, exact=True)
-    rows = t.find(net="wide", strategy=COMBINED[1])
-    if not rows:
+    if not _divisible(s):
         return t.answer(TOO_FEW)
-    n = rows[0].devices
-    even, small = (row for row in rows if row.devices == n)
+    rows = [row for row in t.find(net="wide", strategy=COMBINED[1]) if row.moved_of_less is not None]
+    if not rows:
+        return None
+    even = rows[0]
+    n = even.devices
+    small = [row for row in rows if row.devices == n][-1]
     moved, memory = f"{even.moved_of_less:.2f}", ""
     if small.memory_of_data:
         memory = f", and with small batches need {small.memory_of_data:.2f} of data parallelism's memory"

@@ -91,6 +91,9 @@ def tell(t, s):
         one = t.one(layout=ONE, batch=row.batch)
         row.answers_of_one = row.answers_per_second / one.answers_per_second
         row.latency_of_one = row.latency_seconds / one.latency_seconds
-    row = t.one(batch=most, stages=several(s)[0])
+    staged = [row for row in largest if row.stages > 1]
+    if not staged:
+        return
+    row = staged[0]
     t.answer(f"""With batches of {most}, {row.layout} give {row.answers_of_one:.2f} times the throughput of one device,
         at {row.latency_of_one:.2f} times its latency.""")

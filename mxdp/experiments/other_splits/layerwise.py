@@ -44,12 +44,19 @@ def tell(t, s):
     t.note("The network is three dense layers.")
     t.bars("of_data", "", title="Layers split: time over that of data parallelism", colour="devices")
     params, sums = split.numbers_of("wide", s.units)
-    for row in t.find(strategy="layerwise"):
-        row.of_data = row.seconds / t.one(strategy="data", devices=row.devices, batch=row.batch).seconds
-    ends = [(rows[0], rows[-1]) for n in several(s) for rows in [t.find(strategy="layerwise", devices=n)]]
-    least, most = ends[0]
-    t.answer(f"""On {several(s)[0]} devices, a step that splits layers {faster(1 / least.of_data)} as one that splits a
-        batch of {least.batch:,}; with {most.batch:,} samples, it {faster(1 / most.of_data)}.""")
+    ends = []
+    for n in several(s):
+        rows = []
+        for row in t.find(strategy="layerwise", devices=n):
+            data = t.maybe(strategy="data", devices=n, batch=row.batch)
+            row.of_data = row.seconds / data.seconds if data else None
+            rows += [row] if data else []
+        if len(rows) > 1:
+            ends.append((rows[0], rows[-1]))
+    if ends:
+        least, most = ends[0]
+        t.answer(f"""On {least.devices} devices, a step that splits layers {faster(1 / least.of_data)} as one that splits a
+            batch of {least.batch:,}; with {most.batch:,} samples, it {faster(1 / most.of_data)}.""")
     t.explain(f"Layerwise partitioning sends less than data parallelism up to a batch of {params / sums:,.0f}.")
     for first, last in ends[1:]:
         t.explain(f"""On {first.devices} devices it {faster(1 / first.of_data)} with {first.batch:,}, and with

@@ -8,6 +8,8 @@ is simulated; for the others, waiting between devices is left out. Two splits at
 
 from __future__ import annotations
 
+import math
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -17,7 +19,7 @@ import numpy as onp
 from mxdp import process
 from mxdp.backend import Device, HostArray, NDArray, autograd, npx, upload
 from mxdp.experiments.devices import timed
-from mxdp.experiments.lab import Work
+from mxdp.experiments.lab import Skipped, Work
 from mxdp.experiments.links import measured_link
 from mxdp.experiments.memory import peak_bytes
 from mxdp.experiments.oracle import TOLERANCE, magnitude
@@ -106,10 +108,15 @@ class SplitNet:
     options: Mapping[str, Any]
     dtype: str = "float32"
 
-    def make(self) -> Any:
-        """The strategy (:class:`mxdp.parallel.strategy.Strategy`), with the initial parameters."""
+    def make(self, samples: float = math.inf) -> Any:
+        """The strategy (:class:`mxdp.parallel.strategy.Strategy`), with the initial parameters. Raises Skipped if the
+        network, or a batch of ``samples``, can't be cut for so many devices."""
         params = init(self.net, self.shape, self.seed, self.dtype)
-        return STRATEGIES[self.strategy](self.net, params, self.shape, self.devices, **self.options)
+        with skipping():
+            made = STRATEGIES[self.strategy](self.net, params, self.shape, self.devices, **self.options)
+        if samples < made.least:
+            raise Skipped(f"a batch of {samples} is too small for {made.least} {made.of}: use larger batches")
+        return made
 
     def batch(self, samples: int) -> Tuple[HostArray, HostArray]:
         """Random samples and labels on the host."""
@@ -117,10 +124,11 @@ class SplitNet:
         return random.uniform(-1, 1, (samples, *self.shape)).astype(self.dtype), random.randint(0, 10, samples)
 
     def compare(self, samples: int) -> Iterator[Tuple[Any, ...]]:
-        """For an oracle: scores, losses, each gradient and, after three steps, each parameter, with the serial run's,
+        """For an oracle, of at least that many samples: scores, losses, each gradient and, after three steps, each parameter, with the serial run's,
         relative to the largest number of a layer: a bias ahead of a batch normalisation has a gradient of rounding."""
-        X, y = self.batch(samples)
         made = self.make()
+        samples = uneven(samples, made)
+        X, y = self.batch(samples)
         actual = _to_host([[made.scores(X)], [made.step(X, y)], *made.gradients()])
         made.update(LR, samples)
         train(made, X, y, STEPS - 1)
@@ -145,6 +153,20 @@ class SplitNet:
         return expected + _to_host(params)
 
 
+@contextmanager
+def skipping() -> Iterator[None]:
+    """Skip a case whose network can't be cut for so many devices, as a ValueError says."""
+    try:
+        yield
+    except ValueError as error:
+        raise Skipped(str(error)) from error
+
+
+def uneven(samples: int, made: Any) -> int:
+    """``samples``, or as many more as a strategy needs to give each part of the batch one, and one of them two."""
+    return max(samples, int(made.least) + 1)
+
+
 def train(made: Any, X: HostArray, y: HostArray, steps: int = 1, lr: float = LR) -> None:
     """Push ``steps`` steps of a strategy on one batch, each with its update. Doesn't wait."""
     for _ in range(steps):
@@ -165,7 +187,8 @@ def stage_cuts(
     """Where ``stages`` is cut, by each layer's time (without ``training`` forward alone), once a process. Waits."""
     net, shape = net_and_shape("stages")
     plan = pipeline("gpipe", stages, micro_batches)
-    return find_cuts(net, init(net, shape, seed), shape, device, plan, batch_size, training=training)
+    with skipping():
+        return find_cuts(net, init(net, shape, seed), shape, device, plan, batch_size, training=training)
 
 
 def _to_host(layers: Sequence[Sequence[NDArray]]) -> List[List[HostArray]]:
@@ -175,7 +198,7 @@ def _to_host(layers: Sequence[Sequence[NDArray]]) -> List[List[HostArray]]:
 def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work:
     """A round is ``steps`` steps with ``samples`` samples each, and its seconds those of one. The row gets ``more``. A
     device's memory is what stays between steps, and the most in use in a step and its update (a number a parameter)."""
-    made = split.make()
+    made = split.make(samples)
     run = partial(train, made, *split.batch(samples))
     run(WARM_UP)
     npx.waitall()

@@ -32,7 +32,7 @@ WAYS = {
 }
 MICRO_BATCHES = 4
 ODD = 13
-"""Samples that the oracle compares: a prime, so that shards and micro-batches are uneven."""
+"""Samples that the oracle compares, at least: a prime, so that shards and micro-batches are uneven."""
 
 
 def cases(s):

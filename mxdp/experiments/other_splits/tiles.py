@@ -85,7 +85,9 @@ def seams(devices, grid, halo, seed):
     params = [[np.array(draw(shape)) for shape in shapes] for shapes in param_shapes(NET, SHAPE)]
     X = draw((SAMPLES, *SHAPE))
     exact = forward(NET, np.array(X), params).asnumpy()
-    tiled = Tile(NET, params, SHAPE, devices, grid=grid, halo=halo).scores(X).asnumpy()
+    with split.skipping():
+        tile = Tile(NET, params, SHAPE, devices, grid=grid, halo=halo)
+    tiled = tile.scores(X).asnumpy()
     far = [onp.ones(length, bool) for length in SHAPE[1:]]
     for axis, length, parts in zip(far, SHAPE[1:], grid):
         for seam in cuts(length, parts):
@@ -116,10 +118,13 @@ def tell(t, s):
     for row in bare:
         t.claim(without, row.worst_error, at_least=1, exact=True)
         t.claim(inside, row.worst_error_inside, at_most=0, exact=True)
+    grids = [row.grid for row in bare if t.maybe(grid=row.grid, halo=True)]
+    if not grids:
+        return
     right, wrong = ("wrong" if any(any(row.worst_error.values) for row in rows) else "right" for rows in (haloed, bare))
-    last = t.one(grid=bare[-1].grid, halo=True)
+    last = t.one(grid=grids[-1], halo=True)
     t.answer(f"""At the seams, pixels are {right} with halos and {wrong} without; training with {last.label}
         {faster(last.speedup)} as with whole pictures.""")
-    halos = last.bytes_moved - bare[-1].bytes_moved
+    halos = last.bytes_moved - t.one(grid=grids[-1], halo=False).bytes_moved
     moved, halos = (style.number(number.median / 1e6) for number in (last.bytes_moved, halos))
     t.explain(f"Of the {moved} MB that {last.label} move in a step, {halos} MB are halos.")
