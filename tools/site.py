@@ -79,8 +79,8 @@ LIVE = """# Without MXNet
 <a href="live/index.html">This page</a> shows plans, costs and memory, live in the browser: nothing has to be installed.
 """
 TREES = {
-    "Read": "install pieces book your-own move-a-loop gluon checkpoints several-processes silent-bugs experiments predict gpus "
-    "messages support editions",
+    "Read": "install pieces book your-own move-a-loop gluon checkpoints several-processes silent-bugs experiments "
+    "predict gpus messages support editions",
     "Teach": "for-lecturers/index for-lecturers/answers exercises plans lessons/*",
     "Look up": "results api contributing changelog",
 }

@@ -55,8 +55,8 @@ def tell(t, s):
             ends.append((rows[0], rows[-1]))
     if ends:
         least, most = ends[0]
-        t.answer(f"""On {least.devices} devices, a step that splits layers {faster(1 / least.of_data)} as one that splits a
-            batch of {least.batch:,}; with {most.batch:,} samples, it {faster(1 / most.of_data)}.""")
+        t.answer(f"""On {least.devices} devices, a step that splits layers {faster(1 / least.of_data)} as one that
+            splits a batch of {least.batch:,}; with {most.batch:,} samples, it {faster(1 / most.of_data)}.""")
     t.explain(f"Layerwise partitioning sends less than data parallelism up to a batch of {params / sums:,.0f}.")
     for first, last in ends[1:]:
         t.explain(f"""On {first.devices} devices it {faster(1 / first.of_data)} with {first.batch:,}, and with
