@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxdp.backend import devices, mx, np
+from mxdp.backend import autograd, devices, mx, np
 from mxdp.collectives import GradientSync
 from mxdp.collectives.compress import BFLOAT16, FLOAT16, FLOAT32, CompressedSync, largest, two_bits
 from mxdp.scratch import get_params
 
 FORMS = {"float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16, "2 bits": two_bits(0.5), "10 %": largest(0.1)}
-VECTORS = st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=40)
+FINITE = st.floats(-1e4, 1e4, width=32)
+VECTORS = st.lists(FINITE, min_size=1, max_size=40)
+ODD = st.sampled_from([onp.inf, -onp.inf, onp.nan])
+ANY_VECTORS = st.lists(st.one_of(FINITE, ODD), max_size=40)
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@given(numbers=VECTORS)
+@given(numbers=ANY_VECTORS)
 def test_what_was_said_once_is_said_again_in_the_same_bytes(form, numbers):
     x = onp.array(numbers, "float32")
     data = form.encode(x)
@@ -25,6 +28,8 @@ def test_what_was_said_once_is_said_again_in_the_same_bytes(form, numbers):
     assert (said.dtype, said.shape) == (x.dtype, x.shape)
     if form is not FORMS["10 %"]:  # zeros that were sent may be others
         assert form.encode(said) == data
+    onp.testing.assert_array_equal(said[~onp.isfinite(x)], x[~onp.isfinite(x)])
+    assert onp.isfinite(said[onp.isfinite(x)]).all()
 
 
 @given(numbers=VECTORS)
@@ -84,6 +89,90 @@ def test_with_feedback_nothing_is_lost_in_the_sum_of_many_steps(form, feedback):
         assert (grads(both[0]) == grads(both[1])).all()
         said += grads(both[0])
     assert ((said + sum(sync.kept) == given_).all()) == feedback
+
+
+@pytest.mark.parametrize("feedback", [True, False])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@settings(max_examples=25, deadline=None)
+@given(vectors=st.lists(st.lists(st.one_of(FINITE, ODD), min_size=22, max_size=22), min_size=2, max_size=2))
+def test_infinity_and_nan_are_in_the_sum_as_in_a_full_sum_and_in_no_later_one(form, feedback, vectors):
+    both = replicas(2)
+    sync = CompressedSync(both, form, feedback)
+    for params, vector in zip(both, vectors):
+        fill(params, onp.array(vector, "float32"))
+    sync()
+    with onp.errstate(invalid="ignore"):
+        full = onp.array(vectors, "float32").sum(axis=0)
+    odd = ~onp.isfinite(full)
+    for params in both:
+        onp.testing.assert_array_equal(grads(params)[odd], full[odd])
+        assert onp.isfinite(grads(params)[~odd]).all()
+    for params in both:
+        fill(params, onp.zeros(22, "float32"))
+    sync()
+    assert all(onp.isfinite(grads(params)).all() for params in both)
+
+
+def test_what_float16_says_as_infinity_is_not_kept():
+    (params,) = replicas(1)
+    sync = CompressedSync([params], FLOAT16, feedback=True)
+    for value, summed in ((1e6, onp.inf), (1.0, 1.0)):
+        fill(params, onp.full(22, value, "float32"))
+        sync()
+        assert (grads(params) == summed).all()
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_parameters_without_elements_are_summed_too(form):
+    both = [get_params([np.zeros((3, 0)), np.zeros((0,))], device) for device in devices(2, "cpu")]
+    CompressedSync(both, form, feedback=True)()
+
+
+@pytest.mark.parametrize(
+    ("form", "every"), [(FLOAT32, 1), (FLOAT32, 3), (FORMS["2 bits"], 1), (FORMS["10 %"], 1)]
+)
+def test_a_device_without_a_sample_adds_nothing(form, every):
+    """In a loop of one's own, where nobody sets its gradient to zero: device 1 has the last sum there."""
+    both = replicas(2)
+    sync = CompressedSync(both, form, every=every)
+    for step, used in enumerate((both, both[:1])):
+        with autograd.record():
+            losses = [8.0 * (params[0].sum() + params[1].sum()) for params in used]
+        autograd.backward(losses)
+        sync()
+        if every == 1:
+            expected = form.decode(form.encode(onp.full(22, 8.0, "float32")), 22) * len(used)
+            assert (grads(both[0]) == expected).all()
+            assert (grads(both[1]) == expected).all()
+        else:
+            assert (grads(both[0]) == 16).all(), "its own gradient, times the workers"
+            assert (grads(both[1]) == (0 if step else 16)).all()
+
+
+def lacks_a_gradient():
+    return [[param.detach() for param in params] for params in replicas(2)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        *[(lambda bad=bad: two_bits(bad), "threshold must be a finite number") for bad in (0, -1, "a", None, onp.nan)],
+        *[(lambda bad=bad: largest(bad), "share ") for bad in (0, -0.1, 1.5, "a", None, onp.nan, True)],
+        (lambda: CompressedSync(replicas(2), "float16"), "form must be one of"),
+        (lambda: CompressedSync(replicas(2), FLOAT16, "yes"), "feedback is True or False"),
+        *[(lambda bad=bad: CompressedSync(replicas(2), FLOAT16, every=bad), "every must be") for bad in (0, 1.5, True)],
+        (lambda: CompressedSync([], FLOAT16), "devices must be different ones, at least one"),
+        (lambda: CompressedSync([replicas(1)[0]] * 2, FLOAT16), "devices must be different"),
+        (lambda: CompressedSync(lacks_a_gradient(), FLOAT16), "lacks a gradient"),
+        (lambda: CompressedSync(replicas(1)[0], FLOAT16), "must be a list of arrays"),
+        (lambda: CompressedSync([get_params([np.ones(2, dtype="float64")], mx.cpu())], FLOAT16), "of float32, not of"),
+        (lambda: CompressedSync(replicas(2), FLOAT16, world=2), "world"),
+    ],
+)
+def test_arguments_are_checked(make, message):
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("n", [1, 2])

@@ -8,11 +8,19 @@ from littles import little
 from mxdp.backend import devices, np
 from mxdp.collectives import GradientSync
 from mxdp.collectives.program import Program
-from mxdp.experiments.lab.module import Question
+from mxdp.experiments.lab.module import Question, Skipped
 from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.lab.told import Told
 from mxdp.experiments.oracle import count
-from mxdp.experiments.other_splits import combined, fully_sharded, layerwise
+from mxdp.experiments.other_splits import (
+    combined,
+    fully_sharded,
+    latency_throughput,
+    layerwise,
+    pipeline,
+    strategies,
+    tiles,
+)
 from mxdp.experiments.other_splits import split as module
 from mxdp.experiments.other_splits.split import COMBINED, SplitNet, net_and_shape, numbers_of
 from mxdp.layers import param_shapes
@@ -119,11 +127,11 @@ def test_the_work_is_measured_once_for_all_cases(monkeypatch):
     assert asked == devices(1, "cpu")
 
 
-def told(module, s, numbers, **facts):
+def told(module, s, numbers, skipped=(), **facts):
     """What ``module`` tells of its cases, of which ``numbers`` gives numbers by name: one for all 12 processes, or a
-    list; ``facts``: what else each row has."""
+    list; ``skipped``: labels of cases that could not be cut; ``facts``: what else each row has."""
     rows = []
-    for case in module.cases(s):
+    for case in [case for case in module.cases(s) if case.label not in skipped]:
         known = {"seconds": 1.0, "predicted_seconds": 1.0, "bytes_moved": 6e6, **numbers(case)}
         known = {name: [value] * 12 if isinstance(value, float) else value for name, value in known.items()}
         known = {name: Number(values, label=case.label) if values else None for name, values in known.items()}
@@ -162,3 +170,48 @@ def test_two_splits_need_groups_of_several_devices(n):
     s = settings(combined, devices=[n])
     assert not {case.strategy for case in combined.cases(s)} & set(COMBINED)
     assert combined.expect(s, 2) == told(combined, s, lambda case: {})[0].sentence == combined.TOO_FEW
+
+
+ANYTHING = dict.fromkeys(
+    ("peak_bytes", "predicted_peak_bytes", "moved_bytes", "layer_bytes", "lasting_bytes", "worst_error")
+    + ("worst_error_inside", "predicted_over_measured", "workers", "answers_per_second", "latency_seconds"),
+    2.0,
+)
+ROOM = (combined, fully_sharded, latency_throughput, layerwise, pipeline, strategies, tiles)
+
+
+@pytest.mark.parametrize("module", ROOM, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_what_could_not_be_cut_is_told_of_without(module):
+    """Any one case, or all that have a setting in common. A pipeline's stages or micro-batches are too many always."""
+    s = settings(module, devices=[2, 4])
+    cases = [case for case in module.cases(s) if case.devices > 1]
+    groups = [] if module is pipeline else [{case.label} for case in cases]
+    for name in ("strategy", "devices", "batch", "stages", "micro_batches", "grid"):
+        for value in {str(case.get(name, case.devices)) for case in cases}:
+            groups.append({case.label for case in cases if str(case.get(name, case.devices)) == value})
+    for skipped in groups:
+        if module is not fully_sharded:  # there, nothing is too small to be cut
+            told(module, s, lambda case: ANYTHING, skipped)
+    assert told(module, s, lambda case: ANYTHING)[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("module", "n", "left_out", "skipped"),
+    [
+        (fully_sharded, 6, {"resnet"}, {}),
+        (strategies, 8, {"tile"}, {("wide", "data"): "too small", ("wide", "pipeline"): "can't be cut into 8 stages"}),
+        (combined, 8, {"lenet"}, {("wide", "pipeline"): "can't be cut into 8 stages"}),
+    ],
+)
+def test_an_oracle_fits_any_number_of_devices(module, n, left_out, skipped):
+    s, found = settings(module, devices=[n]), {}
+    for case in module.cases(s):
+        if not left_out & {case.net, case.get("strategy")}:
+            try:
+                assert count(module.oracle(case, s))[1] == 0
+                if module is strategies:
+                    module.set_up(case, s)
+            except Skipped as why:
+                found[case.net, case.strategy] = str(why)
+    assert list(found) == list(skipped)
+    assert all(why in found[case] for case, why in skipped.items())
