@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
 import threading
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mxdp.errors import MxdpError, UsageError, as_command
 
@@ -44,8 +48,18 @@ def test_a_pipe_that_nobody_reads_ends_a_command_in_silence(line, unbuffered):
 
 
 @pytest.mark.parametrize("line", ["mxdp.experiments list", "mxdp.plans ring 64"])
-def test_what_an_encoding_lacks_is_escaped(line):
+def test_an_encoding_that_lacks_characters_ends_no_command(line):
     assert ended(line, stdout=subprocess.DEVNULL, env={"PYTHONIOENCODING": "latin-1"}) == ("", 0)
+
+
+@settings(deadline=None, derandomize=True)
+@given(text=st.text(st.characters()), encoding=st.sampled_from(["latin-1", "ascii", "utf-8", "cp1252"]))
+def test_what_an_encoding_lacks_is_escaped(text, encoding):
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+    with contextlib.redirect_stdout(file):
+        assert as_command()(lambda arguments: print(f"a{text}b"))() == 0
+    shown = file.buffer.getvalue().decode(encoding)
+    assert f"a{text}b\n".encode(encoding, "backslashreplace").decode(encoding) == shown
 
 
 @pytest.mark.parametrize(
@@ -102,7 +116,8 @@ def test_only_the_first_of_many_signals_counts(number):
 
     def send():
         while not ends.wait(0.002) and started.poll() is None:
-            started.send_signal(number)
+            with contextlib.suppress(ProcessLookupError):  # of Python 3.8
+                started.send_signal(number)
 
     thread = threading.Thread(target=send)
     thread.start()

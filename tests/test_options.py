@@ -61,7 +61,8 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
         "run profile --out x": ["run profile --out x --of epochs"],
         "run resnet --out x": ["run resnet --out x --net a:b"],
         "compare . .. resnet": ["compare . .. resnet --net a:b"],
-        COMPARE: [f"{COMPARE} {more}" for more in (*SETTINGS, "--quick")],
+        COMPARE: [f"{COMPARE} {more}" for more in SETTINGS],
+        "compare . .. two-jobs": ["compare . .. two-jobs --quick"],
         "compare . .. profile": ["compare . .. profile --of epochs"],
         "list": ["list --json"],
         f"report {A.parent}": [

@@ -62,10 +62,9 @@ def lost(guards: Sequence[Guarded], status: int) -> Optional[LaunchFailure]:
 
 
 def print_line(line: str, file: TextIO) -> None:
-    """Print a line, with escapes for what the file can't encode. Raises an MxdpError if it can't be written."""
-    encoding = getattr(file, "encoding", None) or "utf-8"
+    """Print a line. Raises an MxdpError if it can't be written."""
     try:
-        print(line.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
+        print(line, file=file, flush=True)
     except OSError as error:
         silence(file)
         raise MxdpError(f"its output can't be written ({error.strerror}); all ranks are ended") from error
