@@ -32,6 +32,9 @@ EXERCISES = {
 }
 """By the name of the function that the student writes."""
 
+ORDER = (1, 3, 4, 2, 5, 6, 7, 8, 9, 10, 11)
+"""In which the lab of docs/for-lecturers does them."""
+
 
 def copy(folder: Path) -> None:
     """Write the files to fill in into ``folder``, from the clone or from what pip installed (``share/mxdp``).

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
+import io
 import itertools
 import json
 import os
@@ -16,9 +18,10 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.text import Text
 
-from mxdp.errors import MxdpError, UsageError, plural
-from mxdp.exercises import EXERCISES, FOLDER, copy
-from mxdp.exercises.check import LOOK_SECONDS, MEGABYTES, SECONDS, SEED, Report, check
+from mxdp.errors import UsageError, as_command, plural, tidy_after_signals
+from mxdp.exercises import EXERCISES, FOLDER, ORDER, copy
+from mxdp.exercises.check import LOOK_SECONDS, MEGABYTES, SECONDS, SEED, check
+from mxdp.exercises.judge import Report
 from mxdp.plans.show.files import check_file, write_beside
 
 BAR = 20
@@ -45,6 +48,10 @@ def parser() -> argparse.ArgumentParser:
     one = commands.add_parser("check", parents=[limits], help="check a file, or several")
     one.add_argument("files", nargs="+", type=Path, metavar="FILE")
     one.add_argument("--json", action="store_true", help="print JSON")
+    numbers = sorted({exercise.number for exercise in EXERCISES.values()})
+    handed_in = "the exercise that every file must hold; no other counts"
+    one.add_argument("--exercise", type=int, choices=numbers, default=0, metavar="N", help=handed_in)
+    one.add_argument("--csv", type=Path, metavar="FILE", help="write a table for grading, a row for each file")
     one.add_argument("--junit", type=Path, metavar="FILE", help="write the cases as tests, for a course's own grading")
     again = commands.add_parser(
         "watch", parents=[limits], help="check a file each time that it is saved; Ctrl-C ends it"
@@ -56,39 +63,36 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+@as_command(failed=2)
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command; the exit status: 0 all right, 1 something is wrong, 2 usage."""
+    """Run the command; the exit status: 0 all right, 1 something is wrong, 2 usage, or nothing was judged."""
     options, console = parser().parse_args(arguments), Console(highlight=False)
-    try:
-        if options.command == "list":
-            for exercise in EXERCISES.values():
-                console.print(f"{exercise.number:>2}  {exercise.title:<26}{FOLDER / exercise.file}")
-            return 0
-        if options.command == "copy":
-            copy(options.folder)
-            print(f"Eleven exercises are in {options.folder}: `python -m mxdp.exercises watch {options.folder}`")
-            return 0
-        if not (options.seconds > 0 and options.megabytes > 0):
-            raise UsageError("--seconds and --megabytes are numbers above 0")
-        limits = options.seconds, options.megabytes, options.seed
-        if options.command == "watch":
-            return watch(options.path, limits, console)
-        if options.junit:
-            check_file(options.junit)
-        reports = [check(existing(file), *limits) for file in options.files]
-        if options.json:
-            print(json.dumps(reports if len(reports) > 1 else reports[0], indent=2))
-        else:
-            show(reports, console)
-        if options.junit:
-            write_beside(options.junit, junit(reports))
-        return 0 if all(report["right"] for report in reports) else 1
-    except (MxdpError, OSError) as error:
-        print(f"mxdp: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("mxdp: interrupted", file=sys.stderr)
-        return 1
+    if options.command == "list":
+        for exercise in EXERCISES.values():
+            console.print(f"{exercise.number:>2}  {exercise.title:<26}{FOLDER / exercise.file}")
+        return 0
+    if options.command == "copy":
+        copy(options.folder)
+        print(f"Eleven exercises are in {options.folder}: `python -m mxdp.exercises watch {options.folder}`")
+        return 0
+    if not (options.seconds > 0 and options.megabytes > 0):
+        raise UsageError("--seconds and --megabytes are numbers above 0")
+    limits = options.seconds, options.megabytes, options.seed
+    if options.command == "watch":
+        return watch(options.path, limits, console)
+    tables = [(options.junit, junit), (options.csv, grades)]
+    for file, _ in tables:
+        if file:
+            check_file(file)
+    reports = [check(existing(file), *limits, options.exercise) for file in options.files]
+    if options.json:
+        print(json.dumps(reports if len(reports) > 1 else reports[0], indent=2))
+    else:
+        show(reports, console)
+    for file, as_text in tables:
+        if file:
+            write_beside(file, as_text(reports))
+    return 0 if all(report["right"] for report in reports) else 1
 
 
 def existing(file: Path) -> Path:
@@ -158,8 +162,7 @@ def show_one(report: Report, console: Console) -> None:
             if block:
                 say(f"{block}\n")
         if exercise["right"]:
-            following = [other for other in EXERCISES.values() if other.number == exercise["number"] + 1]
-            say("All cases are right." + "".join(f" Next: {other.title}, {other.file}" for other in following))
+            say(f"All cases are right.{following(exercise['number'])}")
         if wrong and wrong.get("hint"):
             console.print(Text.assemble(("Hint: ", "bold"), wrong["hint"]))
     printed = report["printed"].rstrip().splitlines()
@@ -167,6 +170,12 @@ def show_one(report: Report, console: Console) -> None:
         left_out = f" (the last {LAST_LINES} lines)" if len(printed) > LAST_LINES else ""
         say(f"\nYour code printed{left_out}:")
         say("\n".join(f"  {line}" for line in printed[-LAST_LINES:]))
+
+
+def following(number: int) -> str:
+    """The next exercise, in words; nothing after the last one."""
+    after = dict(zip(ORDER, ORDER[1:])).get(number)
+    return next((f" Next: {one.title}, {one.file}" for one in EXERCISES.values() if one.number == after), "")
 
 
 def table(case: Dict[str, Any]) -> str:
@@ -196,6 +205,23 @@ def drawing(case: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def grades(reports: Sequence[Report]) -> str:
+    """A table as CSV: a row for each file, with its exercises' numbers, 1 if all of it is right, how many cases are
+    right, of how many, and what is wrong first."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["file", "exercise", "right", "cases right", "cases", "problem"])
+    for report in reports:
+        numbers = dict.fromkeys(str(exercise["number"]) for exercise in report["exercises"])
+        cases = [case for exercise in report["exercises"] for case in exercise["cases"]]
+        states = [case["state"] for case in cases]
+        wrong = [f"{case['title']}: {case['problem']}" for case in cases if case["state"] == "wrong"]
+        problem = report["problem"] or (wrong or [""])[0]
+        marks = int(report["right"]), states.count("right"), len(states)
+        writer.writerow([report["file"], " ".join(numbers), *marks, problem])
+    return text.getvalue()
+
+
 def junit(reports: Sequence[Report]) -> str:
     """One suite a file, named by its path, and one test a case; a file that can't be checked has one error."""
     top = ElementTree.Element("testsuites")
@@ -216,4 +242,5 @@ def junit(reports: Sequence[Report]) -> str:
 
 
 if __name__ == "__main__":
+    tidy_after_signals()
     sys.exit(main())

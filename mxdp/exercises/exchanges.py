@@ -48,19 +48,20 @@ def _shapes(draw: random.Random) -> Tuple[int, Tuple[int, ...]]:
 
 
 @partial(Exercise, 1, "naive all-reduce", [(2, (3,)), (3, (3,)), (4, (2, 2)), (1, (3,))], _shapes)
-def naive_allreduce(devices: int, shape: Tuple[int, ...]) -> Trial:
+def naive_allreduce(devices: int, shape: Tuple[int, ...], factor: int = 1) -> Trial:
     """Sums in place, by device 0."""
-    return _allreduce("naive", devices, shape)
+    return _allreduce("naive", factor * digits(devices, *shape))
 
 
 @partial(Exercise, 2, "ring all-reduce", [(2, (4,)), (3, (3,)), (4, (8,)), (3, (5,)), (3, (2,)), (2, (2, 3))], _shapes)
-def ring_allreduce(devices: int, shape: Tuple[int, ...]) -> Trial:
+def ring_allreduce(devices: int, shape: Tuple[int, ...], factor: int = 1) -> Trial:
     """Sums in place, in a ring."""
-    return _allreduce("ring", devices, shape)
+    return _allreduce("ring", factor * digits(devices, *shape))
 
 
-def _allreduce(algorithm: str, devices: int, shape: Tuple[int, ...]) -> Trial:
-    given, ring = digits(devices, *shape), algorithm == "ring"
+def _allreduce(algorithm: str, given: Any) -> Trial:
+    devices, *shape = given.shape
+    ring = algorithm == "ring"
     total, length = given.sum(axis=0), given[0].size
     of = plural(length, "number") if len(shape) == 1 else f"arrays of {' x '.join(map(str, shape))}"
     title = f"{plural(devices, 'device')}, {of}{uneven('chunk', length, devices) if ring else ''}"
@@ -145,9 +146,9 @@ def _lengths(draw: random.Random) -> Tuple[int, int]:
 
 
 @partial(Exercise, 11, "reduce-scatter", HALVES, _lengths, stem="two_halves")
-def reduce_scatter(devices: int, length: int) -> Trial:
+def reduce_scatter(devices: int, length: int, factor: int = 1) -> Trial:
     """The sum of vectors, chunk k on device k."""
-    given, cut = digits(devices, length), [slice(*border) for border in bounds(length, devices)]
+    given, cut = factor * digits(devices, length), [slice(*border) for border in bounds(length, devices)]
     own, total = [vector[place] for vector, place in zip(given, cut)], given.sum(axis=0)
     chunks, late = [total[place] for place in cut], [total[::-1][place][::-1] for place in cut[::-1]]
     mistakes = {
@@ -164,9 +165,9 @@ def reduce_scatter(devices: int, length: int) -> Trial:
 
 
 @partial(Exercise, 11, "all-gather", HALVES, _lengths, stem="two_halves")
-def all_gather(devices: int, length: int) -> Trial:
+def all_gather(devices: int, length: int, factor: int = 1) -> Trial:
     """The chunks of all devices, on every device."""
-    vector = onp.arange(1, length + 1, dtype="float32")
+    vector = factor * onp.arange(1, length + 1, dtype="float32")
     chunks: List[Any] = onp.array_split(vector, devices)
     mistakes = {
         "Each device has its own chunk alone. Send it to all others.": chunks,
@@ -207,13 +208,13 @@ def _drawn_tiles(draw: random.Random) -> Tuple[List[int], int, Tuple[int, ...]]:
 
 
 @partial(Exercise, 8, "halo exchange", TILES, _drawn_tiles)
-def exchange_halos(heights: Sequence[int], halo: int, inner: Tuple[int, ...] = (2,)) -> Trial:
+def exchange_halos(heights: Sequence[int], halo: int, inner: Tuple[int, ...] = (2,), factor: int = 1) -> Trial:
     """Tiles of these heights, whose rows have the shape ``inner``, each with halos above and below."""
     devices = len(heights)
     rows_of = f"{', '.join(map(str, heights))} rows of {' x '.join(map(str, inner))}"
     title = f"{plural(devices, 'tile')} of {rows_of}, halo of {plural(halo, 'row')}"
     columns = onp.arange(onp.prod(inner), dtype="float32").reshape(inner) / 10
-    inside = [10 * tile + onp.add.outer(onp.arange(n), columns) for tile, n in enumerate(heights, 1)]
+    inside = [factor * (10 * tile + onp.add.outer(onp.arange(n), columns)) for tile, n in enumerate(heights, 1)]
     first, last = [rows[:halo] for rows in inside], [rows[-halo:] for rows in inside]
 
     def tiles(above: Sequence[Any], below: Sequence[Any], top: Any = 0, bottom: Any = 0) -> List[Any]:

@@ -29,8 +29,9 @@ def _drawn_sizes(draw: random.Random) -> Tuple[List[int], int]:
 
 
 @partial(Exercise, 6, "gradient buckets", BUCKETS, _drawn_sizes)
-def fill_buckets(nbytes: Sequence[int], room: int) -> Trial:
+def fill_buckets(nbytes: Sequence[int], room: int, factor: int = 1) -> Trial:
     """Lists of the gradients that travel together."""
+    nbytes = [factor * size for size in nbytes]
     backwards = range(len(nbytes))[::-1]
 
     def fill(numbers: Sequence[int] = backwards, room: int = room, counted: int = 1, empty: int = 0) -> List[List[int]]:
@@ -69,9 +70,16 @@ IDLE = ".."
 
 
 def _rows(rows: Iterable[Sequence[Any]]) -> List[str]:
-    """A line for each stage, without the cycles at the end in which it is idle. A cell is a task, or empty, or None."""
-    words = ([("" if cell is None else str(cell)).strip() or IDLE for cell in row] for row in rows)
-    return [" ".join(row).rstrip(" .") for row in words]
+    """A line for each stage, without the cycles at the end in which it is idle. A cell is a task, or empty, or None.
+    Raises Wrong for two tasks in a cell."""
+    return [" ".join(map(_task, row)).rstrip(" .") for row in rows]
+
+
+def _task(cell: Any) -> str:
+    words = ("" if cell is None else str(cell)).split()
+    if len(words) > 1:
+        raise Wrong(f"It puts {cell!r:.60} into one cycle: a stage does one task in a cycle.")
+    return words[0] if words else IDLE
 
 
 def _by_stage(lines: Sequence[str]) -> Values:
@@ -83,8 +91,8 @@ def _drawn_stages(draw: random.Random) -> Tuple[int, int]:
 
 
 @partial(Exercise, 7, "GPipe's schedule", [(1, 2), (2, 2), (3, 4), (4, 2)], _drawn_stages)
-def gpipe(stages: int, micro_batches: int) -> Trial:
-    """The staircase: a row for each stage, with its task in each cycle."""
+def gpipe(stages: int, micro_batches: int, factor: int = 1) -> Trial:
+    """The staircase: a row for each stage, with its task in each cycle. It has no numbers to multiply."""
     plan = planned_gpipe(stages, micro_batches)
     enough, longest = 2 * (micro_batches + stages - 1), 0
 
@@ -162,8 +170,9 @@ def _drawn_times(draw: random.Random) -> Tuple[str, List[int], List[float]]:
 
 
 @partial(Exercise, 9, "alpha and beta of a link", MEASURED, _drawn_times)
-def fit_alpha_beta(title: str, nbytes: Sequence[int], seconds: Sequence[float]) -> Trial:
+def fit_alpha_beta(title: str, nbytes: Sequence[int], seconds: Sequence[float], factor: int = 1) -> Trial:
     """A line through measured times."""
+    seconds = [factor * time for time in seconds]
     link, x, y = fit_link(list(zip(nbytes, seconds))), onp.array(nbytes, float), onp.array(seconds, float)
     slope, height = onp.polyfit(x, y, 1)
     ends, steepness = (y[-1] - y[0]) / (x[-1] - x[0]), (x / y).sum() / ((x / y) ** 2).sum()

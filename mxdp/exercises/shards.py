@@ -41,9 +41,9 @@ def _drawn_shards(draw: random.Random) -> Tuple[List[int], Tuple[int, ...], str]
 
 
 @partial(Exercise, 3, "split with a remainder", SPLITS, _drawn_shards)
-def split_and_load(order: Sequence[int], shape: Tuple[int, ...], dtype: str = "float32") -> Trial:
+def split_and_load(order: Sequence[int], shape: Tuple[int, ...], dtype: str = "float32", factor: int = 1) -> Trial:
     """Shards of a batch, the longer first. Shard k belongs on ``cpu(order[k])``."""
-    x, devices = onp.arange(1, onp.prod(shape) + 1, dtype=dtype).reshape(shape), len(order)
+    x, devices = factor * onp.arange(1, onp.prod(shape) + 1, dtype=dtype).reshape(shape), len(order)
     places = [f"cpu({device})" for device in order]
     of = f"{plural(len(x), 'sample')}{' of ' * (x.ndim > 1)}{' x '.join(map(str, shape[1:]))}"
     title = f"{of}, {dtype}, on {', '.join(places)}{uneven('shard', len(x), devices)}"
@@ -92,14 +92,16 @@ def _drawn_rates(draw: random.Random) -> Tuple[int, int, int, int, Dict[str, flo
 
 
 @partial(Exercise, 10, "sharded optimiser step", [(2, 4, 1), (3, 6, 1), (3, 5, 1), (3, 2, 1), (2, 4, 2)], _drawn_rates)
-def sharded_step(devices: int, length: int, steps: int, slope: int = 0, rates: Dict[str, float] = RATES) -> Trial:
+def sharded_step(
+    devices: int, length: int, steps: int, slope: int = 0, rates: Dict[str, float] = RATES, factor: int = 1
+) -> Trial:
     """SGD with momentum, each device with the velocity of its shard alone: 1, 1 + ``slope`` and so on, at first."""
     lr, momentum, batch_size = rates.values()
     cut = uneven("shard", length, devices)
     title = f"{plural(devices, 'device')}, {plural(length, 'number')}, {plural(steps, 'step')}{cut}"
-    grads, shards = digits(devices, length), [slice(*border) for border in bounds(length, devices)]
-    start, held, mean = onp.arange(1.0, length + 1), onp.zeros_like(grads), grads.sum(axis=0) / batch_size
-    old = 1 + slope * onp.arange(float(length))
+    grads, shards = factor * digits(devices, length), [slice(*border) for border in bounds(length, devices)]
+    start, held, mean = factor * onp.arange(1.0, length + 1), onp.zeros_like(grads), grads.sum(axis=0) / batch_size
+    old = factor * (1 + slope * onp.arange(float(length)))
     for device, shard in enumerate(shards):
         held[device, shard] = 1
 

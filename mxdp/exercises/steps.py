@@ -40,11 +40,14 @@ def gradient(X: Any, y: Any, params: Any) -> Any:
     return (inputs @ params - y) @ inputs
 
 
-def _batch(samples: int, features: int) -> Tuple[Any, Any, Any]:
-    """Samples, labels and the first parameters: small whole numbers."""
-    X = [[(3 * i) % 4, *[(i * i + j - 1) % 3 + 1 for j in range(1, features)]] for i in range(samples)]
-    y = [(2 * i) % 5 - 1 for i in range(samples)]
-    return onp.array(X, "float32"), onp.array(y, "float32"), onp.array([*range(1, features + 1), 1], float)
+def _batch(samples: int, features: int, factor: int) -> Tuple[Any, Any, Any]:
+    """Samples, labels and the first parameters: small whole numbers. With another ``factor`` they are other samples,
+    whose gradients are about ``factor`` times as large."""
+    rows = range(factor - 1, factor - 1 + samples)
+    X = [[(3 * i) % 4, *[(i * i + j - 1) % 3 + 1 for j in range(1, features)]] for i in rows]
+    y = [(2 * i) % 5 - 1 for i in rows]
+    first = onp.array([*range(1, features + 1), 1], float)
+    return onp.array(X, "float32"), factor * onp.array(y, "float32"), factor * first
 
 
 def _params(values: Any, device: Any) -> List[NDArray]:
@@ -74,9 +77,9 @@ def _drawn_batch(draw: random.Random) -> Tuple[int, int, int, int, float]:
 
 
 @partial(Exercise, 4, "one data-parallel step", BATCHES, _drawn_batch)
-def train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: float = 0.1) -> Trial:
+def train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: float = 0.1, factor: int = 1) -> Trial:
     """Steps on replicas."""
-    X, y, start = _batch(samples, features)
+    X, y, start = _batch(samples, features, factor)
     title = f"{plural(samples, 'sample')} of {features}, {plural(devices, 'device')}, {plural(steps, 'step')}"
     title += uneven("shard", samples, devices)
     shards = [(X[a:b], y[a:b]) for a, b in bounds(samples, devices)]
@@ -144,10 +147,10 @@ def _drawn_parts(draw: random.Random) -> Tuple[List[int], int, int, float]:
 
 
 @partial(Exercise, 5, "gradient accumulation", [([4], 1), ([2, 2], 1), ([3, 2, 1], 1), ([2, 2], 2)], _drawn_parts)
-def accumulate(lengths: Sequence[int], steps: int, features: int = 2, lr: float = 0.1) -> Trial:
+def accumulate(lengths: Sequence[int], steps: int, features: int = 2, lr: float = 0.1, factor: int = 1) -> Trial:
     """Updates, each from several micro-batches."""
     record = Record()
-    X, y, start = _batch(sum(lengths), features)
+    X, y, start = _batch(sum(lengths), features, factor)
     of = f"{', '.join(map(str, lengths))} samples of {features}"
     title = f"{plural(len(lengths), 'micro-batch')} of {of}, {plural(steps, 'step')}"
     ends = onp.cumsum(lengths)[:-1]

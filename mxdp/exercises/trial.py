@@ -22,6 +22,9 @@ Values = Dict[str, Any]
 Moves = Dict[Tuple[int, int], int]
 """The count of numbers that went from one device to another, by (source, target)."""
 
+FACTOR = 8
+"""What the numbers of a second call are multiplied by: a power of two, so that no float is rounded otherwise."""
+
 DRAWN = 20
 """Trials at random, of the last case of an exercise."""
 
@@ -62,10 +65,13 @@ class Trial:
     judge: Callable[[Record], str] = lambda record: ""
     """A sentence about what is wrong although the result is right, or nothing."""
     record: Record = field(default_factory=Record)
+    again: Optional[Trial] = None
+    """The same sizes with other numbers, for the next call."""
 
 
 class Exercise(NamedTuple):
-    """The student writes a function of the same name as ``trial``, which makes a trial of given sizes."""
+    """The student writes a function of the same name as ``trial``, which makes a trial of given sizes, its numbers
+    multiplied by ``factor``."""
 
     number: int
     title: str
@@ -82,15 +88,21 @@ class Exercise(NamedTuple):
         """The name of the file to fill in."""
         return f"{self.number:02}_{self.stem or self.trial.__name__}.py"
 
+    def made(self, sizes: Tuple[Any, ...]) -> Trial:
+        """A trial of these sizes."""
+        trial = self.trial(*sizes)
+        trial.again = self.trial(*sizes, factor=FACTOR)
+        return trial
+
     def cases(self, seed: int) -> Dict[str, List[Trial]]:
         """By title: one trial of each chosen size, then a case of all sizes at random, the smallest first, which follow
         from ``seed``."""
         draw = random.Random(f"{seed} {self.trial.__name__}")
         drawn = sorted((self.drawn(draw) for _ in range(DRAWN)), key=lambda sizes: sizes[:2])
-        others = [self.trial(*sizes) for sizes in drawn]
+        others = [self.made(sizes) for sizes in drawn]
         for trial in others:
             trial.title = f"at random (seed {seed}): {trial.title}"
-        cases = {trial.title: [trial] for trial in (self.trial(*sizes) for sizes in self.chosen)}
+        cases = {trial.title: [trial] for trial in map(self.made, self.chosen)}
         return {**cases, f"{DRAWN} other sizes, at random (seed {seed})": others}
 
 

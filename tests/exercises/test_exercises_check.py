@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -16,8 +17,9 @@ import pytest
 from solutions import SOLUTIONS
 
 from mxdp.exercises import EXERCISES, FOLDER
-from mxdp.exercises.__main__ import main
-from mxdp.exercises.check import check, check_here
+from mxdp.exercises.__main__ import following, main
+from mxdp.exercises.check import check
+from mxdp.exercises.judge import check_here
 
 FIRST = """import os, sys, time, ctypes
 
@@ -39,6 +41,13 @@ def solved(name: str) -> str:
     return f"from mxdp.backend import np\ndef {name}({arguments}):{SOLUTIONS[name]}"
 
 
+HANDED_IN = {
+    (4, "fill_buckets"): "It does not define train_batch, which the exercise asks for.",
+    (11, "reduce_scatter"): "It does not define all_gather, which the exercise asks for.",
+    (0, "reduce_scatter"): "It does not define all_gather, which the exercise asks for.",
+    (6, "fill_buckets"): "",
+    (0, "fill_buckets"): "",
+}
 FATAL = {
     "    while True: pass": "does not end within 1 s",
     "    os._exit(0)": "It ends the process (exit status 0)",
@@ -55,8 +64,9 @@ HARMLESS = {
     f"{FIRST}    from mxdp.backend import np; np.ones(3) + np.ones(4)": "raises MXNetError: Check failed: l == 1",
     f"{FIRST}    fill_buckets(nbytes, room)": "raises RecursionError",
     f"{FIRST}    return 3": "It returns 3: return a list of lists of numbers",
+    f"{FIRST}    for _ in range(10**5): nbytes = [nbytes]\n    return nbytes": "It is nested too deeply (Rec",
     "import sys; sys.exit('enough')": "It calls sys.exit(enough)",
-    "def fill_buckets(:": "Line 1 is no Python",
+    "def fill_buckets(:": "Line 1 is not valid Python",
     "import nothing_like_it": "Line 1 (import nothing_like_it) raises ModuleNotFoundError",
     "from mxdp.scratch import naive_allreduce": "It defines none of the functions that can be checked",
 }
@@ -80,11 +90,11 @@ def test_what_ends_or_fills_the_process_is_told_in_one_sentence(tmp_path, text):
 def checked_here(tmp_path, monkeypatch):
     """The report of a file that is checked in this process."""
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr("mxdp.exercises.check.signal.signal", lambda *_: None)
-    monkeypatch.setattr("mxdp.exercises.check.os._exit", lambda status: None)
+    monkeypatch.setattr("mxdp.exercises.judge.signal.signal", lambda *_: None)
+    monkeypatch.setattr("mxdp.exercises.judge.os._exit", lambda status: None)
 
-    def checked(file: Path) -> Dict[str, Any]:
-        check_here(str(file), 0, tmp_path / "answers")
+    def checked(file: Path, number: int = 0) -> Dict[str, Any]:
+        check_here(str(file), 0, tmp_path / "answers", number)
         return dict(json.loads((tmp_path / "answers").read_text()))
 
     return checked
@@ -95,11 +105,27 @@ def test_an_error_is_told_in_one_sentence(tmp_path, checked_here, text):
     assert HARMLESS[text] in problem_in(checked_here(file_of(tmp_path, text)))
 
 
+@pytest.mark.parametrize("text", ["(" * 3000, "-" * 3000 + "1", "x" + "+1" * 30000], ids=["brackets", "signs", "sums"])
+def test_what_is_nested_too_deeply_is_a_short_sentence(text, tmp_path, checked_here):
+    problem = problem_in(checked_here(file_of(tmp_path, f"x = 1\nx = {text}")))
+    assert re.match(r"It is nested too deeply|Line 2 is not valid Python", problem)
+    assert len(problem) < 200
+
+
+@pytest.mark.parametrize(("number", "name"), HANDED_IN)
+def test_a_file_must_hold_a_whole_exercise_and_the_one_that_is_asked_for(number, name, tmp_path, checked_here):
+    text = solved("fill_buckets") + f"\ndef {name}(*given):" + SOLUTIONS[name].replace("data", "given[0]")
+    report = checked_here(file_of(tmp_path, solved(name) if name == "fill_buckets" else text), number)
+    assert report["problem"] == HANDED_IN[number, name]
+    expected = [] if number == 4 else [name] if number else ["fill_buckets", name]
+    assert [exercise["function"] for exercise in report["exercises"]] == list(dict.fromkeys(expected))
+
+
 def test_bytes_that_are_no_text_are_a_sentence(tmp_path, checked_here):
     file = tmp_path / "student.py"
     file.write_bytes(b"x = '\xff'\n")
     problem = problem_in(checked_here(file))
-    assert "raises" in problem or "no Python" in problem
+    assert "raises" in problem or "valid Python" in problem
 
 
 def test_no_file_descriptor_leads_to_the_answers(tmp_path):
@@ -199,13 +225,20 @@ def test_several_files_can_be_told_apart(tmp_path, capsys):
     for file, text in zip(files, (right, several, "def")):
         file.parent.mkdir()
         file.write_text(text)
-    assert main(["check", *map(str, files), "--junit", str(xml)]) == 1
+    table = tmp_path / "out.csv"
+    assert main(["check", *map(str, files), "--junit", str(xml), "--csv", str(table)]) == 1
     out = capsys.readouterr().out
     assert re.findall("^=== (.*) ===$", out, re.MULTILINE) == [*map(str, files)]
-    assert "All cases are right. Next: ring all-reduce, 02_ring_allreduce.py" in out
+    assert "All cases are right. Next: split with a remainder, 03_split_and_load.py" in out
     closing = out.partition("1 of 3 files are right:")[2]
-    for file, words in zip(files, ("right  {}: 6 of 6 cases", "wrong  {}: 9 of 11 cases", "wrong  {}: Line 1 is no")):
+    for file, words in zip(files, ("right  {}: 6 of 6 cases", "wrong  {}: 9 of 11 cases", "wrong  {}: Line 1 is not")):
         assert words.format(file) in closing
+    with table.open(newline="") as rows:
+        ann, bob, eve = csv.DictReader(rows)
+    assert list(ann.values()) == [str(files[0]), "6", "1", "6", "6", ""]
+    assert list(bob.values())[:5] == [str(files[1]), "1 6", "0", "9", "11"]
+    assert bob["problem"].startswith("2 gradients, room for 6 bytes: The result is wrong.")
+    assert list(eve.values())[:5] == [str(files[2]), "", "0", "0", "0"]
     suites = ElementTree.parse(xml).getroot().findall("testsuite")
     assert [suite.get("name") for suite in suites] == [*map(str, files)]
     counts = [[suite.get(name) for name in ("tests", "failures", "errors")] for suite in suites]
@@ -273,6 +306,20 @@ def test_the_page_shows_what_is_printed(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "COLUMNS": "80"})
     assert (done.returncode, done.stderr) == (1, "")
     assert "```text\n" + re.sub(" +$", "", done.stdout, flags=re.MULTILINE) + "```" in page
+
+
+def test_what_comes_next_is_the_order_of_the_lab():
+    page = (ROOT / "docs" / "for-lecturers" / "README.md").read_text()
+    first = re.search(r"exercises (\d), (\d), (\d) and (\d) of", " ".join(page.split()))
+    then = re.search(r"go on with (\d), (\d) and (\d)", " ".join(page.split()))
+    assert first
+    assert then
+    names = {one.file: one.number for one in EXERCISES.values()}
+    walked = [1]
+    while words := following(walked[-1]):
+        walked.append(names[words.rpartition(", ")[2]])
+    assert walked[:7] == [int(number) for number in (*first.groups(), *then.groups())]
+    assert sorted(walked) == sorted(set(names.values()))
 
 
 def test_watch_checks_at_each_save_until_ctrl_c(tmp_path, monkeypatch, capsys):
