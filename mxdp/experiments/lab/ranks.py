@@ -78,14 +78,27 @@ def commands(engine: str, size: int, command: Sequence[str], environ: Mapping[st
     return [([*command], {**plain, **shared, "RANK": str(rank)}) for rank in range(size)], servers
 
 
+def use_checkout(root: Path, environ: Dict[str, Optional[str]]) -> Path:
+    """Change ``environ`` so that processes run the code of the checkout ``root``, and find the user's modules and files
+    as this process does. Returns the folder in which they must be started: the one of this process."""
+    here = os.getcwd()
+    others = (environ.get("PYTHONPATH") or "").split(os.pathsep)
+    places = [str(root), here, *(os.path.abspath(place) for place in others if place)]
+    environ["PYTHONPATH"] = os.pathsep.join(places)
+    environ["PYTHONSAFEPATH"] = "1"  # or `python -m` takes the mxdp of the folder where it is started
+    if sys.version_info < (3, 11) and Path(here, "mxdp", "__init__.py").exists():
+        return root  # these Pythons don't know the variable: files are then looked for in the checkout
+    return Path(here)
+
+
 def wait_for(
-    to_start: Commands, limit: float, log: Path, root: Optional[Path], tick: Callable[[], Any]
+    to_start: Commands, limit: float, log: Path, folder: Optional[Path], tick: Callable[[], Any]
 ) -> Optional[Failure]:
-    """Start these in the folder ``root``, and wait for those that end by themselves. Returns None if all did well
+    """Start these in this ``folder``, and wait for those that end by themselves. Returns None if all did well
     within ``limit`` seconds. In the end nothing that they have started runs. All that they print goes to ``log``.
     ``tick`` is called a few times a second."""
     commands, servers = to_start
-    with open(log, "wb") as out, running([*commands, *servers], out, root) as started:
+    with open(log, "wb") as out, running([*commands, *servers], out, folder) as started:
         until = time.monotonic() + limit
         while left := [one for one in started[: len(commands)] if one.poll() is None]:
             if time.monotonic() > until:
@@ -103,12 +116,12 @@ def wait_for(
 
 @contextlib.contextmanager
 def running(
-    commands: Sequence[Command], out: Union[int, IO[bytes]], root: Optional[Path] = None
+    commands: Sequence[Command], out: Union[int, IO[bytes]], folder: Optional[Path] = None
 ) -> Iterator[List[subprocess.Popen[bytes]]]:
     """Start these, each in a process group of its own; they print into the file ``out``. In the end, end each with all
     that it has started; if this process is killed, they are, too (Linux)."""
     started: List[subprocess.Popen[bytes]] = []
-    how: Dict[str, Any] = dict(stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=root, start_new_session=True)
+    how: Dict[str, Any] = dict(stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, start_new_session=True)
     try:
         for command, environ in commands:
             started.append(subprocess.Popen(command, env=environ, preexec_fn=die_with_parent, **how))

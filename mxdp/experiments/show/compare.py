@@ -7,8 +7,10 @@ by process, a ratio is of the same minute.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence
@@ -22,29 +24,57 @@ from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import Question, Settings
 from mxdp.experiments.lab.provenance import ROOT
 from mxdp.experiments.lab.rows import Number
-from mxdp.experiments.lab.run import Run, measure
+from mxdp.experiments.lab.run import Progress, Run, measure
 from mxdp.experiments.lab.told import Column, rows_of
+from mxdp.experiments.show import listing
 from mxdp.experiments.show.terminal import Cells, View, for_terminal, written
+from mxdp.experiments.show.words import duration
 
 FASTER, SLOWER, OPEN = "faster", "slower", "undecided"
 HEADINGS = ("", "A, s", "B, s", "B / A", "B is")
+LOGS = Path("runs", "compare")
+"""Folder for what the processes of a case that fails have printed."""
 Compared = Dict[str, Any]
 """What the JSON says of a question, with a :class:`Number` for each median and its interval."""
 
 
 def measured(
     a: str, b: str, questions: Sequence[Question], preset: str, settings: Mapping[str, Settings], view: View
-) -> List[Compared]:
-    """Measure these questions in both checkouts, in turns, and judge each ratio of B's time over A's. ``a`` and ``b``
-    are folders, or commits of this one; raises a UsageError if one of them is neither."""
-    compared, folder = [], Path("runs") / "compare"
+) -> Iterator[Compared]:
+    """Measure each of these questions in both checkouts, in turns, and judge each ratio of B's time over A's. ``a`` and
+    ``b`` are folders, or commits of this one; raises a UsageError if one of them is neither."""
     with checkout(a) as first, checkout(b) as second:
+        roots = {"A": first, "B": second}
         for question in questions:
-            runs = [Run(question, preset, settings[question.name], folder, root) for root in (first, second)]
+            s = settings[question.name]
+            view.say(f"{listing.about(question.name, preset, 2 * s['processes'])}; A is {a} and B is {b}, in turns")
             view.begin(question.name)
-            measure(runs, view.progress)
-            compared.append(_compared([runs[0].result()], [runs[1].result()], judged=True))
-    return compared
+            logs = {side: LOGS / question.name / side for side in roots}
+            for folder in logs.values():
+                shutil.rmtree(folder, ignore_errors=True)
+            runs = [Run(question, preset, s, logs[side], root) for side, root in roots.items()]
+            measure(runs, _progress(view))
+            one, other = ([run.result()] for run in runs)
+            compared = _compared(one, other, judged=True)
+            yield {**compared, "logs": {side: str(logs[side]) for side in roots if logs[side].exists()}}
+
+
+def _progress(view: View) -> Progress:
+    """Tells ``view`` how far the measurement is, and how long it still takes. What is no terminal gets a line when each
+    case has had one more process."""
+    began, known, ahead = time.monotonic(), 0, ""
+
+    def progress(where: str, done: int, steps: int, doing: str, _: object = None) -> None:
+        nonlocal known, ahead
+        if done != known:
+            known = done
+            left = (time.monotonic() - began) / done * (steps - done)
+            ahead = f"about {duration(left)} more" if left else ""
+        if not (doing or view.console.is_terminal):
+            view.say(", ".join(filter(None, [where, ahead])))
+        view.progress(", ".join(filter(None, [ahead, where])), done, steps, doing)
+
+    return progress
 
 
 @contextmanager
@@ -65,8 +95,8 @@ def checkout(which: str) -> Iterator[Path]:
                     "or leave NAME out to show two folders of results"
                 )
             yield place
-        finally:
-            subprocess.run([*git, "remove", "--force", str(place)], capture_output=True)
+        finally:  # out of reach of a second Ctrl-C
+            subprocess.run([*git, "remove", "--force", str(place)], capture_output=True, start_new_session=True)
 
 
 def side_by_side(a: Path, b: Path) -> List[Compared]:
@@ -90,9 +120,11 @@ def _compared(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]], ju
                 side = ratio.at_most(1.0)
                 word = OPEN if side is None or 1 in (ratio.low, ratio.high) else FASTER if side else SLOWER
                 rows[-1].update(ratio=ratio, verdict=word)
-    errors = {name: run["error"] for name, run in (("A", a[-1]), ("B", b[-1])) if judged and run["error"]}
+    latest = {"A": a[-1], "B": b[-1]}
+    errors = {side: run["error"] for side, run in latest.items() if judged and run["error"]}
+    failed = [side for side in errors if latest[side]["status"] != "skipped"]
     about = {"experiment": b[-1]["experiment"], "question": b[-1]["question"]}
-    return {**about, "judged": judged, "errors": errors, "rows": rows}
+    return {**about, "judged": judged, "errors": errors, "failed": failed, "rows": rows}
 
 
 def print_compared(compared: Sequence[Compared], as_json: bool) -> None:
@@ -103,8 +135,10 @@ def print_compared(compared: Sequence[Compared], as_json: bool) -> None:
     console = Console()
     for one in compared:
         console.print(Text.assemble("\n", (one["experiment"], "bold"), ": ", one["question"]))
-        for name, error in one["errors"].items():
-            console.print(Text(f"{name}: {error}", style="red"))
+        for side, error in one["errors"].items():
+            console.print(Text(f"{side}: {error}", style="red"))
+            if side in one["logs"]:
+                console.print(Text(f"What its processes printed: {one['logs'][side]}"), soft_wrap=True)
         shown = 5 if one["judged"] else 3
         lines = [[written(value, Column("", "", spread=True)) for value in row.values()] for row in one["rows"]]
         cells = Cells([*HEADINGS[:shown]], lines, [], [False, True, True, True, False][:shown])
