@@ -1,7 +1,11 @@
 """``python -m mxdp`` says what there is."""
 
-print(
-    """mxdp has no command of that name alone. There are:
+import sys
+from typing import Optional, Sequence
+
+from mxdp.errors import as_command
+
+COMMANDS = """mxdp has no command of that name alone. There are:
 
 python -m mxdp.scratch       train LeNet on one device, then on two
 python -m mxdp.experiments   questions about several devices, measured here (`list` shows them)
@@ -11,4 +15,13 @@ python -m mxdp.book          the book's chapters, as they stand
 python -m mxdp.launch        start a training on several processes or machines
 
 Each has --help. README.md says where to begin."""
-)
+
+
+@as_command()
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """Print it, whatever the arguments."""
+    print(COMMANDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,15 +1,26 @@
-"""The errors that a person is meant to read, and the words that messages share.
+"""The errors that a person is meant to read, the words that messages share, and how a command ends by them.
 
-Each error is one sentence; the command line prints it without a traceback.
+Each error is one sentence; an :func:`as_command` prints it without a traceback.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
 import difflib
+import functools
+import io
+import os
+import signal
 import sys
+import threading
 from importlib.util import find_spec
-from typing import Collection, Iterable, NoReturn
+from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, TextIO, Type
+
+Main = Callable[[Optional[Sequence[str]]], Optional[int]]
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Of Ctrl-C, of a system that stops, of a terminal that is closed."""
 
 
 class MxdpError(Exception):
@@ -42,6 +53,107 @@ class SentenceParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise it."""
         raise UsageError(f"{message} (see --help)")
+
+
+def as_command(
+    name: str = "mxdp", failed: int = 1, usage: Type[Exception] = UsageError
+) -> Callable[[Main], Callable[..., int]]:
+    """A decorator of a command's ``main(arguments)``, which returns an exit status, or None for 0.
+
+    What a person can cause ends it with a sentence on stderr, which begins with ``name``, and with the exit status
+    ``failed``, or 2 for a :class:`UsageError` or another error of ``usage``. That is an :class:`MxdpError`, Ctrl-C, a
+    full disk, or data that are nested too deeply. If the reader of its output has left, as ``head`` does, it ends in
+    silence. Characters that the output's encoding lacks are escaped. A defect of ours keeps its traceback.
+    """
+
+    def decorate(main: Main) -> Callable[..., int]:
+        @functools.wraps(main)
+        def called(arguments: Optional[Sequence[str]] = None) -> int:
+            for stream in (sys.stdout, sys.stderr):
+                if isinstance(stream, io.TextIOWrapper):
+                    stream.reconfigure(errors="backslashreplace")
+            try:
+                try:
+                    return main(arguments) or 0
+                finally:
+                    print(end="", flush=True)  # what is still buffered fails here, not when Python ends
+            except (usage, MxdpError, KeyboardInterrupt, OSError, RecursionError, MemoryError) as error:
+                _say_last(name, error)
+                return 2 if isinstance(error, (usage, UsageError)) else failed
+
+        return called
+
+    return decorate
+
+
+def _say_last(name: str, error: BaseException) -> None:
+    """Say why the command ends, if anybody can read it."""
+    if isinstance(error, KeyboardInterrupt):
+        why = "interrupted"
+    elif isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        why = f"the system refuses to go on: {where}{error.strerror or error}"
+    elif isinstance(error, (RecursionError, MemoryError)):  # the latter is also of Python 3.8's parser
+        why = f"what was given is too large, or nested too deeply ({error or type(error).__name__})"
+    else:
+        why = str(error)
+    sentence = "" if isinstance(error, BrokenPipeError) else f"{name}: {why}\n"
+    for stream, text in ((sys.stderr, sentence), (sys.stdout, "")):
+        try:
+            print(text, end="", file=stream, flush=True)
+        except OSError:
+            silence(stream)
+
+
+def silence(stream: TextIO) -> None:
+    """What is written to it, or is still buffered, goes nowhere: else Python fails once more when it ends."""
+    with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def tidy_after_signals() -> None:
+    """From now on the first of :data:`SIGNALS` raises a KeyboardInterrupt with its number, and later ones are ignored:
+    they must not interrupt what a command tidies up at its end. nohup's SIGHUP stays ignored."""
+    for number in SIGNALS:
+        if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN):
+            signal.signal(number, on_signal)
+
+
+def on_signal(number: int, frame: object) -> NoReturn:
+    """The handler of :func:`tidy_after_signals`."""
+    for every in SIGNALS:
+        signal.signal(every, lambda *_: None)  # with SIG_IGN, Python would complain of one that has come already
+        atexit.register(signal.signal, every, signal.SIG_IGN)  # while Python ends, none of its handlers works
+    raise KeyboardInterrupt(number)
+
+
+@contextlib.contextmanager
+def signals_wait() -> Iterator[List[int]]:
+    """Until it ends, :data:`SIGNALS` are only noted; then the first is handled. In the middle of ``Popen.wait``
+    (CPython 3.13 and before) a ``KeyboardInterrupt`` may leave a lock taken, and the next wait for that process then
+    never ends."""
+    noted: List[int] = []
+    now: Dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: handler for number, handler in now.items() if main and callable(handler)}
+    try:
+        for number in before:
+            signal.signal(number, lambda got, _: noted.append(got))
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for got in noted[:1]:
+            before[got](got, None)
+
+
+@contextlib.contextmanager
+def without_exit() -> Iterator[None]:
+    """Around code that somebody else has written: raises an MxdpError where it calls ``sys.exit``."""
+    try:
+        yield
+    except SystemExit as error:
+        raise MxdpError(f"it calls sys.exit({'' if error.code is None else error.code}), which ends all") from error
 
 
 def missing(what: str, extra: str, *modules: str) -> str:

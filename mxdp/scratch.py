@@ -15,7 +15,6 @@ Source: d2l.ai, "Training on Multiple GPUs".
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
@@ -25,7 +24,7 @@ import numpy as onp
 from mxdp import backend, datasets
 from mxdp.backend import Batch, Device, Devices, NDArray, Shares, autograd, np, npx
 from mxdp.datasets import Dataset, Split, load
-from mxdp.errors import MxdpError
+from mxdp.errors import SentenceParser, as_command
 from mxdp.plans.partition import cuts
 
 Arrays = List[NDArray]
@@ -240,21 +239,22 @@ def train(
     return device_params
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser("python -m mxdp.scratch", description="Train LeNet.")
+@as_command(usage=ValueError)
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """Train as the options say. The book's scale, 0.01, would leave the first epochs at 0.10."""
+    parser = SentenceParser("python -m mxdp.scratch", description="Train LeNet.")
     parser.add_argument("--devices", default="1,2", help="numbers of devices to train on, in turn")
     parser.add_argument("--data", default="auto", help="fashion-mnist, digits, synthetic or auto")
     parser.add_argument("--epochs", type=int, help="default: 20,000 samples, at least 3 epochs")
-    options = parser.parse_args()
-    numbers = options.devices.split(",")
-    if not all(n.strip().isdecimal() and int(n) for n in numbers):
+    options = parser.parse_args(arguments)
+    if not all(n.strip().isdecimal() and int(n) for n in options.devices.split(",")):
         parser.error(f"--devices takes numbers of devices, such as 1,2, not {options.devices!r}")
-    try:
-        data = load(options.data)
-        epochs = max(3, 20000 // len(data.train)) if options.epochs is None else options.epochs
-        for n in numbers:
-            # With the book's scale of 0.01 the accuracy stays at 0.10 for the first epochs.
-            train(int(n), batch_size=128, lr=0.25, num_epochs=epochs, data=data, scale=0.1)
-    except (MxdpError, ValueError) as error:
-        parser.error(str(error))
+    data = load(options.data)
+    epochs = max(3, 20000 // len(data.train)) if options.epochs is None else options.epochs
+    for n in options.devices.split(","):
+        train(int(n), batch_size=128, lr=0.25, num_epochs=epochs, data=data, scale=0.1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
 # Read next: mxdp/training/step.py, the same step with fewer Python calls; mxdp.train takes it.

@@ -38,7 +38,7 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
     "exercises": {
         "check a.py": [
             "check b.py", "check a.py --json", "check a.py --junit x.xml", "check a.py --seconds 3",
-            "check a.py --megabytes 700", "check a.py --seed 7",
+            "check a.py --megabytes 700", "check a.py --seed 7", "check a.py --exercise 3", "check a.py --csv x.csv",
         ],
         "watch a.py": [
             "watch b.py", "watch a.py --seconds 3", "watch a.py --megabytes 700", "watch a.py --seed 7", "list",
@@ -62,6 +62,7 @@ COMMANDS = {  # a line, and lines of which each has one other option or argument
         "run resnet --out x": ["run resnet --out x --net a:b"],
         "compare . .. resnet": ["compare . .. resnet --net a:b"],
         COMPARE: [f"{COMPARE} {more}" for more in SETTINGS],
+        "compare . .. two-jobs": ["compare . .. two-jobs --quick"],
         "compare . .. profile": ["compare . .. profile --of epochs"],
         "list": ["list --json"],
         f"report {A.parent}": [
@@ -164,6 +165,7 @@ def seen(monkeypatch, tmp_path, capsys):
         (compare, "measured", []), (doctor, "main", 0),
         (page, "write_report", "page"), (pictures, "export", "picture"),
         (of("exercises"), "check", {"right": True}), (of("exercises"), "show", None), (of("exercises"), "junit", "xml"),
+        (of("exercises"), "grades", "csv"),
         (of("book"), "run_cells", 0), (of("launch"), "Launch", None),
     ):  # fmt: skip
         spy(owner, attribute, result)
@@ -192,7 +194,7 @@ def test_each_option_arrives(name, line, other, seen):
     [
         ("plans", "ring 4 --html"), ("plans", "tiles --html"), ("experiments", f"{PREDICTED} --html"),
         ("experiments", f"{PREDICTED} --picture"), ("experiments", "predict --save"),
-        ("exercises", "check a.py --junit"), ("launch", "-n 2 --log-dir"),
+        ("exercises", "check a.py --junit"), ("exercises", "check a.py --csv"), ("launch", "-n 2 --log-dir"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("place", [".", "..", "folder.svg", "a.py/x.svg", "/proc/no/such.svg", "new/x.svg"])

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
-from mxdp.errors import MxdpError, UsageError
+from mxdp.errors import UsageError, as_command
 
-OK, FAILED, USAGE = 0, 1, 2
+OK, FAILED = 0, 1
 CELL = re.compile(r"^```\{\.python \.input[^}]*\}\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 TAB = re.compile(r"^(?:#@|%%)tab +(.+)$", re.MULTILINE)
 
@@ -29,28 +29,22 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+@as_command()
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; the exit status: 0 all well, 1 a cell failed, 2 usage."""
     options = parser().parse_args(arguments)
-    try:
-        if options.command == "list":
-            import mxdp.book
+    if options.command == "list":
+        import mxdp.book
 
-            print("\n".join(mxdp.book.replaced()))
-            return OK
-        for name in ("samples", "devices"):
-            value = getattr(options, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} must be at least 1, not {value}")
-            if value is not None:
-                os.environ[f"MXDP_BOOK_{name.upper()}"] = str(value)
-        return run_cells(cells(options.file))
-    except MxdpError as error:
-        print(f"mxdp: {error}", file=sys.stderr)
-        return USAGE if isinstance(error, UsageError) else FAILED
-    except KeyboardInterrupt:
-        print("mxdp: interrupted", file=sys.stderr)
-        return FAILED
+        print("\n".join(mxdp.book.replaced()))
+        return OK
+    for name in ("samples", "devices"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name} must be at least 1, not {value}")
+        if value is not None:
+            os.environ[f"MXDP_BOOK_{name.upper()}"] = str(value)
+    return run_cells(cells(options.file))
 
 
 def cells(file: Path) -> List[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -14,15 +13,16 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 from rich.console import Console
 
 from mxdp import datasets
-from mxdp.errors import MxdpError, UsageError, described
+from mxdp.errors import UsageError, as_command, described, signals_wait, tidy_after_signals
 from mxdp.experiments import doctor
 from mxdp.experiments.lab import Settings, run
 from mxdp.experiments.lab.module import Question, discover, find
+from mxdp.experiments.lab.rows import RUNS
 from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.predict import command as predict
 from mxdp.experiments.show import compare, listing, page, pictures, terminal
 
-OK, FAILED, USAGE = 0, 1, 2
+OK, FAILED = 0, 1
 
 
 def _counts(text: str) -> List[int]:
@@ -87,6 +87,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("a", metavar="A", help="a folder or a commit; or a folder of results, which is only shown")
     command.add_argument("b", metavar="B", help="the same of the other")
     command.add_argument("names", nargs="*", metavar="NAME", help="the experiments to measure")
+    few = f"--processes {RUNS}, the fewest that give an interval"
+    command.add_argument("--quick", dest="processes", action="store_const", const=RUNS, help=few)
 
     ahead = "what many devices and nodes would give, from one that was measured"
     predict.add_arguments(commands.add_parser("predict", help=ahead))
@@ -95,25 +97,19 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+@as_command()
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; the exit status: 0 all well, 1 an experiment failed or missed its oracle, 2 usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words:
+        words = ["run", *(name for name, question in discover().items() if question.TOUR), "--processes", "6"]
+    options = parser().parse_args(words)
     commands: Mapping[str, Callable[[argparse.Namespace], Optional[int]]] = {
         **dict(run=_run, report=_report, compare=_compare, predict=predict.main),
         "list": lambda options: listing.show(options.json),
         "doctor": lambda options: doctor.main(options.json),
     }
-    try:
-        if not words:
-            words = ["run", *(name for name, question in discover().items() if question.TOUR), "--processes", "6"]
-        options = parser().parse_args(words)
-        return commands[options.command](options) or OK
-    except MxdpError as error:
-        _complain(str(error))
-        return USAGE if isinstance(error, UsageError) else FAILED
-    except KeyboardInterrupt:
-        _complain("interrupted")
-        return FAILED
+    return commands[options.command](options) or OK
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -125,15 +121,25 @@ def _report(options: argparse.Namespace) -> None:
     print(page.write_report(options.folder, slides=options.slides))
 
 
-def _compare(options: argparse.Namespace) -> None:
-    if options.names:
-        questions, preset, settings = _asked(options)
-        with terminal.View() as view:
-            _find_data(settings.values(), view)
-            compared = compare.measured(options.a, options.b, questions, preset, settings, view)
-    else:
-        compared = compare.side_by_side(Path(options.a), Path(options.b))
-    compare.print_compared(compared, options.json)
+def _compare(options: argparse.Namespace) -> int:
+    if not options.names:
+        if idle := [name for name in OPTIONS if getattr(options, name) is not None]:
+            option = idle[0].replace("_", "-")
+            raise UsageError(f"--{option} has no effect on results that are there already: leave it out, or add a NAME")
+        compare.print_compared(compare.side_by_side(Path(options.a), Path(options.b)), options.json)
+        return OK
+    questions, preset, settings = _asked(options)
+    compared: List[compare.Compared] = []
+    with terminal.View() as view:
+        _find_data(settings.values(), view)
+        for one in compare.measured(options.a, options.b, questions, preset, settings, view):
+            compared.append(one)
+            view.begin("")
+            if not options.json:
+                compare.print_compared([one], as_json=False)
+    if options.json:
+        compare.print_compared(compared, as_json=True)
+    return FAILED if any(one["failed"] for one in compared) else OK
 
 
 def _asked(options: argparse.Namespace) -> Tuple[List[Question], str, Dict[str, Settings]]:
@@ -203,15 +209,24 @@ def ask(
                 except Exception as error:  # a defect of this question must not cost the others
                     well = _complain(f"{question.name}: {type(error).__name__}: {error}")
     finally:
-        # An exception in here would replace a KeyboardInterrupt.
-        if any(folder.glob("*/*.json")):
-            try:
-                console.print(f"Report: {page.write_report(folder)}", soft_wrap=True)
-            except Exception as error:
-                well = _complain(f"there is no report: {described(error)}")
+        with signals_wait():
+            well = _reported(folder, console) and well
     if as_json:
         print(json.dumps(results, indent=2))
     return well and all(one["status"] in ("ok", "skipped") and not one["oracle"]["wrong"] for one in results)
+
+
+def _reported(folder: Path, console: Console) -> bool:
+    """Write the report, if there is a result, and say where it is. False if that failed: an exception in here would
+    replace a KeyboardInterrupt."""
+    if not any(folder.glob("*/*.json")):
+        return True
+    try:
+        report = page.write_report(folder)
+    except Exception as error:
+        return _complain(f"there is no report: {described(error)}")
+    console.print(f"Report: {report}", soft_wrap=True)
+    return True
 
 
 def _find_data(settings: Iterable[Settings], view: terminal.View) -> None:
@@ -238,14 +253,6 @@ def _guess(question: str) -> str:
         return ""
 
 
-def _interrupt(number: int, _: Any) -> None:
-    """End as Ctrl-C does, with what was measured written; a closing terminal may send its signal twice."""
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(ending) == signal.SIG_DFL:  # nohup has SIGHUP ignored
-            signal.signal(ending, _interrupt)
+    tidy_after_signals()
     sys.exit(main())

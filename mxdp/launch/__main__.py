@@ -12,41 +12,30 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Sequence, Tuple
 
 import psutil
 
 from mxdp import process
-from mxdp.errors import MxdpError, SentenceParser, UsageError, did_you_mean
+from mxdp.errors import SIGNALS, MxdpError, SentenceParser, UsageError, as_command, did_you_mean, tidy_after_signals
 from mxdp.launch import guard
 from mxdp.launch.guarded import print_line
 from mxdp.launch.job import Launch, Logs
 
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
 """Variables by which MPICH's two transports bind their sockets to a network interface."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def on_signal(number: int, frame: object) -> NoReturn:
-    """Handles a signal to the launcher, once: a second Ctrl-C must not interrupt the end of all ranks."""
-    for signal_number in SIGNALS:
-        signal.signal(signal_number, signal.SIG_IGN)
-    raise KeyboardInterrupt(number)
-
-
+@as_command("mxdp.launch")
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; the exit status: 0, that of the first rank that failed, 128 + a signal's number, or 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if "--" in words else len(words)
     command = words[end + 1 :]
-    try:
-        options = parser().parse_args(words[:end])
-        if not command:
-            raise UsageError("no command: write it last, after --, as in python -m mxdp.launch -n 2 -- python train.py")
-        return run_command(options, command)
-    except MxdpError as error:
-        print(f"mxdp.launch: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
+    options = parser().parse_args(words[:end])
+    if not command:
+        raise UsageError("no command: write it last, after --, as in python -m mxdp.launch -n 2 -- python train.py")
+    return run_command(options, command)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -101,8 +90,7 @@ def run_command(options: argparse.Namespace, command: List[str]) -> int:
         logs = {} if options.log_dir is None else log_files(options.log_dir, options.n, last)
         for number in SIGNALS:
             last.callback(signal.signal, number, signal.getsignal(number))
-            if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN):  # which is nohup's
-                signal.signal(number, on_signal)
+        tidy_after_signals()
         try:
             for restart in range(options.restarts + 1):
                 if restart:

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Deque, Iterable, NamedTuple, Optional, Sequence, TextIO
 
-from mxdp.errors import MxdpError
+from mxdp.errors import MxdpError, silence
 
 LAST_LINES = 10
 
@@ -62,13 +62,11 @@ def lost(guards: Sequence[Guarded], status: int) -> Optional[LaunchFailure]:
 
 
 def print_line(line: str, file: TextIO) -> None:
-    """Print a line, with escapes for what the file can't encode. Raises an MxdpError if it can't be written."""
-    encoding = getattr(file, "encoding", None) or "utf-8"
+    """Print a line. Raises an MxdpError if it can't be written."""
     try:
-        print(line.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
+        print(line, file=file, flush=True)
     except OSError as error:
-        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), file.fileno())  # or Python fails once more when it ends
+        silence(file)
         raise MxdpError(f"its output can't be written ({error.strerror}); all ranks are ended") from error
 
 

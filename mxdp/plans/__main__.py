@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from mxdp.errors import MxdpError, SentenceParser, UsageError
+from mxdp.errors import SentenceParser, UsageError, as_command
 from mxdp.plans.collective import rings, trees
 from mxdp.plans.collective.algorithms import ALGORITHMS, check_algorithm, plan
 from mxdp.plans.collective.schedule import Schedule
@@ -69,14 +69,10 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Print the plan or the table. Return the exit status: 0 for success, 2 for wrong arguments."""
-    try:
-        print(_answer(parser().parse_args(arguments)))
-    except (MxdpError, ValueError) as error:
-        print(f"mxdp: {error}", file=sys.stderr)
-        return 2
-    return 0
+@as_command(usage=ValueError)
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """Print the plan or the table. The exit status is 0 for success, 2 for wrong arguments."""
+    print(_answer(parser().parse_args(arguments)))
 
 
 def _answer(options: argparse.Namespace) -> str:

@@ -23,6 +23,8 @@ def cases(s):
     if s.faults == "alike":
         yield Case("good")
     yield Case("good", devices=1)
+    if s.faults == "cases":
+        sys.exit("enough")
     for fault in s.faults.split(","):
         if fault != "none":
             twice = 2 if "rank" in fault else 1
@@ -61,6 +63,8 @@ def do(case, where):
             "raises": lambda: 1 / 0,
             "skips": lambda: skip("a GPU is missing: buy one"),
             "exits": lambda: os._exit(3),
+            "leaves": lambda: os._exit(0),
+            "calls exit": lambda: sys.exit(0),
             "is killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
             "crashes": lambda: os.kill(os.getpid(), signal.SIGSEGV),
             "hangs": hang,
@@ -84,6 +88,8 @@ def fork():
 def tell(t, s):
     if s.faults == "tell":
         raise RuntimeError("speechless")
+    if s.faults == "tell no more":
+        sys.exit(3)
     t.column("seconds", form=".2f", spread=True, about="the time")
     t.column("nan")
     t.column("rate", form="x" if s.faults == "column" else ".0f")

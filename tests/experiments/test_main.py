@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -26,7 +27,7 @@ from mxdp.experiments.__main__ import main
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab import run as lab_run
 from mxdp.experiments.lab.module import Question, discover
-from mxdp.experiments.show import listing
+from mxdp.experiments.show import listing, page
 
 HERE = str(Path(__file__).parent)
 MADE = {"MXDP_EXPERIMENTS": "faulty", "PYTHONPATH": os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))}
@@ -97,6 +98,31 @@ def test_a_run_prints_a_table_an_answer_and_a_report_and_why_if_asked(run, tmp_p
     assert Path(run("report", tmp_path / "out", "--slides").stdout.strip()).is_file()
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_ctrl_c_while_the_report_is_written_waits_for_it(seen, tmp_path, monkeypatch, capsys):
+    """Also where nobody reads what is printed."""
+    measured, write = [], page.write_report
+
+    def interrupted(folder):
+        signal.raise_signal(signal.SIGINT)
+        return write(folder)
+
+    def kept(question, preset, settings, folder, progress):
+        result.write(record("faulty"), folder)
+        measured.append(question)
+        if not seen:
+            monkeypatch.setattr(sys, "stdout", open("/dev/full", "w"))  # noqa: SIM115
+        return record("faulty")
+
+    monkeypatch.setattr(lab_run, "run", kept)
+    monkeypatch.setattr(page, "write_report", interrupted)
+    with pytest.raises((KeyboardInterrupt, OSError)):
+        command.ask([Question(faulty)], "quick", {"faulty": {"processes": 1}}, tmp_path, False, False, {})
+    assert measured
+    assert (tmp_path / "report.html").exists()
+    assert "there is no report" not in capsys.readouterr().err
+
+
 def test_a_failure_is_exit_status_1_and_the_others_complete(run, tmp_path):
     path = tmp_path / "faults.toml"
     path.write_text("[faulty]\nfaults = 'raises in round'\n[links]\nsizes = [4, 8]\n")
@@ -153,6 +179,13 @@ def test_bad_usage_is_one_sentence_and_exit_status_2(arguments, expected, tmp_pa
     assert expected in sentence(run(*arguments, *out))
 
 
+def test_a_preset_that_is_nested_too_deeply_is_one_sentence(run, tmp_path):
+    path = tmp_path / "deep.toml"
+    path.write_text(f"[faulty]\nfaults = {'[' * 3000}{']' * 3000}\n")
+    said = sentence(run("run", "faulty", "--preset", path, "--out", tmp_path / "out"))
+    assert said.startswith(f"mxdp: --preset {path}: not a TOML file that can be read")
+
+
 def test_a_folder_that_cannot_be_made_or_written_to_is_refused_before_anything_is_measured(run, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     words = "can't write results to the folder"
@@ -205,12 +238,59 @@ def test_wrong_data_are_told_before_anything_is_measured(run, tmp_path):
 
 
 def test_two_checkouts_are_measured_in_turns_and_two_folders_are_only_shown(run, tmp_path):
-    command = ["compare", HERE + "/../..", HERE + "/../..", "faulty", "--processes", 6, "--json"]
-    (found,) = json.loads(run(*command).stdout)
+    done = run("compare", HERE + "/../..", HERE + "/../..", "faulty", "--quick", "--json")
+    (found,) = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert "faulty" in done.stderr.splitlines()[0]  # before anything is measured, with its time where that is known
+    assert re.findall(r"\d of 6 processes", done.stderr) == [f"{number} of 6 processes" for number in range(1, 7)]
     assert [row["verdict"] for row in found["rows"]] == ["undecided"]  # both took 0.25 s, by their own clock
     assert found["rows"][0]["ratio"] == {"median": 1.0, "low": 1.0, "high": 1.0}
     for name in "ab":
         result.write(record("faulty"), tmp_path / name)
+    assert "--processes has no effect" in sentence(run("compare", tmp_path / "a", tmp_path / "b", "--quick"))
     said = " ".join(run("compare", tmp_path / "a", tmp_path / "b").stdout.split())
     assert re.search(r"1 device +2\.000? +2\.000?", said)
     assert "nothing is judged" in said
+
+
+MINE = '''"""Mine?"""
+from pathlib import Path
+import mxdp
+import mine_too
+from mxdp.experiments.lab import Case, Work
+PRESETS = {"quick": {}}
+def cases(s):
+    yield Case("one")
+def expect(s, cores):
+    return "Soon."
+def oracle(case, s):
+    if "other" in Path(mxdp.__file__).parts:
+        raise ValueError("other")
+    yield float(Path("number.txt").read_text()), mine_too.NUMBER, 0.0
+def set_up(case, s):
+    return Work(lambda: 1.0)
+def tell(t, s):
+    t.answer("Yes.")
+'''
+
+
+@pytest.mark.parametrize("where", ["mine", *(["other"] if sys.version_info >= (3, 11) else [])])
+@pytest.mark.parametrize("other_first", [True, False])
+def test_compare_measures_what_lies_where_it_was_called_and_fails_if_a_side_fails(where, other_first, tmp_path):
+    root, other, folder = Path(HERE).parents[1], tmp_path / "other", tmp_path / where
+    shutil.copytree(root / "mxdp", other / "mxdp")
+    folder.mkdir(exist_ok=True)
+    for name, text in (("mine.py", MINE), ("mine_too.py", "NUMBER = 3.0"), ("number.txt", "3")):
+        (folder / name).write_text(text)
+    sides = [other, root] if other_first else [root, other]
+    done = subprocess.run(
+        [sys.executable, "-m", "mxdp.experiments", "compare", *sides, "mine", "--processes", "1", "--json"],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(root), "MXDP_EXPERIMENTS": "mine"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    (found,) = json.loads(done.stdout)
+    side = "A" if other_first else "B"
+    assert done.returncode == 1
+    assert found["failed"] == [side]
+    assert "ValueError: other" in found["errors"][side]
+    assert "raise ValueError" in Path(folder, found["logs"][side], "one.log").read_text()

@@ -43,6 +43,7 @@ def test_what_is_no_question(name, parts, said):
     ("text", "said"),
     [
         ("raise KeyError('x')", "names 'teachers', which can't be used: KeyError: 'x'"),
+        ("raise SystemExit(3)", r"names 'teachers', which can't be used: it calls sys.exit\(3\)"),
         ("x = 1", "ValueError: teachers is no question"),
         (None, "names 'teachers', which can't be used: ModuleNotFoundError"),
     ],

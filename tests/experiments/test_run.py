@@ -74,7 +74,9 @@ REASONS = {
     "unchecked": "nothing was compared",
     "nan time": "it took nan seconds",
     "leaves an error to mxnet in round": "MXNetError.*while measuring",
+    "calls exit in oracle": r"it calls sys.exit\(0\).*while comparing",
     "exits in set_up": "exit status 3.*while setting up",
+    "leaves in round": "ended without an answer while measuring round 1",
     "is killed in round": "SIGKILL.*memory.*while measuring",
     "crashes in round": "SIGSEGV.* while measuring round 1",
     "wrong rank": "process 1 of 2: 3 of 3 numbers differ",
@@ -82,7 +84,7 @@ REASONS = {
     "hangs in round": "time limit of .*s while measuring round 1",
     "one rank hangs in round": "time limit",
 }
-SOFT, ENDING, RANKS = list(REASONS)[:7], list(REASONS)[7:10], list(REASONS)[10:12]
+SOFT, ENDING, RANKS = list(REASONS)[:8], list(REASONS)[8:12], list(REASONS)[12:14]
 """Faults that leave a process alive, that end it, and of which the second process of a case dies."""
 
 
@@ -136,18 +138,24 @@ def test_cases_that_are_lost_take_no_turn_from_those_after_them(measure):
     assert [(label, len(row["by_name"]["seconds"])) for label, row in rows.items()] == [("good", 2), ("well", 2)]
 
 
-@pytest.mark.parametrize(("faults", "reason"), [("expect", "no idea"), ("alike", "the same label")])
+@pytest.mark.parametrize(
+    ("faults", "reason"),
+    [("expect", "no idea"), ("alike", "the same label"), ("cases", "it calls sys.exit(enough)")],
+)
 def test_a_defect_of_the_question_is_told(faults, reason, measure):
     found, rows = measure(faults)
     assert (found["status"], rows) == ("failed", {})
     assert reason in found["error"]
 
 
-def test_a_question_that_can_not_tell_loses_no_number(measure):
-    found, rows = measure("tell")
+@pytest.mark.parametrize(
+    ("faults", "why"), [("tell", "RuntimeError: speechless"), ("tell no more", r"it calls sys.exit\(3\)")]
+)
+def test_a_question_that_can_not_tell_loses_no_number(faults, why, measure):
+    found, rows = measure(faults)
     about = told(QUESTION, [found])
     assert (found["status"], len(rows["good"]["by_name"]["seconds"])) == ("ok", 1)
-    assert about.sentence == "No answer: not every case was measured. (RuntimeError: speechless)"
+    assert re.match(rf"No answer: not every case was measured. \(.*{why}", about.sentence)
     assert "seconds" in [column.name for column in about.columns]
 
 
@@ -200,6 +208,9 @@ def hangs(tmp_path, hanging):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_and_its_like_keep_what_was_measured(number, hangs, tmp_path):
     hangs.send_signal(number)
+    while hangs.poll() is None:  # a second one must not cost the report
+        hangs.send_signal(signal.SIGINT)
+        time.sleep(0.01)
     assert hangs.wait(60) == 1
     found = json.loads(next((tmp_path / "out" / "faulty").glob("*.json")).read_text())
     assert "interrupted by the user" in found["error"]

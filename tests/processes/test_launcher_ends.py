@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from mxdp import process
+from mxdp.errors import on_signal
 from mxdp.launch import __main__ as launch
 from mxdp.launch import job as jobs
 from mxdp.launch.guard import INSIDE
@@ -247,8 +248,8 @@ def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):
                 launched.failures += failures
                 assert launch.main(["-n", "1", "--", "true"]) == status
                 assert signal.getsignal(signal.SIGHUP) == hangup
-                last = hangup if hangup == signal.SIG_IGN else launch.on_signal
-                assert launched.found[-1].handlers == [launch.on_signal, launch.on_signal, last]
+                last = hangup if hangup == signal.SIG_IGN else on_signal
+                assert launched.found[-1].handlers == [on_signal, on_signal, last]
     finally:
         signal.signal(signal.SIGHUP, before[2])
     assert [signal.getsignal(number) for number in launch.SIGNALS] == before

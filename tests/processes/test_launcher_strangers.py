@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mxdp.launch import job as jobs
-from mxdp.launch.guarded import Guarded, print_line
+from mxdp.launch.guarded import Guarded
 from mxdp.launch.job import Launch
 
 LINES = st.binary(max_size=40) | st.sampled_from([b"[" * 60_000, b'{"exit": 9}', b" 1 h", b"PASSWORD 1 h", b'"' * 9000])
@@ -131,16 +130,6 @@ def test_where_no_file_can_be_opened_a_stranger_makes_room(launcher, monkeypatch
     with ours, others:
         launcher.accept()
         assert (guard.closed, other.closed) == (True, False)
-
-
-@every_case
-@given(text=st.text(st.characters()), encoding=st.sampled_from(["latin-1", "ascii", "utf-8", "cp1252"]))
-def test_any_character_can_be_shown(text, encoding):
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
-    print_line(f"a{text}b", file)
-    shown = file.buffer.getvalue().decode(encoding)
-    assert (shown[0], shown[-2:]) == ("a", "b\n")
-    assert f"a{text}b\n".encode(encoding, "backslashreplace").decode(encoding) == shown
 
 
 def test_logs_have_the_ranks_bytes_and_an_error_is_said_once(job, capsys, tmp_path):

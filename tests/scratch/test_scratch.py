@@ -115,7 +115,8 @@ def test_epochs_are_timed_between_fences_and_have_orders_of_their_own(monkeypatc
 
 def test_the_command_trains_on_each_number_of_devices(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["scratch", "--data", "digits", "--epochs", "1"])
-    runpy.run_path(scratch.__file__, run_name="__main__")
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(scratch.__file__, run_name="__main__")
     assert [line.split(" on ")[1] for line in capsys.readouterr().out.splitlines() if " on " in line] == [
         "[cpu(0)]; replicas in sync",
         "[cpu(0), cpu(1)]; replicas in sync",

@@ -27,7 +27,7 @@ from typing import Any, Callable, Dict
 
 from mxdp import process
 from mxdp.backend import npx
-from mxdp.errors import MxdpError, described
+from mxdp.errors import MxdpError, described, without_exit
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import ranks
 from mxdp.experiments.lab.module import Case, Settings, Skipped, Work
@@ -42,7 +42,8 @@ class Child:
 
     def __init__(self, order: Dict[str, Any], path: Path) -> None:
         self.order = order
-        self.question = importlib.import_module(order["module"])
+        with without_exit():
+            self.question = importlib.import_module(order["module"])
         self.settings = Settings(order["settings"])
         self.shared: Dict[str, Any] = dict(order["shared"])
         self.works: Dict[int, Work] = {}
@@ -74,7 +75,8 @@ class Child:
         case.settings = {**self.shared, **case.settings}
         self._answer(case=index, doing=doing)
         try:
-            action(index, case)
+            with without_exit():
+                action(index, case)
             return True
         except Skipped as error:
             self._answer(case=index, skipped=str(error))

@@ -38,7 +38,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from mxdp.errors import UsageError, did_you_mean
+from mxdp.errors import UsageError, described, did_you_mean, without_exit
 
 EXTRA_MODULES = "MXDP_EXPERIMENTS"
 """Environment variable: names of further modules (comma-separated) that are questions, for a teacher's own."""
@@ -175,11 +175,12 @@ def discover() -> Dict[str, Question]:
     known: Dict[str, Question] = {}
     for name in [*ours, *filter(None, map(str.strip, os.environ.get(EXTRA_MODULES, "").split(",")))]:
         try:
-            question = Question(importlib.import_module(name))
+            with without_exit():
+                question = Question(importlib.import_module(name))
         except Exception as error:  # whatever is wrong in a teacher's file, name the file
             if name in ours:
                 raise
-            why = f"which can't be used: {type(error).__name__}: {error}"
+            why = f"which can't be used: {described(error)}"
             raise UsageError(f"{EXTRA_MODULES} names {name!r}, {why}") from error
         if question.name in known:
             both = f"{known[question.name].module.__name__} and {name}"

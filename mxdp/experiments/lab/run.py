@@ -12,26 +12,23 @@ import json
 import os
 import re
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from mxdp import process
-from mxdp.errors import MxdpError, UsageError, described, plural
+from mxdp.errors import MxdpError, UsageError, described, plural, signals_wait, without_exit
 from mxdp.experiments.lab import provenance, ranks, result
 from mxdp.experiments.lab.module import Case, Question, Settings, lacking
 from mxdp.experiments.lab.rows import by_name, middle
 from mxdp.experiments.lab.told import paragraph, told
 
-ENDINGS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 Progress = Callable[..., Any]  # (where, steps done, steps in all, what is done there, what was measured so far or None)
 
 
@@ -84,23 +81,24 @@ class Run:
             order.write_text(json.dumps(self.order(number, cases, kept)), encoding="utf-8")
             command = [sys.executable, "-m", "mxdp.experiments.lab.child", str(order)]
             environ: Dict[str, Optional[str]] = {**process.unprepared(os.environ), **first.environment}
-            if self.root:
-                environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.root), environ.get("PYTHONPATH")]))
+            folder = ranks.use_checkout(self.root, environ) if self.root else None
             limit, elsewhere = self.settings["timeout"] * len(cases), provenance.since_now()
             try:
                 commands = ranks.commands(first.engine, first.processes, command, environ)
-                with _interrupts_wait() as noted:
+                with signals_wait() as noted:
 
                     def tick() -> None:
                         if noted:
                             raise KeyboardInterrupt
                         tell(_doing(_lines(order, 0)))
 
-                    ended = ranks.wait_for(commands, limit, log, self.root, tick)
+                    ended = ranks.wait_for(commands, limit, log, folder, tick)
             except OSError as error:  # the system may have no process, no file or no room left
                 ended = "failed", f"its process could not be started: {described(error)}"
             self._elsewhere.append(elsewhere())
             answers = [_lines(order, rank) for rank in range(first.processes)]
+            if not ended and any(not lines or "doing" in lines[-1] for lines in answers):
+                ended = "failed", "the process ended without an answer"
             if ended or any("failed" in line for lines in answers for line in lines):
                 with suppress(OSError):  # the failure itself is told; a full disk must not hide it
                     self.logs.mkdir(parents=True, exist_ok=True)
@@ -183,7 +181,8 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="mxdp-") as kept:
             for run in runs:
-                run.begin()
+                with without_exit():
+                    run.begin()
             processes, done = runs[0].settings["processes"], 0
             for number in range(processes):
                 # Listed once, so that a case that is lost takes no turn from those after it.
@@ -210,38 +209,21 @@ def run(question: Question, preset: str, settings: Settings, folder: Path, progr
     """Measure one question and write its file, whatever happens; returns what was written. A failure is part of the
     result, not an exception, even if the file can't be written. A ``KeyboardInterrupt`` stops the processes; it is
     raised again when what was measured so far is written."""
-    one, interrupt = Run(question, preset, settings, folder / question.name), None
+    one = Run(question, preset, settings, folder / question.name)
+    interrupt: Optional[BaseException] = None
     try:
         measure([one], progress)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, SystemExit) as error:  # rich exits if nobody reads what it shows
         interrupt = error
-    record = one.result()
-    try:
-        result.write(record, folder)
-    except MxdpError as error:  # a full disk must not hide the interrupt
-        record.update(status="failed", error="; ".join(filter(None, [record["error"], str(error)])))
+    with signals_wait():
+        record = one.result()
+        try:
+            result.write(record, folder)
+        except MxdpError as error:  # a full disk must not hide the interrupt
+            record.update(status="failed", error="; ".join(filter(None, [record["error"], str(error)])))
     if interrupt:
         raise interrupt
     return record
-
-
-@contextmanager
-def _interrupts_wait() -> Iterator[List[int]]:
-    """Until it ends, Ctrl-C and its like are only noted. In the middle of ``Popen.wait`` (CPython 3.13 and before) a
-    ``KeyboardInterrupt`` may leave a lock taken, and the next wait for that process then never ends."""
-    noted: List[int] = []
-    now: Dict[int, Any] = {number: signal.getsignal(number) for number in ENDINGS}
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: handler for number, handler in now.items() if main and callable(handler)}
-    try:
-        for number in before:
-            signal.signal(number, lambda got, _: noted.append(got))
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for got in noted[:1]:
-            before[got](got, None)
 
 
 def _error(failures: Mapping[str, ranks.Failure]) -> Optional[str]:

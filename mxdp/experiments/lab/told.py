@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from mxdp.errors import without_exit
 from mxdp.experiments.lab.module import Settings
 from mxdp.experiments.lab.rows import Number, Row, by_name
 
@@ -166,7 +167,8 @@ def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
     complete = all(result["status"] in ("ok", "skipped") and result["rows"] for result in results)
     if question is not None and list(about):
         try:
-            question.tell(about, Settings({**question.preset("full"), **latest["settings"]}))
+            with without_exit():
+                question.tell(about, Settings({**question.preset("full"), **latest["settings"]}))
         except Exception as error:
             about, trouble = Told(rows_of(results)), f" ({type(error).__name__}: {error})" * complete
     if not about.columns:
