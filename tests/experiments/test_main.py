@@ -183,6 +183,13 @@ def test_bad_usage_is_one_sentence_and_exit_status_2(arguments, expected, tmp_pa
     assert expected in sentence(run(*arguments, *out))
 
 
+def test_a_preset_that_is_nested_too_deeply_is_one_sentence(run, tmp_path):
+    path = tmp_path / "deep.toml"
+    path.write_text(f"[faulty]\nfaults = {'[' * 3000}{']' * 3000}\n")
+    said = sentence(run("run", "faulty", "--preset", path, "--out", tmp_path / "out"))
+    assert said.startswith(f"mxdp: --preset {path}: not a TOML file that can be read")
+
+
 def test_a_folder_that_cannot_be_made_or_written_to_is_refused_before_anything_is_measured(run, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     words = "can't write results to the folder"
