@@ -31,7 +31,7 @@ def measure(tmp_path, monkeypatch, events):
         monkeypatch.setitem(sys.modules, "asked", module)
         case = {"label": "a", "devices": 1, "processes": 1, "engine": "", "reference": False}
         asked = {"module": "asked", "settings": {"kind": "cpu"}, "cases": [case], "folders": [str(tmp_path)]}
-        how = {"number": 0, "compare": False, "rounds": 1, **order}
+        how = {"number": 0, "draw": 0, "compare": False, "rounds": 1, **order}
         child.Child({**asked, **how}, tmp_path / "order.json").measure()
         return [json.loads(line) for line in (tmp_path / "answer-0").read_text().splitlines()]
 

@@ -37,8 +37,8 @@ def beside(engine, *others, size=2):
     return case
 
 
-@pytest.mark.parametrize(("sizes", "judged", "n"), [([4], [], 4), ([1], [], 1), ([2, 4], [2, 2], 2)])
-def test_machines_judges_and_answers_where_each_process_has_a_core(sizes, judged, n):
+@pytest.mark.parametrize(("sizes", "n"), [([4], 4), ([1], 1), ([2, 4], 2)])
+def test_machines_answers_where_each_process_has_a_core(sizes, n):
     def row(label, seconds, **known):
         return Row(label, label == "alone", {"seconds": Number([seconds] * 6, label=label), "cores": 2, **known})
 
@@ -49,8 +49,6 @@ def test_machines_judges_and_answers_where_each_process_has_a_core(sizes, judged
         rows += [row("stores", 1.5, engine=SYNC, **known), row("alone", 1.0, engine="", **known)]
     told = Told(rows)
     machines.tell(told, little(machines, devices=sizes))
-    numbers = [number.label for claim in told.claims.values() for number in claim.numbers]
-    assert numbers == [f"mpi {size}" for size in judged]
     assert f"a step of {n} process" in told.sentence
 
 

@@ -15,19 +15,16 @@ from mxdp.experiments.oracle import count
 from mxdp.experiments.twins import places, torch_copy_overlap, torch_data_parallel, torch_two_jobs
 
 
-@pytest.mark.parametrize(
-    ("devices", "once", "holds"),
-    [(["cuda:0", "cuda:1"], 1.02, True), (["cuda:0", "cuda:1"], 1.5, False), (["cuda:0", "cuda:0"], 1.9, None)],
-)
-def test_two_jobs_are_judged_on_two_gpus_alone(devices, once, holds):
+@pytest.mark.parametrize(("devices", "where"), [(["cuda:0", "cuda:1"], "2 GPUs"), (["cuda:0", "cuda:0"], "1 GPU")])
+def test_two_jobs_are_compared_with_one(devices, where):
     rows = []
-    for case, seconds in zip(torch_two_jobs.cases(None), (1.0, 1.0, 2.0, once)):
+    for case, seconds in zip(torch_two_jobs.cases(None), (1.0, 1.0, 2.0, 1.5)):
         rows.append(
             Row(case.label, False, {**case.settings, "device_names": devices, "seconds": Number([seconds] * 6)})
         )
     told = Told(rows)
     torch_two_jobs.tell(told, None)
-    assert [claim.holds for claim in told.claims.values()] == [holds]
+    assert told.sentence == f"On {where}, two jobs at once take 1.50 times as long as one job alone."
 
 
 @pytest.mark.parametrize("module", [torch_two_jobs, torch_copy_overlap, torch_data_parallel])
