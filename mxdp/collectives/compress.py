@@ -31,7 +31,7 @@ from typing import Callable, List, NamedTuple, Optional, Sequence
 import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, check_replicas, upload
-from mxdp.collectives.fresh import Fresh
+from mxdp.collectives.fresh import Fresh, gradients_of
 from mxdp.datasets import finite, positive_int
 from mxdp.plans.partition import offsets
 from mxdp.processes import World
@@ -163,8 +163,7 @@ class CompressedSync:
         self._calls = 0
         self._borders = offsets([param.size for param in device_params[0]])
         self._numbers = range(len(device_params[0]))
-        gradients = [dict(enumerate(param.grad for param in params)) for params in device_params]
-        self._fresh = Fresh(device_params, gradients, "CompressedSync can't sum")
+        self._fresh = Fresh(device_params, gradients_of(device_params), "CompressedSync can't sum")
         shapes = [param.shape for param in device_params[0]]
         self._world.agree(
             {"devices": len(device_params), "parameters": shapes, "feedback": feedback, "every": self._every}

@@ -12,7 +12,7 @@ Without the mark, device 1 would add the last step's sum of all devices once mor
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Collection, List, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Sequence
 
 from mxdp.backend import NDArray, address_of, mx
 from mxdp.engine import Call, prepare
@@ -113,13 +113,23 @@ class Fresh:
             note(param.handle, 0)
 
 
+def gradients_of(device_params: Replicas) -> List[Dict[int, NDArray]]:
+    """For each replica, its gradients where they are now, by parameter number. Waits until they are written: the zeros
+    of ``attach_grad`` have no memory before, and would get some twice, if it was asked for at the same time."""
+    gradients = [dict(enumerate(param.grad for param in params)) for params in device_params]
+    for of_replica in gradients:
+        for gradient in of_replica.values():
+            gradient.wait_to_read()
+    return gradients
+
+
 class OwnSync:
     """A sum of your own (``total``), of gradients that backward overwrites where they are now. What is not fresh counts
-    as zero in it, as in :class:`mxdp.GradientSync`, and it raises the same errors. ``user``: as of :class:`Fresh`."""
+    as zero in it, as in :class:`mxdp.GradientSync`, and it raises the same errors. ``user``: as of :class:`Fresh`. The
+    constructor waits for the gradients."""
 
     def __init__(self, device_params: Replicas, total: Callable[[], Any], user: str) -> None:
-        gradients = [dict(enumerate(param.grad for param in params)) for params in device_params]
-        self.fresh = Fresh(device_params, gradients, user)
+        self.fresh = Fresh(device_params, gradients_of(device_params), user)
         self.requests = ["write"] * len(device_params[0])
         self._numbers = range(len(device_params[0]))
         self._total = total

@@ -56,7 +56,8 @@ class TrainStep:
         device_params, devices: a replica for each device. Each step overwrites the gradients, in the arrays that they
             have now, or adds to them after ``no_sync``.
         sync: sums the gradients of all replicas in place, by default a :class:`mxdp.GradientSync`. In a sum of your
-            own, too, gradients count as zero that no backward pass has written since the last one.
+        own, too, gradients count as zero that no backward pass has written since the last one; the constructor then
+        waits for the gradients.
         net, loss: ``loss(net(X, params), y)`` is the loss of each sample, (n,). They are called once for each of the
             last ``KEPT`` shapes (:func:`mxdp.training.record.record_graph`); parameters that they don't use there have
             gradients of zero.
