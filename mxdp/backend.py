@@ -188,9 +188,7 @@ def check_losses(losses: Sequence[NDArray], shards: Sequence[NDArray], name: str
             )
 
 
-def backward(
-    losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray]], shards: Sequence[NDArray]
-) -> None:
+def backward(losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray]], shards: Sequence[NDArray]) -> None:
     """Write, or add, the gradients of the losses' sum. Doesn't wait. Where no loss depends on a parameter its gradient
     becomes zero, as in the serial run: ``autograd.backward`` would leave the last step's, a sum over all devices.
     Raises as :func:`check_losses`."""

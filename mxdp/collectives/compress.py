@@ -83,7 +83,7 @@ def two_bits(threshold: float) -> Form:
     def decode(data: bytes, size: int) -> HostArray:
         packed = onp.frombuffer(data, "uint8", -(-size // 4))
         codes = (packed[:, None] >> onp.array([6, 4, 2, 0], "uint8") & 3).ravel()[:size]
-        vector = onp.array([0, 0, -threshold, threshold], "float32")[codes]
+        vector: HostArray = onp.array([0, 0, -threshold, threshold], "float32")[codes]
         odd = codes == 1
         vector[odd] = onp.frombuffer(data, "<f4", onp.count_nonzero(odd), offset=packed.size)
         return vector
@@ -175,8 +175,8 @@ class CompressedSync:
         self._start: List[List[NDArray]] = []
 
     def __call__(self) -> None:
-        """Sum, or wait for the next sum. Raises a RuntimeError if the replicas hold other arrays, or other gradients, than
-        when it was made."""
+        """Sum, or wait for the next sum. Raises a RuntimeError if the replicas hold other arrays, or other gradients,
+        than when it was made."""
         self._fresh.zero_stale(self._numbers)
         self._fresh.use()
         if self._every > 1 and self._calls % self._every == 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from itertools import cycle
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -129,8 +129,8 @@ class BoundNet:
         or ValueError if ``net`` can't be recorded, and inside ``autograd.record()``: there is no way back."""
         if autograd.is_recording():
             raise ValueError(
-                f"BoundNet has no backward pass, so it can't be called inside autograd.record(): use {name_of(self._net)} "
-                "itself"
+                "BoundNet has no backward pass, so it can't be called inside autograd.record(): use "
+                f"{name_of(self._net)} itself"
             )
         training = autograd.is_training()
         key = (training, *X.shape, X.dtype, *map(id, params))

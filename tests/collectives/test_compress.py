@@ -128,9 +128,7 @@ def test_parameters_without_elements_are_summed_too(form):
     CompressedSync(both, form, feedback=True)()
 
 
-@pytest.mark.parametrize(
-    ("form", "every"), [(FLOAT32, 1), (FLOAT32, 3), (FORMS["2 bits"], 1), (FORMS["10 %"], 1)]
-)
+@pytest.mark.parametrize(("form", "every"), [(FLOAT32, 1), (FLOAT32, 3), (FORMS["2 bits"], 1), (FORMS["10 %"], 1)])
 def test_a_device_without_a_sample_adds_nothing(form, every):
     """In a loop of one's own, where nobody sets its gradient to zero: device 1 has the last sum there."""
     both = replicas(2)

@@ -1,5 +1,5 @@
-"""Random trainings by every functional path, or by all in turns, equal the serial run, though steps skip layers, or have
-few samples.
+"""Random trainings by every functional path, or by all in turns, equal the serial run, though steps skip layers, or
+have few samples.
 
 The width of a batch says which layers a step skips, so that a recorded network skips them, too. The serial run has new
 arrays for each step's gradients: none can be left from the step before.

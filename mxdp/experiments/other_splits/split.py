@@ -124,8 +124,9 @@ class SplitNet:
         return random.uniform(-1, 1, (samples, *self.shape)).astype(self.dtype), random.randint(0, 10, samples)
 
     def compare(self, samples: int) -> Iterator[Tuple[Any, ...]]:
-        """For an oracle, of at least that many samples: scores, losses, each gradient and, after three steps, each parameter, with the serial run's,
-        relative to the largest number of a layer: a bias ahead of a batch normalisation has a gradient of rounding."""
+        """For an oracle, of at least that many samples: scores, losses, each gradient and, after three steps, each
+        parameter, with the serial run's, relative to the largest number of a layer: a bias ahead of a batch
+        normalisation has a gradient of rounding."""
         made = self.make()
         samples = uneven(samples, made)
         X, y = self.batch(samples)
