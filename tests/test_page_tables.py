@@ -75,10 +75,7 @@ def test_results_change_every_file_and_what_was_not_measured_says_so(measured, t
     assert json.loads(made[tables.LISTED]) == listed
     for path in (README, EXPERIMENTS):
         assert "An epoch is 7 times as fast. |" in made[path]
-    assert (
-        "| An epoch is fast. | ours: otherwise it is a defect | does not hold: 2 devices "
-        in made[EXPERIMENTS]
-    )
+    assert "| An epoch is fast. | ours: otherwise it is a defect | does not hold: 2 devices " in made[EXPERIMENTS]
     assert "`buckets` was not measured yet." in made[DOCS / "pieces.md"]
     result.write({**measured, "status": "timeout", "error": "it hung", "started": "2999-01-01"}, tmp_path / "1.0.0")
     made = tables.written([tmp_path])

@@ -88,12 +88,12 @@ def record_graph(
 
 
 class _Watch:
-    """Calls functions that are recorded, and refuses what a graph can't hold: to read an array's numbers, which it
-    would hold for ever, to write in place, and another mode of autograd's, both of which it would lose.
+    """Calls functions that are recorded, and refuses what a graph can't hold: it would hold the numbers of an array for
+    ever, and lose a write in place and another mode of autograd's.
 
-    ``recording``, ``training``: the modes that the functions see. They know nothing of this recording: the graph of an
-    evaluation is recorded, too. To that end it stands in for MXNet's library in ``mxnet.autograd``, since a function
-    may have imported names from there. Other threads read numbers and change their modes as ever.
+    ``recording``, ``training``: the modes that the functions see. An evaluation's graph is recorded too, and its
+    functions must not see that. So the watch stands in for MXNet's library in ``mxnet.autograd``, where every name of
+    autograd's leads, also one that was imported before. Other threads read numbers and change their modes as ever.
     """
 
     def __init__(self, recording: bool, training: bool) -> None:

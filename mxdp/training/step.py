@@ -56,8 +56,8 @@ class TrainStep:
         device_params, devices: a replica for each device. Each step overwrites the gradients, in the arrays that they
             have now, or adds to them after ``no_sync``.
         sync: sums the gradients of all replicas in place, by default a :class:`mxdp.GradientSync`. In a sum of your
-        own, too, gradients count as zero that no backward pass has written since the last one; the constructor then
-        waits for the gradients.
+            own, too, gradients count as zero that no backward pass has written since the last one; the constructor
+            then waits for the gradients.
         net, loss: ``loss(net(X, params), y)`` is the loss of each sample, (n,). They are called once for each of the
             last ``KEPT`` shapes (:func:`mxdp.training.record.record_graph`); parameters that they don't use there have
             gradients of zero.
@@ -66,7 +66,7 @@ class TrainStep:
         run_ahead: a whole number, at least 0. ``math.inf``: there is no bound, and each batch has memory of its own
             until the devices have read it.
 
-    Raises a ValueError for a ``sync`` of other replicas.
+    Raises a TypeError or ValueError for an argument of another kind, or a ``sync`` of other replicas.
     """
 
     def __init__(
@@ -160,11 +160,10 @@ class TrainStep:
         if X.size > self._room:
             self._room, self._largest = X.size, [None] * len(self._devices)
             self._bound.clear()
+        on_devices = zip(X_shards, y_shards, self._replicas, self._gradients, self._largest)
         graphs = [
-            BoundGraph(self._net, self._loss, shard, labels, params, gradients, requests, largest, self._run_ahead)
-            for shard, labels, params, gradients, largest in zip(
-                X_shards, y_shards, self._replicas, self._gradients, self._largest
-            )
+            BoundGraph(self._net, self._loss, x, labels, params, gradients, requests, largest, self._run_ahead)
+            for x, labels, params, gradients, largest in on_devices
         ]
         self._largest = [largest or graph for largest, graph in zip_longest(self._largest, graphs)]
         if len(self._bound) >= KEPT:

@@ -16,7 +16,7 @@ from mxdp.engine import CompletionEvent
 from mxdp.plans.cost.machine import Machine, Rate
 from mxdp.scratch import get_params
 
-SHAPES = [(2, 3), (), (5,), (0, 4), (1,)]
+SHAPES = [(2, 3), (), (5,), (0, 4), (1,), (3, 0), (2, 0, 5)]
 ONE_KB = 1 / 1024
 
 
@@ -96,6 +96,17 @@ def test_gradients_that_were_replaced_are_not_summed_in_silence(how):
     assert wrong(device_params, expected) == 0
 
 
+def test_an_array_that_was_replaced_in_a_list_is_not_left_out_in_silence():
+    """Its gradient would lie outside of all buckets."""
+    for replace in (lambda params: params.append(np.ones(2)), lambda params: params.__setitem__(0, params[0].copy())):
+        device_params = replicas(2)
+        sync = GradientSync(device_params)
+        replace(device_params[0])
+        for call in (sync, sync.no_sync().__enter__):
+            with pytest.raises(RuntimeError, match=r"^GradientSync can't sum: the replicas hold other arrays"):
+                call()
+
+
 def test_a_call_frees_what_it_takes_from_mxnet(monkeypatch):
     """``MXNDArrayGetGrad`` gives a new handle each time."""
     calls = Counter()
@@ -139,7 +150,7 @@ def test_buckets_are_filled_from_the_last_parameter():
 
 def test_an_endless_bucket_holds_all_gradients_of_a_dtype():
     sync = GradientSync(replicas(2, ["float32", "float64"]), bucket_mb=math.inf)
-    assert [bucket.params for bucket in sync.buckets] == [(9, 7, 5, 3, 1), (8, 6, 4, 2, 0)]
+    assert [bucket.params for bucket in sync.buckets] == [tuple(range(13, 0, -2)), tuple(range(12, -1, -2))]
 
 
 @pytest.mark.parametrize(("algorithm", "calls"), [("doubling", 2 + 2), ("sharded", 2 * (1 + 1 + 1))])

@@ -176,8 +176,17 @@ def test_two_splits_need_groups_of_several_devices(n):
 
 ANYTHING = dict.fromkeys(
     [
-        *("peak_bytes", "predicted_peak_bytes", "moved_bytes", "layer_bytes", "lasting_bytes", "worst_error"),
-        *("worst_error_inside", "predicted_over_measured", "workers", "answers_per_second", "latency_seconds"),
+        "peak_bytes",
+        "predicted_peak_bytes",
+        "moved_bytes",
+        "layer_bytes",
+        "lasting_bytes",
+        "worst_error",
+        "worst_error_inside",
+        "workers",
+        "predicted_over_measured",
+        "answers_per_second",
+        "latency_seconds",
     ],
     2.0,
 )

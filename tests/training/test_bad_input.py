@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 import mxdp
 from mxdp import scratch
-from mxdp.backend import mx, np, npx
+from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets import Dataset, Split
 from mxdp.errors import MxdpError
@@ -156,7 +157,13 @@ EMPTY = Split(X[:0], Y[:0])
 EMPTY = [Dataset("empty", *splits, DATA.classes, "") for splits in ((DATA.train, EMPTY), (EMPTY, DATA.test))]
 
 
+def predicting(X, params):
+    with autograd.predict_mode():
+        return np.dot(X.reshape(len(X), -1), params[0].reshape(-1, 10))
+
+
 BAD_NETS = [
+    predicting,
     "lenet",
     3,
     None,
@@ -192,6 +199,7 @@ CALLS = [
     (lambda n: step(X[:n], Y[:n]), "n", [0]),
     (step, "params", [*shared(), *other_shapes(), *without_gradients()]),
     (step, "net", ["lenet", None]),
+    (step, "loss", BAD_LOSSES),
     (step, "devices", BAD_DEVICES),
     (step, "lr", NOT_NUMBERS),
     (step, "allreduce", ["ring", None]),
@@ -211,6 +219,8 @@ CALLS = [
     (bound_step, "lr", NOT_NUMBERS),
     (bound_step, "net", BAD_NETS),
     (bound_step, "loss", BAD_LOSSES),
+    (bound_step, "sync", ["ring", 2, GradientSync(replicas()), GradientSync([params[::-1] for params in replicas()])]),
+    (bound_step, "run_ahead", [-1, 0.5, float("nan"), -math.inf, "2", None, True, [2]]),
     (train, "num_devices", NOT_COUNTS),
     (train, "batch_size", [*NOT_COUNTS, 1]),
     (train, "num_epochs", NOT_COUNTS),

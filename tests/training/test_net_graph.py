@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import operator
+import re
+import sys
 import threading
+from contextlib import suppress
 
 import numpy as onp
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from mxdp.backend import autograd, devices, gluon, mx, np, npx
 from mxdp.scratch import cross_entropy, get_params, train_batch
 from mxdp.training import BoundNet, TrainStep, train, train_steps
+from mxdp.training.record import _Watch
 
 IN, HIDDEN, OUT = 12, 7, 4
 FACTOR = 0.7
@@ -138,6 +145,14 @@ def test_dropout_is_for_training_alone():
 
 
 MEAN = np.ones((IN,))
+MODE = r"changes autograd's mode \(by pause, predict_mode"
+
+
+def doubled_in_silence(h):
+    """Autograd would say nothing: the graph would lack it."""
+    with autograd.pause(train_mode=True):
+        h *= 2
+    return h
 
 
 def flat(X):
@@ -157,8 +172,157 @@ REFUSED = {
         lambda X, params: npx.batch_norm(mlp(X, params), *params[3:] * 2, np.zeros(OUT), np.ones_like(params[3])),
         "uses batch_norm, whose running means would differ by device",
     ),
+    "pause, though an array is written in place": (lambda X, params: doubled_in_silence(mlp(X, params)), MODE),
+    "+=": (lambda X, params: operator.iadd(mlp(X, params), 1), r"writes into an array in place \(by \+="),
+    "h[0] =": (lambda X, params: operator.setitem(mlp(X, params), 0, 1), "writes into an array in place"),
     "a mask as an index": (lambda X, params: mlp(X, params) * flat(X)[flat(X) > 0].sum(), "shape depends on numbers"),
 }
+
+
+SCOPES = {
+    "record": autograd.record,
+    "record, predicting": lambda: autograd.record(train_mode=False),
+    "pause": autograd.pause,
+    "pause, training": lambda: autograd.pause(train_mode=True),
+    "train_mode": autograd.train_mode,
+    "predict_mode": autograd.predict_mode,
+}
+ALWAYS = 0.9999999
+"""A dropout after which nothing is left: it is as if it had no chance in it."""
+
+
+def set_for_a_while(set_mode, mode, h):
+    before = set_mode(mode)
+    h = np.tanh(h) + npx.dropout(h, p=ALWAYS)
+    set_mode(before)
+    return h
+
+
+def swallowed(h):
+    try:
+        with autograd.predict_mode():
+            return h + npx.dropout(h, p=ALWAYS)
+    except ValueError:
+        return h
+
+
+class Halved(autograd.Function):
+    """With a backward pass of its own."""
+
+    def forward(self, x):
+        return x / 2
+
+    def backward(self, dy):
+        return dy
+
+
+imported_before = mx.autograd.is_recording
+STATEMENTS = {
+    "tanh": np.tanh,
+    "a function": lambda h: Halved()(h),
+    "dropout": lambda h: h + npx.dropout(h, p=ALWAYS),
+    "dropout, always": lambda h: h + npx.dropout(h, p=ALWAYS, mode="always"),
+    "is_training": lambda h: h * (0.5 if autograd.is_training() else 0.75),
+    "is_recording": lambda h: h * (0.5 if autograd.is_recording() else 0.75),
+    "is_recording, imported before": lambda h: h * (0.5 if imported_before() else 0.75),
+    "set_training(True)": lambda h: set_for_a_while(autograd.set_training, True, h),
+    "set_training(False)": lambda h: set_for_a_while(autograd.set_training, False, h),
+    "set_recording(True)": lambda h: set_for_a_while(autograd.set_recording, True, h),
+    "set_recording(False)": lambda h: set_for_a_while(autograd.set_recording, False, h),
+    "a refusal that is caught": swallowed,
+}
+NAMES = st.sampled_from(sorted(STATEMENTS))
+
+
+def scope(plans):
+    return st.tuples(st.sampled_from(sorted(SCOPES)), plans)
+
+
+PLANS = st.recursive(
+    st.lists(NAMES, min_size=1, max_size=3),
+    lambda plans: st.lists(st.one_of(NAMES, scope(plans)), min_size=1, max_size=3),
+    max_leaves=4,
+)
+
+
+def follow(plan, h):
+    for statement in plan:
+        if isinstance(statement, tuple):
+            name, inside = statement
+            with SCOPES[name]():
+                h = follow(inside, h)
+        else:
+            h = STATEMENTS[statement](h)
+    return h
+
+
+def equal_or_refused(fast, slow):
+    """Whether the results are equal; None if the fast one was refused."""
+    expected = slow()
+    refusal = ""
+    try:
+        result = fast()
+    except ValueError as error:
+        refusal = str(error)
+    if refusal:
+        assert re.search(MODE, refusal) or "none of its arguments" in refusal
+        return None
+    return bits(result) == bits(expected)
+
+
+def of_a_drawn_network(plan, uses=("evaluation",)):
+    """For each way to use a network that changes, or asks for, autograd's mode: is it equal to the slow one's?"""
+
+    def net(X, params):
+        return np.dot(follow(plan, np.dot(flat(X), params[0])), params[2])
+
+    (device,), (X, y) = devices(1, "cpu"), batch(5)
+    fast, slow = (get_params(parameters(), device) for _ in range(2))
+    found = []
+    if "step" in uses:
+        step = TrainStep([fast], [device], 0.1, net=net)
+        found.append(
+            equal_or_refused(
+                lambda: [*step(X, y), *fast], lambda: [*train_batch(X, y, [slow], [device], 0.1, net=net), *slow]
+            )
+        )
+    bound, x = BoundNet(net), np.array(X)
+    for mode in (autograd.train_mode, autograd.predict_mode, autograd.train_mode):
+        with mode():
+            found.append(equal_or_refused(lambda: [bound(x, slow)], lambda: [net(x, slow)]))
+    assert not autograd.is_recording()
+    assert not autograd.is_training()
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(PLANS)
+def test_a_network_in_any_mode_of_autograds_is_what_it_is_without_a_graph_or_refused(plan):
+    assert False not in of_a_drawn_network(plan, ("step", "evaluation"))
+
+
+@pytest.mark.parametrize("broken", ["_set", "_ask"])
+def test_what_is_watched_has_to_be(broken, monkeypatch):
+    """Without the watch some drawn network is another one in silence."""
+    monkeypatch.setattr(_Watch, "_is_watched", lambda self: sys._getframe(1).f_code.co_name != broken and self._thread)
+    found = []
+
+    @settings(max_examples=80, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+    @given(PLANS)
+    def collect(plan):
+        with suppress(mx.MXNetError):  # a function can't be bound
+            found.extend(of_a_drawn_network(plan))
+
+    collect()
+    assert False in found
+
+
+def test_a_bound_net_has_no_way_back():
+    (device,) = devices(1, "cpu")
+    params = get_params(parameters(), device)
+    for use in (train_batch, lambda *given, net: TrainStep(*given[2:], net=net)(*given[:2])):
+        with pytest.raises(ValueError, match=r"BoundNet has no backward pass, .* use mlp itself"):
+            use(*batch(6), [params], [device], 0.1, net=BoundNet(mlp))
 
 
 def test_a_network_of_gluons_is_sent_to_the_trainer():
@@ -180,6 +344,7 @@ def test_a_network_that_cannot_be_recorded_is_refused_before_it_trains(name):
         assert "\n" not in str(caught.value)
         assert 60 < len(str(caught.value)) < 250
         assert str(caught.value).startswith("<lambda>")
+        assert not autograd.is_recording()
     for params in replicas:
         assert bits(params) == bits(parameters())
     assert np.ones(2).asnumpy().tolist() == [1, 1], "numbers can be read again"
@@ -206,15 +371,19 @@ def test_an_error_of_the_networks_own_stays():
         BoundNet(lambda X, params: 1 / 0)(np.array(batch(6)[0]), parameters())
 
 
-def test_other_threads_may_read_numbers_while_a_network_is_recorded():
+def test_other_threads_may_read_numbers_and_set_modes_while_a_network_is_recorded():
     numbers = []
 
+    def read():
+        with autograd.train_mode():
+            numbers.append([*np.ones(2).asnumpy().tolist(), autograd.is_training(), autograd.is_recording()])
+
     def net(X, params):
-        reader = threading.Thread(target=lambda: numbers.append(np.ones(2).asnumpy().tolist()))
+        reader = threading.Thread(target=read)
         reader.start()
         reader.join()
         return mlp(X, params)
 
     (device,) = devices(1, "cpu")
     TrainStep([get_params(parameters(), device)], [device], 0.1, net=net)(*batch(6))
-    assert numbers == [[1, 1]]
+    assert numbers == [[1, 1, True, False]]

@@ -19,8 +19,18 @@ from gate import Gate
 from mxdp import engine
 from mxdp.backend import autograd, backward, devices, np, npx
 from mxdp.collectives import GradientSync
+from mxdp.collectives.shards import ShardedSync
 from mxdp.engine import CompletionEvent
-from mxdp.scratch import cross_entropy, get_params, init_lenet, lenet, sgd, split_batch, train_batch
+from mxdp.scratch import (
+    cross_entropy,
+    get_params,
+    init_lenet,
+    lenet,
+    naive_allreduce,
+    sgd,
+    split_batch,
+    train_batch,
+)
 from mxdp.training import RUN_AHEAD, BoundNet, TrainStep, train_steps
 from mxdp.training.graph import BoundGraph, Inbox
 from mxdp.training.update import prepare_update
@@ -132,6 +142,77 @@ def test_a_step_adds_to_the_gradients_of_earlier_micro_batches(n):
                 forward_backward(*batch(5, last), replicas, some)
             step(*batch(last, 2), 5 + last)
             step(*batch(4, last))
+        results.append([bits(params) for params in replicas])
+    assert results[0] == results[1]
+
+
+def test_a_step_adds_to_some_gradients_and_overwrites_others_as_autograd_does():
+    (device,) = devices(1, "cpu")
+    results = []
+    for fast in (True, False):
+        params = replica(device)
+        sync = GradientSync([params], accumulate=[number % 2 == 0 for number in range(len(params))])
+        step = TrainStep([params], [device], 0.1, sync)
+        for number in range(3):
+            if fast:
+                step(*batch(4, number))
+            else:
+                by_operators(*batch(4, number), [params], [device], sync)
+        results.append(bits([*params, *(param.grad for param in params)]))
+    assert results[0] == results[1]
+
+
+def own_sum(replicas):
+    return lambda: [naive_allreduce([param.grad for param in of_param]) for of_param in zip(*replicas)]
+
+
+SUMS = {"GradientSync": lambda replicas: None, "ShardedSync": ShardedSync, "of one's own": own_sum}
+REPLACED = {
+    "an array": lambda replicas: replicas[1].__setitem__(2, replicas[1][2].copy()),
+    "a replica": lambda replicas: replicas.__setitem__(0, get_params(replicas[0], replicas[0][0].ctx)),
+    "their number": lambda replicas: [params.pop() for params in replicas],
+    "their order": lambda replicas: [params.reverse() for params in replicas],
+    "a gradient": lambda replicas: replicas[1][3].attach_grad(),
+    "all gradients": lambda replicas: [param.attach_grad() for params in replicas for param in params],
+    "gradients that add up": lambda replicas: [param.attach_grad("add") for param in replicas[0]],
+    "another GradientSync": GradientSync,
+}
+
+
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("sums", SUMS)
+@pytest.mark.parametrize("how", REPLACED)
+def test_what_was_replaced_is_not_trained_in_silence(how, sums, before):
+    """Neither the arrays that the step has, nor those that the replicas have now."""
+    some = devices(2, "cpu")
+    replicas = [replica(device) for device in some]
+    step = TrainStep(replicas, some, 0.1, SUMS[sums](replicas))
+    for _ in range(before):
+        step(*batch(4))
+    old = [list(params) for params in replicas]
+    REPLACED[how](replicas)
+    now = [list(params) for params in replicas]
+    expected = [bits(params) for params in (*old, *now)]
+    for samples in (4, 1):
+        with pytest.raises(RuntimeError, match=r"^(TrainStep can't train|GradientSync can't sum): the "):
+            step(*batch(samples))
+    assert [bits(params) for params in (*old, *now)] == expected
+    npx.waitall()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_sum_of_ones_own_trains_as_any_other_whatever_the_gradients_held(n):
+    """Also in the first step, of a rank without a sample, and where gradients would add up."""
+    some, results = devices(n, "cpu"), []
+    for own in (True, False):
+        replicas = [replica(device) for device in some]
+        for params in replicas:
+            for param in params:
+                param.attach_grad("add")
+                param.grad[()] = 7
+        step = TrainStep(replicas, some, 0.1, own_sum(replicas) if own else GradientSync(replicas, "naive"))
+        for number, samples in enumerate((0, 1, 6, 2, 0, 1)):
+            step(*batch(samples, number), samples or 1)
         results.append([bits(params) for params in replicas])
     assert results[0] == results[1]
 

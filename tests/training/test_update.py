@@ -17,7 +17,7 @@ from mxdp.training import TrainStep, train
 from mxdp.training.update import Update
 
 SMALL = load("synthetic").take(60, 20)
-SHAPES = [(3, 4), (5,), (), (0, 2), (70,)]
+SHAPES = [(3, 4), (5,), (), (0, 2), (70,), (2, 0), (3, 0, 1)]
 
 
 def devices(n):
