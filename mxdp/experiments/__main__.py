@@ -105,9 +105,6 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; the exit status: 0 all well, 1 an experiment failed or missed its oracle, 2 usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words:
-        words = ["run", *(name for name, question in discover().items() if question.TOUR), "--processes", "6"]
-    options = parser().parse_args(words)
     commands: Mapping[str, Callable[[argparse.Namespace], Optional[int]]] = {
         **dict(run=_run, report=_report, compare=_compare, predict=predict.main),
         "list": lambda options: listing.show(options.json),

@@ -122,7 +122,7 @@ def test_a_call_frees_what_it_takes_from_mxnet(monkeypatch):
     sync, library = GradientSync(replicas(2)), mx.base._LIB
     monkeypatch.setattr(mx.base, "_LIB", Counting())
     for _ in range(3):
-        sync._check_places()
+        sync.fresh.use()
     assert calls["MXNDArrayFree"] == calls["MXNDArrayGetGrad"] == 3 * 2 * len([s for s in SHAPES if 0 not in s])
 
 

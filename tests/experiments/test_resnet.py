@@ -10,7 +10,7 @@ from mxdp import process
 from mxdp.backend import gluon, mx, np
 from mxdp.errors import UsageError
 from mxdp.experiments import networks
-from mxdp.experiments.__main__ import USAGE, main
+from mxdp.experiments.__main__ import main
 from mxdp.experiments.data_parallel import break_even, resnet, sharded_optimizer, your_net
 from mxdp.experiments.lab import Case, run
 from mxdp.experiments.lab.module import Question
@@ -192,5 +192,5 @@ def test_samples_of_another_shape_are_a_sentence(mine, monkeypatch):
 def test_such_a_network_is_refused_before_anything_is_measured(mine, capsys, tmp_path):
     with pytest.raises(UsageError, match="my_nets:number returns int"):
         list(resnet.cases(little(Question(resnet), net="my_nets:number")))
-    assert main(["run", "resnet", "--net", "nosuch", "--out", str(tmp_path)]) == USAGE
+    assert main(["run", "resnet", "--net", "nosuch", "--out", str(tmp_path)]) == 2
     assert "resnet: net must be MODULE:FUNCTION, as in mine:make, not 'nosuch'" in capsys.readouterr().err
