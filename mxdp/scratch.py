@@ -10,7 +10,7 @@ Every device holds a *replica*: a copy of all parameters. One step on two device
 
 Replicas that are equal before a step are equal after it. MXNet queues work and returns at once, so
 devices work side by side. A function waits for them only where its docstring says so.
-Source: d2l.ai, "Training on Multiple GPUs". Read next: mxdp/training/step.py, the same step faster.
+Source: d2l.ai, "Training on Multiple GPUs".
 """
 
 from __future__ import annotations
@@ -257,3 +257,4 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
 
 if __name__ == "__main__":
     sys.exit(main())
+# Read next: mxdp/training/step.py, the same step with fewer Python calls; mxdp.train takes it.

@@ -153,7 +153,8 @@ def serial_gradients(model: Any, X: HostArray, y: HostArray, shards: int, coarse
 
 def compared_step(many: Any, one: Any, batch: Tuple[Any, Any], lr: float = LR, summed: bool = True) -> Iterator[Any]:
     """For an oracle: the parameters of ``many``'s replicas after a step, and their gradients if the step has ``summed``
-    them in place, with what ``one`` device gets shard by shard from the same parameters; and all replicas bit for bit. Waits."""
+    them in place, with what ``one`` device gets shard by shard from the same parameters; and all replicas bit for bit.
+    Waits."""
     start, gradients = [param.asnumpy() for param in one.replicas[0]], serial_gradients(one, *batch, len(many.replicas))
     many.step(*batch)
     npx.waitall()  # MXNet's store may still read what is read here: see mxdp.scratch.in_sync

@@ -85,9 +85,11 @@ def tell(t, s):
         chosen, best = fastest(rows, "predicted_seconds"), fastest(rows)
         for row in rows:
             row.of_chosen = chosen.seconds / row.seconds
-        closest = max((row.of_chosen for row in rows if row is not chosen), key=lambda number: number.median)
-        t.explain(f"""{title}: the cost model chooses {WAYS[chosen.strategy]} on {plural(chosen.devices, "device")}. It
-            takes {closest:.2f} times as long as the fastest other way ({closest.label}).""")
+        other_ways = [row.of_chosen for row in rows if row is not chosen]
+        if other_ways:
+            closest = max(other_ways, key=lambda number: number.median)
+            t.explain(f"""{title}: the cost model chooses {WAYS[chosen.strategy]} on {plural(chosen.devices, "device")}.
+                It takes {closest:.2f} times as long as the fastest other way ({closest.label}).""")
         close = [best, *(row for row in contenders(rows) if row is not best)]
         name, *others = (f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}" for row in close)
         speed = f", at {rows[0].seconds / best.seconds:.2f} times one device's speed" if best is not rows[0] else ""
