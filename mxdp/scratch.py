@@ -244,7 +244,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     """Train as the options say. The book's scale, 0.01, would leave the first epochs at 0.10."""
     parser = SentenceParser("python -m mxdp.scratch", description="Train LeNet.")
     parser.add_argument("--devices", default="1,2", help="numbers of devices to train on, in turn")
-    parser.add_argument("--data", default="auto", help="fashion-mnist, digits, synthetic, auto, FILE.npz")
+    parser.add_argument("--data", default="auto", help="a name of mxdp.load, or FILE.npz")
     parser.add_argument("--epochs", type=int, help="default: 20,000 samples, at least 3 epochs")
     options = parser.parse_args(arguments)
     if not all(n.strip().isdecimal() and int(n) for n in options.devices.split(",")):

@@ -8,7 +8,7 @@ import pytest
 from mxdp.datasets import load
 from mxdp.datasets.own import ARRAYS
 from mxdp.errors import DataError
-from mxdp.experiments.__main__ import USAGE, main
+from mxdp.experiments.__main__ import main
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_experiments_say_which_files_they_take(given, tmp_path, capsys):
     for other, held in (({"X": np.repeat(given["X"], 3, axis=1), "X_test": np.repeat(given["X_test"], 3, axis=1)}, "3"),
                         ({"y": given["y"] + 9}, "1")):  # fmt: skip
         np.savez(file, **{**given, **other})
-        assert main(["run", "epochs", "--data", str(file), "--out", str(tmp_path / "out")]) == USAGE
+        assert main(["run", "epochs", "--data", str(file), "--out", str(tmp_path / "out")]) == 2
         said = capsys.readouterr().err
         assert f"{file} holds pictures ({held}, 28, 28) of " in said
         assert "experiments train LeNet, which takes (1, 28, 28) of at most 10" in said
