@@ -39,10 +39,11 @@ MOST = 200
 class Functional:
     """LeNet or the MLP, trained by :class:`mxdp.training.TrainStep`."""
 
+    keeps_sums = True
+    """After a step, a parameter's gradient is the sum."""
+
     def __init__(self, name: str, units: int, devices: Devices, seed: int, world: Optional[World]) -> None:
         self.net, self.sums = (lenet if name == "lenet" else mlp), True
-        self.hands_back = True
-        """Whether the gradients are sums after a step."""
         params = init_lenet(seed, scale=0.1) if name == "lenet" else _init_mlp(units, seed)
         self.replicas: List[Sequence[NDArray]] = [get_params(params, device) for device in devices]
         self._all = GradientSync(self.replicas, world=world)
@@ -60,6 +61,9 @@ class Functional:
 class Gluon:
     """A gluon network, with the same parameters on all devices. ``net`` is initialised anew, by gluon's ``init``.
     ``trainer`` makes a trainer of its parameters; ``loss`` takes scores and labels; ``shape`` is that of a sample."""
+
+    keeps_sums = False
+    """``mxdp.Trainer`` and MXNet's store leave each device the gradients of its shard."""
 
     def __init__(
         self,
@@ -80,7 +84,6 @@ class Gluon:
         npx.waitall()  # a pass that is still running may change the layout of its weights while they are read
         params = net.collect_params()
         self.trainer, trained = trainer(params), [param for param in params.values() if param.grad_req != "null"]
-        self.hands_back = not isinstance(self.trainer, mxdp.Trainer)
         self.replicas: List[Sequence[NDArray]] = [[param.data(device) for param in trained] for device in devices]
 
     def backward(self, X: Batch, y: Batch) -> None:
@@ -151,17 +154,16 @@ def serial_gradients(model: Any, X: HostArray, y: HostArray, shards: int, coarse
     return total
 
 
-def compared_step(many: Any, one: Any, batch: Tuple[Any, Any], lr: float = LR, summed: bool = True) -> Iterator[Any]:
-    """For an oracle: the parameters of ``many``'s replicas after a step, and their gradients if the step has ``summed``
-    them in place, with what ``one`` device gets shard by shard from the same parameters; and all replicas bit for bit.
-    Waits."""
+def compared_step(many: Any, one: Any, batch: Tuple[Any, Any], lr: float = LR) -> Iterator[Any]:
+    """For an oracle: the parameters of ``many``'s replicas after a step, and their gradients if they keep the sums,
+    with what ``one`` device gets shard by shard from the same parameters; and all replicas bit for bit. Waits."""
     start, gradients = [param.asnumpy() for param in one.replicas[0]], serial_gradients(one, *batch, len(many.replicas))
     many.step(*batch)
     npx.waitall()  # MXNet's store may still read what is read here: see mxdp.scratch.in_sync
     params, *others = [[param.asnumpy() for param in replica] for replica in many.replicas]
     for param, before, gradient in zip(params, start, gradients):
         yield changed(param, before, -lr / len(batch[0]) * gradient)
-    if summed and many.hands_back:
+    if many.keeps_sums:
         grads, *other_grads = [[param.grad.asnumpy() for param in replica] for replica in many.replicas]
         yield from zip(grads, gradients)
         params, others = params + grads, [params + grads for params, grads in zip(others, other_grads)]

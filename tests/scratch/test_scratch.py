@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -155,4 +156,5 @@ def test_it_can_be_read_in_one_sitting():
         "mxdp.errors",
         "mxdp.plans.partition",
     }
-    assert Path(scratch.__file__).parents[1].joinpath(lines[-1].split()[3].rstrip(",")).exists(), "what to read next"
+    (after,) = re.findall(r"Read next: (\S+?),", source)
+    assert Path(scratch.__file__).parents[1].joinpath(after).exists()

@@ -20,7 +20,7 @@ from mxdp.experiments.networks import Gluon, begin_anywhere, compared_step, resn
 from mxdp.experiments.oracle import random_batch
 
 SOURCE = f"{sources.CONCISE}, and its exercise 1"
-COMPARED = "summed gradients and updated parameters of every replica with those of the shards, one by one"
+COMPARED = "updated parameters of every replica with those of the shards, one by one"
 TOGETHER = True  # in a process each, eight networks would need 12 GB
 PRESETS = {
     "quick": dict(devices=[1, 2], net="", width=64, batch_size=8, steps=2),
@@ -48,14 +48,13 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """A step on shards of two samples, each of which batch normalisation normalises by itself. MXNet's store updates
-    the parameters, and leaves each device the gradients of its shard, which are not compared. Dropout is off."""
+    """A step on shards of two samples, each of which batch normalisation normalises by itself. Dropout is off."""
     if s.net and case.hybrid:
         your_net.see_hybrid(s.net)
     devices = devices_of(case, s)
     together = _training(devices, case.trainer, case.hybrid, s, your_net.stop_dropout)
     alone = _training(devices[:1], "device", False, s, your_net.stop_dropout)
-    yield from compared_step(together, alone, _batch(2 * len(devices), s), LR, summed=case.trainer != "device")
+    yield from compared_step(together, alone, _batch(2 * len(devices), s), LR)
 
 
 def set_up(case, s):
