@@ -41,7 +41,8 @@ def test_a_python_without_what_mxdp_needs_is_told_to_activate_the_environment(wo
     done = subprocess.run(bare, cwd=Path(mxdp.__file__).parents[1], capture_output=True, text=True)
     assert done.returncode == 1
     assert re.search(r"mxdp needs .*wrapt.*\.venv/bin/activate", done.stderr.splitlines()[-1])
-    assert len(done.stderr.splitlines()) <= lines
+    # Python 3.13 marks the code below each line of a traceback.
+    assert len([line for line in done.stderr.splitlines() if line.strip(" ~^")]) <= lines
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="older Pythons read no TOML by themselves")
