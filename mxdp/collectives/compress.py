@@ -102,7 +102,7 @@ def largest(share: float) -> Form:
 
     def encode(x: HostArray) -> bytes:
         size = onp.where(onp.isnan(x), onp.inf, onp.abs(x))
-        infinite = onp.count_nonzero(size == onp.inf)
+        infinite = int(onp.count_nonzero(size == onp.inf))
         count = min(x.size, max(1, math.ceil(share * x.size), infinite))
         least = onp.partition(size, x.size - count)[x.size - count] if count else 0.0
         above = onp.flatnonzero(size > least)
