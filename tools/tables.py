@@ -82,8 +82,10 @@ def experiments(known: All, _: str, path: Path) -> List[str]:
         lessons.update(dict.fromkeys(named.split(), file))
     lines = []
     for question in _ours():
-        lesson = lessons[question.name]
-        link = f"[{lesson.stem[:2]}]({Path(os.path.relpath(lesson, path.parent)).as_posix()})"
+        link = terminal.NOTHING  # a question that no lesson names yet
+        if question.name in lessons:
+            lesson = lessons[question.name]
+            link = f"[{lesson.stem[:2]}]({Path(os.path.relpath(lesson, path.parent)).as_posix()})"
         command = f"`python -m mxdp.experiments run {question.name}`"
         answer = known[question.name].answer if question.name in known else terminal.NOTHING
         lines.append([link, question.question, command, answer])
