@@ -72,6 +72,12 @@ class Fresh:
                     zero = prepare("zeros_like", [gradient], gradient)
                     self._places.append(GradientPlace(param, number, address_of(gradient), zero))
 
+    def forget(self) -> None:
+        """Note that no gradient is fresh, as before a backward pass that overwrites them. None is written by hand."""
+        self.by_hand = False
+        for place in self._places:
+            mx.base._LIB.MXNDArraySetGradState(place.param.handle, 0)
+
     def zero_stale(self, numbers: Collection[int]) -> None:
         """Set the gradients of the parameters with these ``numbers`` to zero, where they are not fresh, unless they are
         written by hand. Doesn't wait."""

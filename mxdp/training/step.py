@@ -118,9 +118,9 @@ class TrainStep:
         graphs = self._graphs(X, y, requests) if length else []
         borders = offsets([graph.samples for graph in graphs])
         losses = [graph.forward(X[a:b], y[a:b]) for graph, a, b in zip(graphs, borders, borders[1:])]
+        self._sync.fresh.forget()  # also what a step has written that was broken off
         for graph in graphs:
             graph.backward()
-        self._sync.fresh.by_hand = False
         self._sync()
         self.update(samples)
         self._pending.append(CompletionEvent(losses))

@@ -200,6 +200,25 @@ def test_what_was_replaced_is_not_trained_in_silence(how, sums, before):
     npx.waitall()
 
 
+@pytest.mark.parametrize("sums", SUMS)
+def test_a_step_that_was_broken_off_adds_nothing_to_the_next_one(sums, monkeypatch):
+    """Which has no sample for device 1, where the gradient of the step that was broken off is fresh."""
+    some, results = devices(2, "cpu"), []
+    for broken in (True, False):
+        replicas = [replica(device) for device in some]
+        step = TrainStep(replicas, some, 0.1, SUMS[sums](replicas))
+        step(*batch(4))
+        if broken:
+            ((*_, last),) = step._bound.values()
+            with monkeypatch.context() as patched:
+                patched.setattr(last, "backward", lambda of=last: type(of).backward(of) or 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    step(*batch(4, 1))
+        step(*batch(1, 2))
+        results.append([bits(params) for params in replicas])
+    assert results[0] == results[1]
+
+
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_sum_of_ones_own_trains_as_any_other_whatever_the_gradients_held(n):
     """Also in the first step, of a rank without a sample, and where gradients would add up."""
