@@ -48,12 +48,16 @@ if _missing and _find_spec("mxnet"):
 if not _missing:  # else there is no MXNet to prepare for: plans and predictions need neither
     _process.warn(_process.prepare_process().warnings)
     _compat.install()
-    _plugin.register_stores(lambda name: importlib.import_module("mxdp.gluon.store").by_name(name))  # which loads MXNet
+    _plugin.register_stores(
+        lambda name: importlib.import_module("mxdp.gluon.store").by_name(name)
+    )  # which loads MXNet
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'mxdp' has no attribute {name!r}; it has: {', '.join(__all__)}")
+        raise AttributeError(
+            f"module 'mxdp' has no attribute {name!r}; it has: {', '.join(__all__)}"
+        )
     if _missing:
         raise ModuleNotFoundError(_sentence)
     # To look at a name changes no semantics: functions that promise NumPy's turn them on when they are called.

@@ -64,7 +64,9 @@ def _import_mxnet() -> None:
 def _set_up(mxnet: Any) -> None:
     mxnet.npx.set_np()
     mxnet.autograd.backward = _of_losses(mxnet.autograd.backward)
-    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # else each Symbol.bind writes a line to stderr
+    os.environ.setdefault(
+        "MXNET_SUBGRAPH_VERBOSE", "0"
+    )  # else each Symbol.bind writes a line to stderr
 
 
 def _of_losses(backward: Any) -> Any:
@@ -151,11 +153,17 @@ def find_devices(n: int, kind: str) -> List[Device]:
 def check_device_list(devices: Any, samples: float = math.inf) -> List[Device]:
     """The devices. Raises a TypeError if it is no list of devices, a ValueError if not 1 to ``samples`` different ones.
     ``samples``: of a batch of which each device needs a part."""
-    if not isinstance(devices, (list, tuple)) or not all(isinstance(device, mx.Context) for device in devices):
-        raise TypeError(f"devices must be a list of devices, such as mxdp.devices(2), not {devices!r}")
+    if not isinstance(devices, (list, tuple)) or not all(
+        isinstance(device, mx.Context) for device in devices
+    ):
+        raise TypeError(
+            f"devices must be a list of devices, such as mxdp.devices(2), not {devices!r}"
+        )
     if not devices or len(set(devices)) < len(devices):
         named = ", ".join(map(str, devices)) or "none"
-        raise ValueError(f"devices must be different ones, at least one, not {named}: mxdp.devices(2) gives two")
+        raise ValueError(
+            f"devices must be different ones, at least one, not {named}: mxdp.devices(2) gives two"
+        )
     if samples < len(devices):
         raise ValueError(
             f"a batch of {samples} has too few samples for {len(devices)} devices, each of which needs one: use fewer "
@@ -171,10 +179,15 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
     for number, params in enumerate(device_params):
         check_params(params, f"replica {number}", tied=devices is ..., least=1)
     places = [[param.ctx for param in params] for params in device_params]
-    train, devices = devices is not ..., [place[0] for place in places] if devices is ... else devices
+    train, devices = (
+        devices is not ...,
+        [place[0] for place in places] if devices is ... else devices,
+    )
     check_device_list(devices)
     if len(places) != len(devices):
-        raise ValueError(f"{len(places)} replicas for {len(devices)} devices: there must be one for each")
+        raise ValueError(
+            f"{len(places)} replicas for {len(devices)} devices: there must be one for each"
+        )
     kinds = [[(param.shape, param.dtype) for param in params] for params in device_params]
     for number, (place, device) in enumerate(zip(places, devices)):
         if place != [device] * len(place):
@@ -187,7 +200,9 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
                 f"replica {number} has other shapes or dtypes than replica 0: make all by get_params, from one list"
             )
         if train and not all(map(_has_gradient, device_params[number])):
-            raise ValueError(f"replica {number} lacks a gradient: get_params(params, device) gives each parameter one")
+            raise ValueError(
+                f"replica {number} lacks a gradient: get_params(params, device) gives each parameter one"
+            )
     return list(devices)
 
 
@@ -207,7 +222,9 @@ def check_params(params: Any, what: str = "params", tied: bool = False, least: i
 
 
 def _has_gradient(param: NDArray) -> bool:
-    grad = ctypes.c_void_p()  # ``param.grad`` would make an array object, and take several times as long
+    grad = (
+        ctypes.c_void_p()
+    )  # ``param.grad`` would make an array object, and take several times as long
     return not mx.base._LIB.MXNDArrayGetGrad(param.handle, ctypes.byref(grad)) and bool(
         grad and not mx.base._LIB.MXNDArrayFree(grad)
     )
@@ -224,7 +241,9 @@ def check_losses(losses: Sequence[NDArray], shards: Sequence[NDArray], name: str
             )
 
 
-def backward(losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray]], shards: Sequence[NDArray]) -> None:
+def backward(
+    losses: Sequence[NDArray], device_params: Sequence[Sequence[NDArray]], shards: Sequence[NDArray]
+) -> None:
     """Write, or add, the gradients of the losses' sum. Doesn't wait. Where no loss depends on a parameter its gradient
     becomes zero, as in the serial run: ``autograd.backward`` would leave the last step's, a sum over all devices.
     Raises as :func:`check_losses`."""
@@ -247,11 +266,15 @@ def check_arrays(**arrays: Any) -> None:
     for name, array in arrays.items():
         if not isinstance(array, (onp.ndarray, np.ndarray)):
             kind = f"{type(array).__module__}.{type(array).__name__}".replace("builtins.", "")
-            raise TypeError(f"{name} must be an array of NumPy or of MXNet's np, not a {kind}: numpy.array({name})")
+            raise TypeError(
+                f"{name} must be an array of NumPy or of MXNet's np, not a {kind}: numpy.array({name})"
+            )
         if array.shape == ():
             raise TypeError(f"{name} must be an array of samples, (n, ...), not a single number")
         if isinstance(array, onp.ndarray) and array.dtype.type not in _TYPES:
-            raise TypeError(f"{name} is {array.dtype}, which MXNet's arrays can't be: use one of {', '.join(DTYPES)}")
+            raise TypeError(
+                f"{name} is {array.dtype}, which MXNet's arrays can't be: use one of {', '.join(DTYPES)}"
+            )
 
 
 def check_batch(X: Any, y: Any) -> None:
@@ -276,7 +299,9 @@ def upload(host: HostArray, device: Device) -> NDArray:
     be pending. For a GPU, a copy of that array then starts in the background (not run on a GPU).
     """
     on_cpu = device.device_type == "cpu"
-    array = np.empty(host.shape, dtype=host.dtype.newbyteorder("="), ctx=device if on_cpu else mx.cpu())
+    array = np.empty(
+        host.shape, dtype=host.dtype.newbyteorder("="), ctx=device if on_cpu else mx.cpu()
+    )
     if host.size:
         host_view(array)[...] = host
     return array if on_cpu else array.copyto(device)
@@ -316,9 +341,8 @@ def _shortage(n: int, usable: int) -> str:
     if driver.problem:
         reason = driver.problem
     elif seen < there:
-        reason = (
-            f"MXNet itself counts {seen} ({failure or 'CUDA does not start'}): see `nvidia-smi`, or use kind='cpu'."
-        )
+        cause = failure or "CUDA does not start"
+        reason = f"MXNet itself counts {seen} ({cause}): see `nvidia-smi`, or use kind='cpu'."
     else:
         unusable = [text for text in map(cuda.gpu_problem, driver.gpus) if text]
         reason = unusable[0] if unusable else "ask for fewer, or use kind='cpu'."

@@ -27,7 +27,12 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 FINANCIAL = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
 """NumPy 1.20 removed these. MXNet lists them among its fallbacks and never calls them itself."""
-WRITES_ATTRIBUTES = ("mxnet._ctypes.ndarray", "mxnet._ctypes.symbol", "mxnet.symbol.symbol", "mxnet.io.io")
+WRITES_ATTRIBUTES = (
+    "mxnet._ctypes.ndarray",
+    "mxnet._ctypes.symbol",
+    "mxnet.symbol.symbol",
+    "mxnet.io.io",
+)
 """The modules of MXNet that write attributes by ``str(value)``. They use the name ``str`` for nothing else."""
 DEFINES_OPERATORS = ("mxnet.ndarray.register", "mxnet.symbol.register")
 """The modules of MXNet that define a function for each operator, by ``exec(text, None, local)``."""
@@ -65,7 +70,9 @@ class Loader(SourceFileLoader):
         """Run the module's code."""
         names: Dict[str, Any] = vars(module)
         names["__builtins__"] = {**vars(builtins), "__import__": _import}
-        if module.__name__ in WRITES_ATTRIBUTES and _version(importlib.import_module("numpy").__version__) >= [2]:
+        if module.__name__ in WRITES_ATTRIBUTES and _version(
+            importlib.import_module("numpy").__version__
+        ) >= [2]:
             names["str"] = attribute_text
         if module.__name__ in DEFINES_OPERATORS:
             names["exec"] = functools.partial(compile_later, names)
@@ -133,8 +140,23 @@ def _removed(numpy: Any) -> Dict[str, Any]:
         return numpy.sort(a, axis=0)
 
     return {
-        **dict(Inf=numpy.inf, PINF=numpy.inf, NINF=-numpy.inf, NaN=numpy.nan, NAN=numpy.nan, PZERO=0.0, NZERO=-0.0),
-        **dict(alltrue=numpy.all, sometrue=numpy.any, product=numpy.prod, round_=numpy.round, in1d=in1d, msort=msort),
+        **dict(
+            Inf=numpy.inf,
+            PINF=numpy.inf,
+            NINF=-numpy.inf,
+            NaN=numpy.nan,
+            NAN=numpy.nan,
+            PZERO=0.0,
+            NZERO=-0.0,
+        ),
+        **dict(
+            alltrue=numpy.all,
+            sometrue=numpy.any,
+            product=numpy.prod,
+            round_=numpy.round,
+            in1d=in1d,
+            msort=msort,
+        ),
         "trapz": getattr(numpy, "trapezoid", None),
         "compat": SimpleNamespace(basestring=str),
         **{name: _gone(name) for name in FINANCIAL},
@@ -151,7 +173,9 @@ def _gone(name: str) -> Callable[..., Any]:
     return gone
 
 
-def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] = (), level: int = 0) -> Any:
+def _import(
+    name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] = (), level: int = 0
+) -> Any:
     if name == "distutils.version":
         return SimpleNamespace(StrictVersion=_version, LooseVersion=_version)
     if name == "sklearn.base":

@@ -71,7 +71,9 @@ class Gpu:
     @property
     def usable(self) -> bool:
         """Whether the wheel has code for it. Code for X.Y runs on X.Z with Z >= Y, and on no other X."""
-        return any(self.capability[0] == major and self.capability[1] >= minor for major, minor in COMPILED)
+        return any(
+            self.capability[0] == major and self.capability[1] >= minor for major, minor in COMPILED
+        )
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,9 @@ def package_folders() -> List[Path]:
     return [folder for place in places for folder in sorted(Path(place).glob("*/lib"))]
 
 
-def preload(folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctypes.CDLL) -> List[str]:
+def preload(
+    folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctypes.CDLL
+) -> List[str]:
     """Load CUDA's libraries into this process, from ``folders`` (by default the pip packages') or else from the system,
     so that MXNet's library finds them. Returns a sentence for each problem. May be called twice."""
     folders = package_folders() if folders is None else folders
@@ -156,7 +160,9 @@ def gpu_problem(gpu: Gpu) -> Optional[str]:
     )
 
 
-def problems(folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctypes.CDLL) -> List[str]:
+def problems(
+    folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctypes.CDLL
+) -> List[str]:
     """A sentence for each problem that keeps ``mxnet-cu112`` from this machine's GPUs. Loads libraries, starts CUDA."""
     driver = query_driver(loader)
     unusable = [text for text in map(gpu_problem, driver.gpus) if text]
@@ -177,7 +183,9 @@ def import_problem(error: OSError) -> str:
     if name in ARM_LIBRARIES:
         return f"MXNet's build for aarch64 needs {name} of Arm: in the clone, tools/aarch64.sh gives it another."
     if name:
-        return f"MXNet needs {name}, which is missing: install the package of your system that has it."
+        return (
+            f"MXNet needs {name}, which is missing: install the package of your system that has it."
+        )
     return f"MXNet's library can't be loaded ({error}): install MXNet again."
 
 
@@ -206,6 +214,8 @@ def _gpu(cuda: Any, index: int) -> Gpu:
 
 
 def _missing_problem(missing: Sequence[str]) -> str:
-    packages = " ".join(f'"{package}"' for package in dict.fromkeys(LIBRARIES[name] for name in missing))
+    packages = " ".join(
+        f'"{package}"' for package in dict.fromkeys(LIBRARIES[name] for name in missing)
+    )
     be = "is" if len(missing) == 1 else "are"
     return f"mxnet-cu112 needs {', '.join(missing)}, which {be} missing: `pip install {packages}`."

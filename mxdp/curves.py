@@ -37,7 +37,9 @@ class Curves:
         self._shown: Any = None
         formats = Figure().canvas.get_supported_filetypes()
         if self.path and self.path.suffix[1:] not in formats:
-            raise ValueError(f"{self.path} must end in one of {', '.join(formats)}: it is a picture's file")
+            raise ValueError(
+                f"{self.path} must end in one of {', '.join(formats)}: it is a picture's file"
+            )
 
     def __call__(self, label: str, accuracies: Sequence[float]) -> None:
         """Draw the curve ``label`` again, through ``accuracies``, one for each epoch so far."""

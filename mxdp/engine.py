@@ -89,9 +89,14 @@ def plain_layout(data: Sequence[NDArray]) -> List[Call]:
     ``Reshape`` in place restores the layout without waiting, up to four dimensions; an array of more is waited for.
     """
     return [
-        prepare("Reshape", [x], x, shape=x.shape) if x.ndim <= 4 else partial(_default_layout_now, x)
+        prepare("Reshape", [x], x, shape=x.shape)
+        if x.ndim <= 4
+        else partial(_default_layout_now, x)
         for x in data
-        if x.ndim > 1 and x.size and onp.dtype(x.dtype) == onp.float32 and x.ctx.device_type.startswith("cpu")
+        if x.ndim > 1
+        and x.size
+        and onp.dtype(x.dtype) == onp.float32
+        and x.ctx.device_type.startswith("cpu")
     ]
 
 
@@ -134,7 +139,8 @@ class EngineJob:
 
     def _push(self, read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
         read_handles, written_handles = (
-            (ctypes.c_void_p * len(arrays))(*[array.handle for array in arrays]) for arrays in (read, written)
+            (ctypes.c_void_p * len(arrays))(*[array.handle for array in arrays])
+            for arrays in (read, written)
         )
         cpu, urgent, address = _Context(1, 0), ctypes.c_int(URGENT), id(self)
         with _pushing:
@@ -165,7 +171,9 @@ class CompletionEvent(EngineJob):
         while not self._over.wait(SLICE_SECONDS) and id(self) in _jobs:
             pass
         if self.at is None:
-            raise BackendError("an array was not written: its operator failed (npx.waitall raises the error)")
+            raise BackendError(
+                "an array was not written: its operator failed (npx.waitall raises the error)"
+            )
         return self.at
 
     def _call(self) -> None:
@@ -187,7 +195,9 @@ def _finish() -> None:
     try:
         npx.waitall()
     finally:
-        for _ in range(1000):  # normally one; Ctrl-C may have come between the note of a job and its push
+        for _ in range(
+            1000
+        ):  # normally one; Ctrl-C may have come between the note of a job and its push
             if not _jobs:
                 break
             time.sleep(0.001)
@@ -211,7 +221,11 @@ def _before_fork() -> None:
         _finish()
     except Exception as error:
         reason = str(error).strip().splitlines()[-1]
-        warnings.warn(f"before this fork an operator failed ({reason}): what it writes is wrong", MxdpWarning, 2)
+        warnings.warn(
+            f"before this fork an operator failed ({reason}): what it writes is wrong",
+            MxdpWarning,
+            2,
+        )
 
 
 def _after_fork() -> None:
@@ -221,10 +235,14 @@ def _after_fork() -> None:
 
 def _register(_: Any) -> None:
     atexit.register(_before_python_ends)
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )
 
 
-wrapt.register_post_import_hook(_register, "mxnet")  # after MXNet's own hooks, so these run before them
+wrapt.register_post_import_hook(
+    _register, "mxnet"
+)  # after MXNet's own hooks, so these run before them
 
 if sys.platform != "linux" or sys.version_info < (3, 10):
     # There, subprocess and multiprocessing's "spawn" fork, not vfork, and without these hooks.

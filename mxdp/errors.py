@@ -16,7 +16,20 @@ import signal
 import sys
 import threading
 from importlib.util import find_spec
-from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, TextIO, Type
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NoReturn,
+    Optional,
+    Sequence,
+    TextIO,
+    Type,
+)
 
 Main = Callable[[Optional[Sequence[str]]], Optional[int]]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -76,8 +89,17 @@ def as_command(
                 try:
                     return main(arguments) or 0
                 finally:
-                    print(end="", flush=True)  # what is still buffered fails here, not when Python ends
-            except (usage, MxdpError, KeyboardInterrupt, OSError, RecursionError, MemoryError) as error:
+                    print(
+                        end="", flush=True
+                    )  # what is still buffered fails here, not when Python ends
+            except (
+                usage,
+                MxdpError,
+                KeyboardInterrupt,
+                OSError,
+                RecursionError,
+                MemoryError,
+            ) as error:
                 _say_last(name, error)
                 return 2 if isinstance(error, (usage, UsageError)) else failed
 
@@ -93,7 +115,9 @@ def _say_last(name: str, error: BaseException) -> None:
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         why = f"the system refuses to go on: {where}{error.strerror or error}"
-    elif isinstance(error, (RecursionError, MemoryError)):  # the latter is also of Python 3.8's parser
+    elif isinstance(
+        error, (RecursionError, MemoryError)
+    ):  # the latter is also of Python 3.8's parser
         why = f"what was given is too large, or nested too deeply ({error or type(error).__name__})"
     else:
         why = str(error)
@@ -122,8 +146,12 @@ def tidy_after_signals() -> None:
 def on_signal(number: int, frame: object) -> NoReturn:
     """The handler of :func:`tidy_after_signals`."""
     for every in SIGNALS:
-        signal.signal(every, lambda *_: None)  # with SIG_IGN, Python would complain of one that has come already
-        atexit.register(signal.signal, every, signal.SIG_IGN)  # while Python ends, none of its handlers works
+        signal.signal(
+            every, lambda *_: None
+        )  # with SIG_IGN, Python would complain of one that has come already
+        atexit.register(
+            signal.signal, every, signal.SIG_IGN
+        )  # while Python ends, none of its handlers works
     raise KeyboardInterrupt(number)
 
 
@@ -153,20 +181,28 @@ def without_exit() -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
-        raise MxdpError(f"it calls sys.exit({'' if error.code is None else error.code}), which ends all") from error
+        raise MxdpError(
+            f"it calls sys.exit({'' if error.code is None else error.code}), which ends all"
+        ) from error
 
 
 def missing(what: str, extra: str, *modules: str) -> str:
     """The sentence that says how to install mxdp's ``extra``, if one of these modules is missing; else nothing."""
     lacking = ", ".join(name for name in modules if not find_spec(name))
-    return lacking and f'{what} needs {lacking}: `python -m pip install "mxdp[{extra}]"` installs it'
+    return (
+        lacking and f'{what} needs {lacking}: `python -m pip install "mxdp[{extra}]"` installs it'
+    )
 
 
 def need(what: str, extra: str, *modules: str) -> None:
     """Raises a ModuleNotFoundError if one of these modules is missing; a command (``python -m``) ends by a sentence."""
     sentence = missing(what, extra, *modules)
     if sentence:
-        raise SystemExit(f"mxdp: {sentence}") if sys.argv[0] == "-m" else ModuleNotFoundError(sentence)
+        raise (
+            SystemExit(f"mxdp: {sentence}")
+            if sys.argv[0] == "-m"
+            else ModuleNotFoundError(sentence)
+        )
 
 
 def plural(count: int, thing: str) -> str:
@@ -185,7 +221,14 @@ def size(nbytes: int) -> str:
     >>> size(4), size(65536), size(1 << 24), size(160_000_000)
     ('4 bytes', '64 KiB', '16 MiB', '160 MB')
     """
-    units = ((1 << 30, "GiB"), (10**9, "GB"), (1 << 20, "MiB"), (10**6, "MB"), (1 << 10, "KiB"), (1000, "kB"))
+    units = (
+        (1 << 30, "GiB"),
+        (10**9, "GB"),
+        (1 << 20, "MiB"),
+        (10**6, "MB"),
+        (1 << 10, "KiB"),
+        (1000, "kB"),
+    )
     unit, name = next((unit for unit in units if nbytes and nbytes % unit[0] == 0), (1, "bytes"))
     return f"{nbytes // unit:,} {name}"
 

@@ -76,7 +76,13 @@ class Residual:
         """The body and the shortcut: a list of their layers, each with its parameters."""
         rest = iter(params)
         return [
-            [(layer, [next(rest) for _ in range(2 * isinstance(layer, (Conv, BatchNorm, Dense)))]) for layer in path]
+            [
+                (
+                    layer,
+                    [next(rest) for _ in range(2 * isinstance(layer, (Conv, BatchNorm, Dense)))],
+                )
+                for layer in path
+            ]
             for path in (self.body, self.shortcut)
         ]
 
@@ -117,16 +123,30 @@ def outputs(net: Net, input_shape: Shape) -> List[Shape]:
             shape = (layer.units,)
         elif isinstance(layer, (Conv, Pool)):
             if len(shape) != 3:
-                raise ValueError(f"layer {number}, {layer}, needs images (channels, height, width), not {shape}")
-            channels, step = (layer.channels, layer.stride) if isinstance(layer, Conv) else (shape[0], layer.step)
-            sides = tuple((side + 2 * layer.padding - layer.kernel) // step + 1 for side in shape[1:])
+                raise ValueError(
+                    f"layer {number}, {layer}, needs images (channels, height, width), not {shape}"
+                )
+            channels, step = (
+                (layer.channels, layer.stride)
+                if isinstance(layer, Conv)
+                else (shape[0], layer.step)
+            )
+            sides = tuple(
+                (side + 2 * layer.padding - layer.kernel) // step + 1 for side in shape[1:]
+            )
             if min(sides) < 1:
-                raise ValueError(f"layer {number}, {layer}, has a window larger than its image {shape[1:]}")
+                raise ValueError(
+                    f"layer {number}, {layer}, has a window larger than its image {shape[1:]}"
+                )
             shape = (channels, *sides)
         elif isinstance(layer, Residual):
-            body, shortcut = ([shape, *outputs(path, shape)][-1] for path in (layer.body, layer.shortcut))
+            body, shortcut = (
+                [shape, *outputs(path, shape)][-1] for path in (layer.body, layer.shortcut)
+            )
             if body != shortcut:
-                raise ValueError(f"layer {number} adds up {body} and {shortcut}: a Residual's paths end in one shape")
+                raise ValueError(
+                    f"layer {number} adds up {body} and {shortcut}: a Residual's paths end in one shape"
+                )
             shape = body
         shapes.append(shape)
     return shapes
@@ -141,7 +161,9 @@ def param_shapes(net: Net, input_shape: Shape) -> List[List[Shape]]:
     shapes: List[List[Shape]] = []
     for layer, before in zip(net, [tuple(input_shape), *outputs(net, input_shape)]):
         if isinstance(layer, Conv):
-            shapes.append([(layer.channels, before[0], layer.kernel, layer.kernel), (layer.channels,)])
+            shapes.append(
+                [(layer.channels, before[0], layer.kernel, layer.kernel), (layer.channels,)]
+            )
         elif isinstance(layer, Dense):
             shapes.append([(layer.units, int(onp.prod(before))), (layer.units,)])
         elif isinstance(layer, Residual):
@@ -162,7 +184,9 @@ def init(net: Net, input_shape: Shape, seed: int = 0, dtype: str = "float32") ->
         if len(shape) > 1:
             limit = (6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5
             return np.array(random.uniform(-limit, limit, shape), dtype=dtype)
-        return np.array(random.uniform(-0.1, 0.1, shape) + (1.0 if norm and number == 0 else 0.0), dtype=dtype)
+        return np.array(
+            random.uniform(-0.1, 0.1, shape) + (1.0 if norm and number == 0 else 0.0), dtype=dtype
+        )
 
     params: List[LayerParams] = []
     for layer, sizes in zip(net, param_shapes(net, input_shape)):
@@ -181,7 +205,9 @@ def init(net: Net, input_shape: Shape, seed: int = 0, dtype: str = "float32") ->
 def apply(layer: Layer, x: NDArray, params: Sequence[NDArray]) -> NDArray:
     """One layer's output, on the device of ``x``. Doesn't wait."""
     if isinstance(layer, Conv):
-        sides = dict(kernel=(layer.kernel,) * 2, stride=(layer.stride,) * 2, pad=(layer.padding,) * 2)
+        sides = dict(
+            kernel=(layer.kernel,) * 2, stride=(layer.stride,) * 2, pad=(layer.padding,) * 2
+        )
         return npx.convolution(x, *params, num_filter=params[0].shape[0], **sides)
     if isinstance(layer, BatchNorm):
         return normalise(x, *moments(x), *params)
@@ -206,7 +232,9 @@ def moments(x: NDArray) -> Tuple[NDArray, NDArray]:
     return mean, ((x - mean) ** 2).mean(axis=(0, 2, 3), keepdims=True)
 
 
-def normalise(x: NDArray, mean: NDArray, variance: NDArray, scale: NDArray, shift: NDArray) -> NDArray:
+def normalise(
+    x: NDArray, mean: NDArray, variance: NDArray, scale: NDArray, shift: NDArray
+) -> NDArray:
     """Batch normalisation with the given statistics."""
     scale, shift = (param.reshape(1, -1, 1, 1) for param in (scale, shift))
     return (x - mean) / np.sqrt(variance + EPSILON) * scale + shift

@@ -61,7 +61,10 @@ def check_fits(needed: int, device: Device, limit: Optional[int] = None) -> None
     available = available_bytes(device)
     room, has = available, f"{device} has {in_words(available)} left"
     if limit is not None and limit < available:
-        room, has = limit, f"may take {in_words(limit)} of the {in_words(available)} that {device} has left"
+        room, has = (
+            limit,
+            f"may take {in_words(limit)} of the {in_words(available)} that {device} has left",
+        )
     if needed > room:
         raise MemoryShortage(
             f"this job needs {in_words(needed)} and {has}, so it was not started: cut it into slices that fit"
@@ -77,7 +80,9 @@ def slices(items: int, item_bytes: int, available: int) -> List[Tuple[int, int]]
     [(0, 13), (13, 26), (26, 38), (38, 50)]
     """
     if items < 1 or item_bytes < 1:
-        raise ValueError(f"slices takes at least 1 item of at least 1 byte, not {items} of {item_bytes}")
+        raise ValueError(
+            f"slices takes at least 1 item of at least 1 byte, not {items} of {item_bytes}"
+        )
     at_once = available // item_bytes
     if at_once < 1:
         raise MemoryShortage(
@@ -109,7 +114,10 @@ def cgroup_bytes(file: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int
         if controllers == "":
             base, files = root, ("memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
-            base, files = root / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            base, files = (
+                root / "memory",
+                ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+            )
         else:
             continue
         # Inside a container the path may be the host's, and the mount point the container's own group.

@@ -48,14 +48,21 @@ MXNET_TEMP_COPY = 4
 #   ARENA_MAX  Worker threads share the main heap. Their own heaps have 64 MB and shrink at each free. A LeNet step
 #     (batch 256, one device) took 3,400 to 10,000 page faults and 84 to 98 ms; with one arena none, and 79 ms.
 MALLOPT: Mapping[str, Tuple[int, Tuple[int, ...], str, str]] = {
-    "M_MMAP_THRESHOLD": (-3, (1 << 30, 1 << 25), "MALLOC_MMAP_THRESHOLD_", "glibc.malloc.mmap_threshold"),
+    "M_MMAP_THRESHOLD": (
+        -3,
+        (1 << 30, 1 << 25),
+        "MALLOC_MMAP_THRESHOLD_",
+        "glibc.malloc.mmap_threshold",
+    ),
     "M_TRIM_THRESHOLD": (-1, (2**31 - 1,), "MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold"),
     "M_ARENA_MAX": (-8, (1,), "MALLOC_ARENA_MAX", "glibc.malloc.arena_max"),
 }
 
 _M_TOP_PAD, _MADV_HUGEPAGE, _HUGE = -2, 14, 2 << 20
 
-_IN_FORCE = re.compile(r"(MXNET|OMP|GOMP|OPENBLAS|KMP|MALLOC|MXDP)_|(GLIBC_TUNABLES|CUDA_VISIBLE_DEVICES)$")
+_IN_FORCE = re.compile(
+    r"(MXNET|OMP|GOMP|OPENBLAS|KMP|MALLOC|MXDP)_|(GLIBC_TUNABLES|CUDA_VISIBLE_DEVICES)$"
+)
 
 
 class MxdpWarning(UserWarning):
@@ -77,7 +84,9 @@ class Prepared:
 
 
 def prepare_process(
-    environ: MutableMapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules, libc: Any = None
+    environ: MutableMapping[str, str] = os.environ,
+    modules: Mapping[str, Any] = sys.modules,
+    libc: Any = None,
 ) -> Prepared:
     """Set in ``environ``, in place, what MXNet needs and the user has not set, and tune this process's allocator.
 
@@ -94,7 +103,12 @@ def prepare_process(
         environ.update({name: SETTINGS[name] for name in missing})
         environ[MARK] = ",".join(ours)
     done = {name: environ[name] for name in _ours(environ)}
-    watched = [*SETTINGS, *(variable for _, _, variable, _ in MALLOPT.values()), "GLIBC_TUNABLES", "MXNET_ENGINE_TYPE"]
+    watched = [
+        *SETTINGS,
+        *(variable for _, _, variable, _ in MALLOPT.values()),
+        "GLIBC_TUNABLES",
+        "MXNET_ENGINE_TYPE",
+    ]
     kept = {name: environ[name] for name in watched if environ.get(name) and name not in done}
     late_warnings = _late_warnings(missing) if late else []
     return Prepared(done, kept, late_warnings + _value_warnings(kept), tune_malloc(environ, libc))
@@ -124,8 +138,14 @@ def tune_malloc(environ: Mapping[str, str] = os.environ, libc: Any = None) -> Di
     done = {}
     for name, (option, values, variable, tunable) in MALLOPT.items():
         by_user = bool(environ.get(variable)) or tunable in tunables
-        done[name] = mallopt is not None and not by_user and any(mallopt(option, value) == 1 for value in values)
-    by_user = bool(environ.get("MALLOC_TOP_PAD_")) or bool(tunables & {"glibc.malloc.top_pad", "glibc.malloc.hugetlb"})
+        done[name] = (
+            mallopt is not None
+            and not by_user
+            and any(mallopt(option, value) == 1 for value in values)
+        )
+    by_user = bool(environ.get("MALLOC_TOP_PAD_")) or bool(
+        tunables & {"glibc.malloc.top_pad", "glibc.malloc.hugetlb"}
+    )
     done["MADV_HUGEPAGE"] = all(done.values()) and not by_user and _huge_pages(libc)
     return done
 
@@ -161,7 +181,9 @@ def concurrency_warnings(environ: Mapping[str, str] = os.environ) -> List[str]:
 def pinning(environ: Mapping[str, str] = os.environ) -> str:
     """The variables by which OpenMP keeps MXNet's threads on one core, from its first use on; nothing if none does."""
     places = environ.get("OMP_PLACES") or "cores"
-    if environ.get("OMP_PROC_BIND", "").lower() == "false" or not re.match(r"cores|threads|\{\d+(:1)?\}", places):
+    if environ.get("OMP_PROC_BIND", "").lower() == "false" or not re.match(
+        r"cores|threads|\{\d+(:1)?\}", places
+    ):
         return ""
     names = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
     return ", ".join(f"{name}={environ[name]}" for name in names if environ.get(name))
@@ -279,9 +301,14 @@ def _huge_pages(libc: Any) -> bool:
     What is never touched takes no memory; a process that trains LeNet takes 50 to 100 MB more."""
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.sbrk.restype, libc.sbrk.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t]
-    libc.madvise.argtypes, libc.free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], [ctypes.c_void_p]
+    libc.madvise.argtypes, libc.free.argtypes = (
+        [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
+        [ctypes.c_void_p],
+    )
     libc.mallopt(_M_TOP_PAD, 1 << 30)
-    block = libc.malloc(31 << 20)  # less than any M_MMAP_THRESHOLD above, more than the heap has left
+    block = libc.malloc(
+        31 << 20
+    )  # less than any M_MMAP_THRESHOLD above, more than the heap has left
     libc.mallopt(_M_TOP_PAD, 128 << 10)  # glibc's own
     start, end = -(-(block or 0) // _HUGE) * _HUGE, libc.sbrk(0)
     accepted = bool(block) and start < end and libc.madvise(start, end - start, _MADV_HUGEPAGE) == 0

@@ -38,7 +38,9 @@ class Sections:
         try:
             yield
         finally:
-            self.marked.append((name, start, time.perf_counter(), threading.get_ident() == self.thread))
+            self.marked.append(
+                (name, start, time.perf_counter(), threading.get_ident() == self.thread)
+            )
 
 
 _recording: Optional[Sections] = None

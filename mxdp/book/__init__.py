@@ -91,7 +91,9 @@ def try_gpu(i: int = 0) -> Device:
     devices = try_all_gpus()
     if 0 <= i < len(devices):
         return devices[i]
-    say_once(f"try_gpu({i}) is cpu(0), since there are {plural(len(devices), 'device')}: {DEVICES}={i + 1} gives more")
+    say_once(
+        f"try_gpu({i}) is cpu(0), since there are {plural(len(devices), 'device')}: {DEVICES}={i + 1} gives more"
+    )
     return mx.cpu(0)
 
 
@@ -107,7 +109,9 @@ def load_data_fashion_mnist(batch_size: int, resize: Any = None) -> Tuple[Any, A
     data, samples = datasets.load(notify=say_once), _whole_number(SAMPLES, 0)
     if samples:
         data = data.take(min(samples, len(data.train)), min(samples, len(data.test)))
-    return _loader(data.train, batch_size, resize, True), _loader(data.test, batch_size, resize, False)
+    return _loader(data.train, batch_size, resize, True), _loader(
+        data.test, batch_size, resize, False
+    )
 
 
 def _loader(split: datasets.Split, batch_size: int, resize: Any, train: bool) -> Any:
@@ -120,7 +124,13 @@ def _loader(split: datasets.Split, batch_size: int, resize: Any, train: bool) ->
             started.append(time.perf_counter())
             if len(started) > LOOKED_AT:
                 seconds = (started[-1] - started[1]) / (LOOKED_AT - 1) * len(loader)
-                _announce(f"an epoch of {len(split):,} pictures", seconds, 10, "set MXDP_BOOK_SAMPLES=1024", LONG_EPOCH)
+                _announce(
+                    f"an epoch of {len(split):,} pictures",
+                    seconds,
+                    10,
+                    "set MXDP_BOOK_SAMPLES=1024",
+                    LONG_EPOCH,
+                )
         X = upload(split.X[rows], mx.cpu())
         if resize is not None:
             X = npx.image.resize(X.transpose(0, 2, 3, 1), resize).transpose(0, 3, 1, 2)
@@ -150,7 +160,9 @@ def seconds_in_words(seconds: float) -> str:
 class Animator:
     """Prints the points that the book's would draw. ``X`` and ``Y`` hold them, as in the book."""
 
-    def __init__(self, xlabel: Any = None, ylabel: Any = None, legend: Any = None, *_: Any, **others: Any) -> None:
+    def __init__(
+        self, xlabel: Any = None, ylabel: Any = None, legend: Any = None, *_: Any, **others: Any
+    ) -> None:
         self._xlabel, self._names = xlabel or "x", dict(enumerate(legend or [ylabel or "y"]))
         self.X: List[List[float]] = []
         self.Y: List[List[float]] = []
@@ -161,12 +173,18 @@ class Animator:
         xs = x if hasattr(x, "__len__") else [x] * len(ys)
         if not self.X:
             self.X, self.Y = [[] for _ in ys], [[] for _ in ys]
-        points = [(number, a, b) for number, (a, b) in enumerate(zip(xs, ys)) if a is not None and b is not None]
+        points = [
+            (number, a, b)
+            for number, (a, b) in enumerate(zip(xs, ys))
+            if a is not None and b is not None
+        ]
         for number, a, b in points:
             self.X[number].append(a)
             self.Y[number].append(b)
         if points:
-            values = ", ".join(f"{self._names.get(number, number)} {float(b):.3f}" for number, _, b in points)
+            values = ", ".join(
+                f"{self._names.get(number, number)} {float(b):.3f}" for number, _, b in points
+            )
             print(f"{self._xlabel} {max(a for _, a, _ in points)}: {values}", flush=True)
 
 
@@ -179,7 +197,9 @@ def _announcing(usual: Callable[..., Any]) -> Callable[..., Any]:
             if operations >= 1e9:
                 seconds = operations / _operations_a_second()
                 sizes = " and ".join(" x ".join(map(str, matrix.shape)) for matrix in (a, b))
-                _announce(f"a product of {sizes}", seconds, 50, "take smaller matrices", LONG_PRODUCT)
+                _announce(
+                    f"a product of {sizes}", seconds, 50, "take smaller matrices", LONG_PRODUCT
+                )
         return usual(a, b, *more, **others)
 
     return dot
@@ -210,7 +230,11 @@ def replace() -> None:
 
 def replaced() -> List[str]:
     """The names that are replaced at the moment."""
-    return [f"{owner.__name__}.{name}" for owner, name, _, new in _replaced if vars(owner).get(name) is new]
+    return [
+        f"{owner.__name__}.{name}"
+        for owner, name, _, new in _replaced
+        if vars(owner).get(name) is new
+    ]
 
 
 def restore() -> None:

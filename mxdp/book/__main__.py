@@ -21,12 +21,21 @@ AUTHORS = re.compile(r"^%load_ext d2lbook\.tab *$", re.MULTILINE)
 
 def parser() -> argparse.ArgumentParser:
     """The whole grammar."""
-    top = argparse.ArgumentParser(prog="python -m mxdp.book", description="Run the book's own chapters, as they stand.")
+    top = argparse.ArgumentParser(
+        prog="python -m mxdp.book", description="Run the book's own chapters, as they stand."
+    )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="run the MXNet cells of a chapter (.md) or notebook (.ipynb), in order")
+    run = commands.add_parser(
+        "run", help="run the MXNet cells of a chapter (.md) or notebook (.ipynb), in order"
+    )
     run.add_argument("file", type=Path, metavar="FILE")
     run.add_argument("--samples", type=int, metavar="N", help="pictures to train on (default: all)")
-    run.add_argument("--devices", type=int, metavar="N", help="devices that stand for the book's GPUs (default: 2)")
+    run.add_argument(
+        "--devices",
+        type=int,
+        metavar="N",
+        help="devices that stand for the book's GPUs (default: 2)",
+    )
     commands.add_parser("list", help="what `import mxdp.book` replaces")
     return top
 
@@ -54,13 +63,19 @@ def cells(file: Path) -> List[str]:
     try:
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".ipynb":
-            code = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+            code = [
+                "".join(cell["source"])
+                for cell in json.loads(text)["cells"]
+                if cell["cell_type"] == "code"
+            ]
         elif file.suffix == ".md":
             code = [cell for cell in CELL.findall(text) if _for_mxnet(cell)]
         else:
             raise UsageError(f"{file} is neither a chapter (.md) nor a notebook (.ipynb)")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} can't be read ({error}); give a chapter (.md) or a notebook (.ipynb)") from error
+        raise UsageError(
+            f"{file} can't be read ({error}); give a chapter (.md) or a notebook (.ipynb)"
+        ) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{file} is no notebook ({error!r})") from error
     if not code:
@@ -99,7 +114,10 @@ def run_cells(code: Sequence[str]) -> int:
             error = result.error_in_exec or result.error_before_exec
             if isinstance(error, KeyboardInterrupt):
                 raise error
-            print(f"mxdp: cell {number} of {len(code)} failed: {type(error).__name__}: {error}", file=sys.stderr)
+            print(
+                f"mxdp: cell {number} of {len(code)} failed: {type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
             return FAILED
     return OK
 

@@ -26,7 +26,11 @@ class AllReduce:
     """
 
     def __init__(
-        self, data: Sequence[NDArray], algorithm: str = "ring", op: str = "sum", machine: Optional[Machine] = None
+        self,
+        data: Sequence[NDArray],
+        algorithm: str = "ring",
+        op: str = "sum",
+        machine: Optional[Machine] = None,
     ) -> None:
         check_alike(data, "allreduce")
         self.algorithm, self._calls = prepare_allreduce(data, algorithm, op, machine, again=True)
@@ -65,12 +69,22 @@ def prepare_allreduce(
 ) -> Tuple[str, List[Call]]:
     """The algorithm's name, and the calls that sum. ``data`` is not checked: several arrays may lie on one device."""
     dtype = onp.dtype(data[0].dtype)
-    algorithm, schedule = plan_for(algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine)
+    algorithm, schedule = plan_for(
+        algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine
+    )
     vectors = [as_vector(x) for x in data] if data[0].size else []
-    program = Program(schedule, [chunk_views(schedule, vector) for vector in vectors], again) if vectors else None
+    program = (
+        Program(schedule, [chunk_views(schedule, vector) for vector in vectors], again)
+        if vectors
+        else None
+    )
     # The arrays may get another layout between two calls. For the first, `as_vector` has restored the default layout.
     layout = plain_layout(data) if again else []
-    return algorithm, [*layout, *(program.calls if program else []), *divisions(vectors or data, op)]
+    return algorithm, [
+        *layout,
+        *(program.calls if program else []),
+        *divisions(vectors or data, op),
+    ]
 
 
 def check_alike(data: Sequence[NDArray], who: str) -> None:
@@ -80,7 +94,10 @@ def check_alike(data: Sequence[NDArray], who: str) -> None:
         raise ValueError(f"{who} needs at least one array, and the list is empty")
     if onp.dtype(data[0].dtype) == onp.bool_:
         raise ValueError(f"{who} needs numbers to sum, not bool: data.astype('int32')")
-    for what, values in (("shape", [x.shape for x in data]), ("dtype", [str(onp.dtype(x.dtype)) for x in data])):
+    for what, values in (
+        ("shape", [x.shape for x in data]),
+        ("dtype", [str(onp.dtype(x.dtype)) for x in data]),
+    ):
         if any(value != values[0] for value in values):
             raise ValueError(f"{who} needs arrays of one {what}, not {', '.join(map(str, values))}")
     devices = [str(x.ctx) for x in data]
@@ -94,4 +111,6 @@ def check_alike(data: Sequence[NDArray], who: str) -> None:
 def check_bucket_mb(bucket_mb: float) -> None:
     """Raise a ValueError unless it is a number more than 0."""
     if isinstance(bucket_mb, bool) or not isinstance(bucket_mb, Real) or not bucket_mb > 0:
-        raise ValueError(f"bucket_mb must be more than 0, not {bucket_mb!r}: a number of MiB, or math.inf")
+        raise ValueError(
+            f"bucket_mb must be more than 0, not {bucket_mb!r}: a number of MiB, or math.inf"
+        )

@@ -70,12 +70,23 @@ class Buckets:
         dtypes = [str(onp.dtype(param.dtype)) for param in first]
         nbytes = [param.size * onp.dtype(param.dtype).itemsize for param in first]
         contents = fill_buckets(nbytes, list(zip(dtypes, kinds)), bucket_mb * 2**20)
-        described = {f"parameter {number}": f"{dtype} {first[number].shape}" for number, dtype in enumerate(dtypes)}
+        described = {
+            f"parameter {number}": f"{dtype} {first[number].shape}"
+            for number, dtype in enumerate(dtypes)
+        }
         world.agree({"bucket_mb": bucket_mb, **described})
         # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
-        names = world.gather([self._resolve(numbers, algorithm, machine) for numbers in contents])[0]
+        names = world.gather([self._resolve(numbers, algorithm, machine) for numbers in contents])[
+            0
+        ]
         self.buckets = [self._make(numbers, name) for numbers, name in zip(contents, names)]
-        world.agree({"buckets' vectors of length": [[x.size for x in bucket.vectors[0]] for bucket in self.buckets]})
+        world.agree(
+            {
+                "buckets' vectors of length": [
+                    [x.size for x in bucket.vectors[0]] for bucket in self.buckets
+                ]
+            }
+        )
 
     def sum(self, note: Optional[Note] = None) -> None:
         """Sum all buckets, in place; doesn't wait. ``note``: travels with the first sum over ranks, if there is one."""
@@ -106,11 +117,19 @@ class Buckets:
         if schedule.sizes:
             # The gradients that one device sums lie side by side: one message instead of one for each gradient.
             owner = owners(devices, sizes)
-            groups = [[n for n, device in zip(numbers, owner) if device == rank] for rank in range(devices)]
+            groups = [
+                [n for n, device in zip(numbers, owner) if device == rank]
+                for rank in range(devices)
+            ]
             groups = [group for group in groups if group]
             schedule = plan(name, devices, [sum(first[n].size for n in group) for group in groups])
-        vectors = tuple(tuple(self._lay_out(rank, group) for group in groups) for rank in range(devices))
-        chunks = [list(of_rank) if schedule.sizes else chunk_views(schedule, of_rank[0]) for of_rank in vectors]
+        vectors = tuple(
+            tuple(self._lay_out(rank, group) for group in groups) for rank in range(devices)
+        )
+        chunks = [
+            list(of_rank) if schedule.sizes else chunk_views(schedule, of_rank[0])
+            for of_rank in vectors
+        ]
         program = Program(schedule, chunks, again=True)
         nbytes = sum(sizes) * onp.dtype(first[numbers[0]].dtype).itemsize
         return BucketSync(tuple(numbers), nbytes, name, program, vectors)

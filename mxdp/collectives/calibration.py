@@ -59,7 +59,9 @@ def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS)
             if size <= LARGE or turn % 3 == 0:
                 for work in (_copies, _sums_of_two):
                     for active in {1, together}:
-                        seconds[work, active, size].append(call_seconds(work, devices, active, size))
+                        seconds[work, active, size].append(
+                            call_seconds(work, devices, active, size)
+                        )
         four = call_seconds(_sums_of_four, devices, together, middle)
         more.append(max(0.0, (four / seconds[_sums_of_two, together, middle][-1] - 1) / 2))
     start = sorted(starts)[1]
@@ -69,7 +71,9 @@ def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS)
         nbytes = {size: 4 * _elements(size, active) for size in footprints}
         return tuple((float(size), max(LEAST, behind[size] / nbytes[size])) for size in footprints)
 
-    copy, add = (Rate(start, curve(work, 1), curve(work, together)) for work in (_copies, _sums_of_two))
+    copy, add = (
+        Rate(start, curve(work, 1), curve(work, together)) for work in (_copies, _sums_of_two)
+    )
     return Machine(statistics.median(pushes), copy, add, statistics.median(more), cores)
 
 
@@ -98,7 +102,9 @@ def call_seconds(work: Work, devices: Sequence[Device], active: int, footprint: 
     pairs = [(devices[rank], devices[(rank + 1) % len(devices)]) for rank in range(active)]
     calls = [work(one, other, _elements(footprint, active)) for one, other in pairs]
     repeats = max(1, ENOUGH // footprint)
-    return _median_seconds([call for both in zip(*calls) for call in both] * repeats) / (2 * repeats)
+    return _median_seconds([call for both in zip(*calls) for call in both] * repeats) / (
+        2 * repeats
+    )
 
 
 def _elements(footprint: int, active: int) -> int:

@@ -58,10 +58,15 @@ def _encode_bfloat16(x: HostArray) -> bytes:
     return bytes(onp.where(onp.isnan(x), bits >> 16 | 0x40, rounded).astype("<u2"))
 
 
-FLOAT32 = Form(lambda x: x.astype("<f4").tobytes(), lambda data, size: onp.frombuffer(data, "<f4", size))
-FLOAT16 = Form(_encode_float16, lambda data, size: onp.frombuffer(data, "<f2", size).astype("float32"))
+FLOAT32 = Form(
+    lambda x: x.astype("<f4").tobytes(), lambda data, size: onp.frombuffer(data, "<f4", size)
+)
+FLOAT16 = Form(
+    _encode_float16, lambda data, size: onp.frombuffer(data, "<f2", size).astype("float32")
+)
 BFLOAT16 = Form(
-    _encode_bfloat16, lambda data, size: (onp.frombuffer(data, "<u2", size).astype("<u4") << 16).view("<f4")
+    _encode_bfloat16,
+    lambda data, size: (onp.frombuffer(data, "<u2", size).astype("<u4") << 16).view("<f4"),
 )
 
 
@@ -113,7 +118,9 @@ def largest(share: float) -> Form:
     def decode(data: bytes, size: int) -> HostArray:
         count = len(data) // 8
         vector = onp.zeros(size, "float32")
-        vector[onp.frombuffer(data, "<i4", count)] = onp.frombuffer(data, "<f4", count, offset=4 * count)
+        vector[onp.frombuffer(data, "<i4", count)] = onp.frombuffer(
+            data, "<f4", count, offset=4 * count
+        )
         return vector
 
     return Form(encode, decode)
@@ -150,9 +157,13 @@ class CompressedSync:
         check_replicas(device_params, check_replicas(device_params))
         for param in device_params[0]:
             if onp.dtype(param.dtype) != onp.float32:
-                raise ValueError(f"CompressedSync sums gradients of float32, not of {onp.dtype(param.dtype)}")
+                raise ValueError(
+                    f"CompressedSync sums gradients of float32, not of {onp.dtype(param.dtype)}"
+                )
         if not isinstance(form, Form):
-            raise TypeError(f"form must be one of mxdp.collectives.compress, such as two_bits(0.5), not {form!r:.60}")
+            raise TypeError(
+                f"form must be one of mxdp.collectives.compress, such as two_bits(0.5), not {form!r:.60}"
+            )
         if not isinstance(feedback, bool):
             raise TypeError(f"feedback is True or False, not {feedback!r}")
         self._replicas = device_params
@@ -166,9 +177,16 @@ class CompressedSync:
         self._fresh = Fresh(device_params, gradients_of(device_params), "CompressedSync can't sum")
         shapes = [param.shape for param in device_params[0]]
         self._world.agree(
-            {"devices": len(device_params), "parameters": shapes, "feedback": feedback, "every": self._every}
+            {
+                "devices": len(device_params),
+                "parameters": shapes,
+                "feedback": feedback,
+                "every": self._every,
+            }
         )
-        self.kept: List[HostArray] = [onp.zeros(self._borders[-1], "float32") for _ in device_params]
+        self.kept: List[HostArray] = [
+            onp.zeros(self._borders[-1], "float32") for _ in device_params
+        ]
         """Of each replica: what was not sent so far, or the sum of what it waits to send."""
         self.sent = 0
         """Bytes that a replica has sent to each other worker."""
@@ -182,7 +200,10 @@ class CompressedSync:
         if self._every > 1 and self._calls % self._every == 0:
             self._start = [[param.copy() for param in params] for params in self._replicas]
         self._calls += 1
-        vectors = [onp.concatenate([param.grad.asnumpy().ravel() for param in params]) for params in self._replicas]
+        vectors = [
+            onp.concatenate([param.grad.asnumpy().ravel() for param in params])
+            for params in self._replicas
+        ]
         with onp.errstate(invalid="ignore"):  # infinity less infinity
             self._sum(vectors)
 
@@ -201,7 +222,9 @@ class CompressedSync:
                 onp.subtract(vector, heard, out=kept, where=onp.isfinite(heard))
         self.sent += len(said[0])
         of_all = [data for rank in self._world.gather(said) for data in rank]
-        total = sum((self._form.decode(data, whole[0].size) for data in of_all), onp.zeros_like(whole[0]))
+        total = sum(
+            (self._form.decode(data, whole[0].size) for data in of_all), onp.zeros_like(whole[0])
+        )
         for params, start in zip(self._replicas, self._start):
             for param, value in zip(params, start):
                 param[()] = value

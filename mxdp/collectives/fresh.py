@@ -59,7 +59,9 @@ class Fresh:
         user: who needs them, and for what, in messages.
     """
 
-    def __init__(self, device_params: Replicas, gradients: Sequence[Mapping[int, NDArray]], user: str) -> None:
+    def __init__(
+        self, device_params: Replicas, gradients: Sequence[Mapping[int, NDArray]], user: str
+    ) -> None:
         self.held = Held(device_params, user)
         self._user = user
         self._places: List[GradientPlace] = []

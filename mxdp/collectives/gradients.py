@@ -117,7 +117,10 @@ class GradientSync(Accumulating):
         return self.fresh.held.is_in(device_params)
 
     def __repr__(self) -> str:
-        gradients, devices = plural(len(self._device_params[0]), "gradient"), plural(len(self._device_params), "device")
+        gradients, devices = (
+            plural(len(self._device_params[0]), "gradient"),
+            plural(len(self._device_params), "device"),
+        )
         algorithms = ", ".join(dict.fromkeys(bucket.algorithm for bucket in self.buckets))
         return f"<GradientSync: {gradients} on {devices}, {plural(len(self.buckets), 'bucket')}: {algorithms}>"
 
@@ -151,10 +154,17 @@ class GradientSync(Accumulating):
         self._mark("write", self._overwritten)
 
     def _lay_out(
-        self, algorithm: str, bucket_mb: float, machine: Optional[Machine], adds: Sequence[bool], world: World
+        self,
+        algorithm: str,
+        bucket_mb: float,
+        machine: Optional[Machine],
+        adds: Sequence[bool],
+        world: World,
     ) -> Buckets:
         return Buckets(self._device_params, algorithm, bucket_mb, machine, adds, world)
 
     def _mark(self, request: str, numbers: Sequence[int]) -> None:
         for params, gradients in zip(self._device_params, self.gradients):
-            autograd.mark_variables([params[n] for n in numbers], [gradients[n] for n in numbers], request)
+            autograd.mark_variables(
+                [params[n] for n in numbers], [gradients[n] for n in numbers], request
+            )

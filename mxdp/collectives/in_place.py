@@ -37,11 +37,15 @@ time of MXNet's ``device`` store with pieces of 1 MiB, 4 MiB and 32 MiB."""
 def jobs(todo: Sequence[Operation], places: Sequence[Sequence[NDArray]]) -> List[Call]:
     """The calls for ``todo``, sums and copies without staging buffers, of a plan in which one device works on each
     chunk. ``places[device][chunk]``: views of one vector a device, on CPU devices. Waits for the arrays."""
-    aliases = {operation.target: alias(places[operation.target.device][operation.target.chunk]) for operation in todo}
+    aliases = {
+        operation.target: alias(places[operation.target.device][operation.target.chunk])
+        for operation in todo
+    }
     vectors = [next(chunk for chunk in chunks if chunk.size)[0:1] for chunks in places]
     workers = sorted({operation.worker for operation in todo})
     work = [
-        _job([operation for operation in todo if operation.worker == worker], places, aliases) for worker in workers
+        _job([operation for operation in todo if operation.worker == worker], places, aliases)
+        for worker in workers
     ]
     written = [chunk[0:1] for chunk in aliases.values()]
     gathered = mx.nd.empty((len(written), 1), vectors[0].ctx, vectors[0].dtype)
@@ -52,8 +56,12 @@ def jobs(todo: Sequence[Operation], places: Sequence[Sequence[NDArray]]) -> List
 
 def _guards(vectors: Sequence[NDArray], behind: Sequence[NDArray]) -> List[Call]:
     """To MXNet, writes to ``vectors`` that also read ``behind``, on the first device. Each keeps its one element."""
-    yes = mx.nd.ones((1,), vectors[0].ctx)  # first, since MXNet runs an operator on the device of its first input
-    return [prepare("where", [yes, vector, other], vector) for vector, other in zip(vectors, behind)]
+    yes = mx.nd.ones(
+        (1,), vectors[0].ctx
+    )  # first, since MXNet runs an operator on the device of its first input
+    return [
+        prepare("where", [yes, vector, other], vector) for vector, other in zip(vectors, behind)
+    ]
 
 
 def _copy_behind(source: NDArray, behind: NDArray, target: NDArray) -> Call:
@@ -61,7 +69,9 @@ def _copy_behind(source: NDArray, behind: NDArray, target: NDArray) -> Call:
     return prepare("_identity_with_attr_like_rhs", [source, behind], target)
 
 
-def _job(todo: Sequence[Operation], places: Sequence[Sequence[NDArray]], aliases: Mapping[Slot, NDArray]) -> Call:
+def _job(
+    todo: Sequence[Operation], places: Sequence[Sequence[NDArray]], aliases: Mapping[Slot, NDArray]
+) -> Call:
     chunk = aliases[todo[0].target]
     piece = max(1, PIECE_BYTES // onp.dtype(chunk.dtype).itemsize)
     calls = []

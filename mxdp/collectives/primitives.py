@@ -18,7 +18,11 @@ def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
     and may be 0. Args, errors: as for :func:`mxdp.allreduce`.
     """
     check_alike(data, "reduce_scatter")
-    work = [as_vector(x.copy()) for x in data] if data[0].size else [x.reshape(-1).as_nd_ndarray() for x in data]
+    work = (
+        [as_vector(x.copy()) for x in data]
+        if data[0].size
+        else [x.reshape(-1).as_nd_ndarray() for x in data]
+    )
     schedule = rings.reduce_scatter(len(work))
     chunks = [chunk_views(schedule, vector) for vector in work]
     Program(schedule, chunks)()

@@ -32,7 +32,9 @@ class Program:
     Raises a ValueError if the plan reads other devices' memory, and the arrays are not all on CPU devices.
     """
 
-    def __init__(self, schedule: Schedule, places: Places, again: bool = False, frugal: bool = False) -> None:
+    def __init__(
+        self, schedule: Schedule, places: Places, again: bool = False, frugal: bool = False
+    ) -> None:
         devices = [chunks[0].ctx for chunks in places if chunks]
         if schedule.reads and not all(device.device_type.startswith("cpu") for device in devices):
             raise ValueError(
@@ -88,5 +90,11 @@ def divisions(vectors: Sequence[NDArray], op: str) -> List[Call]:
         return []
     kind = onp.dtype(vectors[0].dtype)
     if kind.kind != "f":
-        raise ValueError(f"the mean of {kind} would be truncated: use op='sum', or convert to a float dtype first")
-    return [prepare("_div_scalar", [vector], vector, scalar=len(vectors)) for vector in vectors if vector.size]
+        raise ValueError(
+            f"the mean of {kind} would be truncated: use op='sum', or convert to a float dtype first"
+        )
+    return [
+        prepare("_div_scalar", [vector], vector, scalar=len(vectors))
+        for vector in vectors
+        if vector.size
+    ]

@@ -68,8 +68,12 @@ class ShardedBuckets(Buckets):
         super().__init__(device_params, algorithm, bucket_mb, None, kinds, world)
         self.parts: List[List[Part]] = [[] for _ in device_params]
         """For each device, what it updates."""
-        self._vectors_of: Dict[Tuple[int, int], NDArray] = {}  # by device and number, parameters that are cut
-        self._put_together: Set[Tuple[int, int]] = set()  # of these, those that the other devices' parts reach
+        self._vectors_of: Dict[
+            Tuple[int, int], NDArray
+        ] = {}  # by device and number, parameters that are cut
+        self._put_together: Set[Tuple[int, int]] = (
+            set()
+        )  # of these, those that the other devices' parts reach
         self._take: List[Call] = []
         self._spread: List[Call] = []
         for bucket in self.buckets:
@@ -101,7 +105,9 @@ class ShardedBuckets(Buckets):
             for part, arrays in zip(*of_device)
         ]
         put_together: Dict[int, List[HostArray]] = {}
-        for number, where, arrays in (piece for rank in self._world.gather(pieces) for piece in rank):
+        for number, where, arrays in (
+            piece for rank in self._world.gather(pieces) for piece in rank
+        ):
             shape = self._params[0][number].shape
             whole = put_together.setdefault(number, [onp.zeros(shape, x.dtype) for x in arrays])
             for array, x in zip(whole, arrays):
@@ -114,7 +120,9 @@ class ShardedBuckets(Buckets):
         vectors = [self._lay_out(rank, numbers) for rank in range(schedule.devices)]
         program = Program(half, [chunk_views(half, vector) for vector in vectors], again=True)
         nbytes = vectors[0].size * onp.dtype(vectors[0].dtype).itemsize
-        return BucketSync(tuple(numbers), nbytes, name, program, tuple((vector,) for vector in vectors))
+        return BucketSync(
+            tuple(numbers), nbytes, name, program, tuple((vector,) for vector in vectors)
+        )
 
     def _sum_over_ranks(self, bucket: BucketSync, note: Optional[Note]) -> None:
         for device in range(len(bucket.vectors)):
@@ -124,13 +132,17 @@ class ShardedBuckets(Buckets):
         """Find the device's parts in this bucket, and prepare how they are spread."""
         (start, stop), chunk = _chunk(bucket, device)
         vector, of_rank = bucket.vectors[device][0], self._world.shard(stop - start)
-        for number, where, there in self._segments(bucket, start + of_rank.start, start + of_rank.stop):
+        for number, where, there in self._segments(
+            bucket, start + of_rank.start, start + of_rank.stop
+        ):
             part = Part(number, where, self._place(device, number, where), vector[there])
             part = replace(part, gradient=part.gradient.reshape(part.weight.shape))
             self.parts[device].append(part)
             if self._world.size > 1:
                 self._spread.append(prepare("_copyto", [part.weight], part.gradient))
-        if self._world.size > 1:  # MPI takes what lies side by side: the gradients' place, which is free by now
+        if (
+            self._world.size > 1
+        ):  # MPI takes what lies side by side: the gradients' place, which is free by now
             self._spread.append(partial(self._world.all_gather, chunk))
         for number, where, there in self._segments(bucket, start, stop):
             for other in range(len(bucket.vectors)):
@@ -138,9 +150,13 @@ class ShardedBuckets(Buckets):
                 if target.size < self._params[other][number].size:
                     self._put_together.add((other, number))
                 if self._world.size > 1:
-                    self._spread.append(prepare("_copyto", [vector[there].reshape(target.shape)], target))
+                    self._spread.append(
+                        prepare("_copyto", [vector[there].reshape(target.shape)], target)
+                    )
                 elif other != device:
-                    self._spread.append(prepare("_copyto", [self._place(device, number, where)], target))
+                    self._spread.append(
+                        prepare("_copyto", [self._place(device, number, where)], target)
+                    )
 
     def _place(self, device: int, number: int, where: slice) -> NDArray:
         """A part of a parameter: the parameter itself if that is the whole, else a part of a vector beside it. Not a
@@ -149,10 +165,14 @@ class ShardedBuckets(Buckets):
         param = self._params[device][number]
         if where == slice(0, param.size):
             return param.as_nd_ndarray()
-        vector = self._vectors_of.setdefault((device, number), mx.nd.empty((param.size,), param.ctx, param.dtype))
+        vector = self._vectors_of.setdefault(
+            (device, number), mx.nd.empty((param.size,), param.ctx, param.dtype)
+        )
         return vector[where]
 
-    def _segments(self, bucket: BucketSync, start: int, stop: int) -> Iterator[Tuple[int, slice, slice]]:
+    def _segments(
+        self, bucket: BucketSync, start: int, stop: int
+    ) -> Iterator[Tuple[int, slice, slice]]:
         """The parameters in elements ``start`` to ``stop`` of a bucket: number, where in it, where in the bucket."""
         borders = offsets([self._params[0][number].size for number in bucket.params])
         for number, first, last in zip(bucket.params, borders, borders[1:]):
@@ -196,7 +216,12 @@ class ShardedSync(GradientSync):
         return self._sums.whole(held)
 
     def _lay_out(
-        self, algorithm: str, bucket_mb: float, machine: Optional[Machine], adds: Sequence[bool], world: World
+        self,
+        algorithm: str,
+        bucket_mb: float,
+        machine: Optional[Machine],
+        adds: Sequence[bool],
+        world: World,
     ) -> ShardedBuckets:
         return ShardedBuckets(self._device_params, bucket_mb, adds, world)
 

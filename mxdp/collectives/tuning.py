@@ -23,7 +23,11 @@ were summed by ``naive``, which took 1.3 times as long as ``shared-memory``; on 
 
 
 def plan_for(
-    algorithm: str, devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None
+    algorithm: str,
+    devices: Sequence[Device],
+    sizes: Sequence[int],
+    itemsize: int,
+    machine: Optional[Machine] = None,
 ) -> Tuple[str, Schedule]:
     """The algorithm's name (no longer ``"auto"``) and its plan for arrays of ``sizes`` elements, or a ValueError."""
     check_algorithm(algorithm, also=[AUTO])
@@ -32,7 +36,12 @@ def plan_for(
     return algorithm, plan(algorithm, len(devices), sizes)
 
 
-def choose(devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machine: Optional[Machine] = None) -> str:
+def choose(
+    devices: Sequence[Device],
+    sizes: Sequence[int],
+    itemsize: int,
+    machine: Optional[Machine] = None,
+) -> str:
     """The all-reduce with the least predicted time for arrays of ``sizes`` elements of ``itemsize`` bytes. Of equal
     ones it has the fewest operations; then the fewest that wait for another device, whose worker may sleep.
     ``machine``: speeds as :func:`mxdp.calibrate` measures them; by default those of :func:`usual_machine`."""
@@ -42,11 +51,15 @@ def choose(devices: Sequence[Device], sizes: Sequence[int], itemsize: int, machi
     return _choose(len(devices), tuple(sizes), itemsize, on_cpu, machine)
 
 
-def usual_machine(on_cpu: bool, cores: Optional[int] = None, made_by: Optional[str] = None) -> Machine:
+def usual_machine(
+    on_cpu: bool, cores: Optional[int] = None, made_by: Optional[str] = None
+) -> Machine:
     """Speeds measured elsewhere, on a CPU by the same maker if possible; by default for this machine's maker, cores."""
     if not on_cpu:
         return GPU
-    return BY_MAKER.get(maker() if made_by is None else made_by, CPU).with_cores(cores or process.cores())
+    return BY_MAKER.get(maker() if made_by is None else made_by, CPU).with_cores(
+        cores or process.cores()
+    )
 
 
 @lru_cache(maxsize=None)
@@ -60,7 +73,9 @@ def maker() -> str:
 
 
 @lru_cache(maxsize=1024)
-def _choose(devices: int, sizes: Tuple[int, ...], itemsize: int, on_cpu: bool, machine: Machine) -> str:
+def _choose(
+    devices: int, sizes: Tuple[int, ...], itemsize: int, on_cpu: bool, machine: Machine
+) -> str:
     # Arrays that one device sums travel together (:class:`mxdp.GradientSync`).
     plans = {name: plan(name, devices, loads(devices, sizes)) for name in sorted(ALGORITHMS)}
     nbytes = sum(sizes) * itemsize

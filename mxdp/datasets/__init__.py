@@ -91,5 +91,7 @@ def to_train(data: Union[str, Dataset]) -> Dataset:
     dataset = data if isinstance(data, Dataset) else load(data)
     for what, split in (("training", dataset.train), ("test", dataset.test)):
         if not len(split):
-            raise ValueError(f"the {what} split of {dataset.name!r} is empty: give it at least one sample")
+            raise ValueError(
+                f"the {what} split of {dataset.name!r} is empty: give it at least one sample"
+            )
     return dataset

@@ -31,7 +31,9 @@ def load_digits(seed: int = 0) -> Dataset:
             '`python -m pip install "mxdp[data]"` installs it'
         )
     # To import sklearn.datasets takes a second, as long as the rest of a small training.
-    table = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    table = np.loadtxt(
+        Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=","
+    )
     pictures = (table[:, :-1].reshape(-1, 8, 8) / _FULL).astype(np.float32)
     enlarged = pictures.repeat(_ENLARGE, axis=1).repeat(_ENLARGE, axis=2)
     border = (_BORDER, _BORDER)

@@ -24,11 +24,25 @@ DATA_DIR = "MXDP_DATA_DIR"
 
 FILES = (
     KnownFile(
-        "train-images-idx3-ubyte.gz", 26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
+        "train-images-idx3-ubyte.gz",
+        26421880,
+        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
     ),
-    KnownFile("train-labels-idx1-ubyte.gz", 29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
-    KnownFile("t10k-images-idx3-ubyte.gz", 4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
-    KnownFile("t10k-labels-idx1-ubyte.gz", 5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+    KnownFile(
+        "train-labels-idx1-ubyte.gz",
+        29515,
+        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    ),
+    KnownFile(
+        "t10k-images-idx3-ubyte.gz",
+        4422102,
+        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+    ),
+    KnownFile(
+        "t10k-labels-idx1-ubyte.gz",
+        5148,
+        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    ),
 )
 """The official files. These sums are of files whose md5 sums are those in the authors' README."""
 
@@ -59,7 +73,9 @@ def cache_root() -> Path:
     try:
         return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "mxdp"
     except RuntimeError as error:
-        raise DataError("there is no home folder to keep a cache in; set XDG_CACHE_HOME to a folder") from error
+        raise DataError(
+            "there is no home folder to keep a cache in; set XDG_CACHE_HOME to a folder"
+        ) from error
 
 
 def load_fashion_mnist(
@@ -106,8 +122,12 @@ def _folder_in(named: Path) -> Path:
     if any((named / file.name).exists() for file in FILES):
         return named
     if not named.is_dir():
-        raise DataError(f"{named} is not a folder; name one that holds {FOLDER}/ with {_SOME_FILES}")
-    raise DataError(f"{named} holds neither {FOLDER}/ nor {_SOME_FILES}; put them there or name another folder")
+        raise DataError(
+            f"{named} is not a folder; name one that holds {FOLDER}/ with {_SOME_FILES}"
+        )
+    raise DataError(
+        f"{named} holds neither {FOLDER}/ nor {_SOME_FILES}; put them there or name another folder"
+    )
 
 
 def _read_all(folder: Path) -> List[bytes]:

@@ -34,7 +34,9 @@ class KnownFile(NamedTuple):
     def check(self, data: bytes, what: str) -> bytes:
         """``data``, if they are the file's bytes. Raises a DataError that begins with ``what`` if not."""
         if hashlib.sha256(data).hexdigest() != self.sha256:
-            raise DataError(f"{what} is not the official file ({len(data)} of {self.size} bytes, wrong sha256)")
+            raise DataError(
+                f"{what} is not the official file ({len(data)} of {self.size} bytes, wrong sha256)"
+            )
         return data
 
     def read(self, folder: Path) -> bytes:
@@ -47,7 +49,11 @@ class KnownFile(NamedTuple):
 
 
 def obtain(
-    folder: Path, files: Sequence[KnownFile], mirrors: Sequence[str], notify: Notify, progress: Optional[Progress]
+    folder: Path,
+    files: Sequence[KnownFile],
+    mirrors: Sequence[str],
+    notify: Notify,
+    progress: Optional[Progress],
 ) -> List[bytes]:
     """The contents of ``files`` in ``folder``. Downloads what is missing or wrong; a wrong file is renamed before.
 
@@ -75,9 +81,13 @@ def obtain(
         with held:
             _complete(folder, files, mirrors, notify, progress or (lambda *_: None))
     except filelock.Timeout as error:
-        raise DataError(f"waited {WAIT:g} s for {lock.lock_file}; end the process that holds it") from error
+        raise DataError(
+            f"waited {WAIT:g} s for {lock.lock_file}; end the process that holds it"
+        ) from error
     except OSError as error:
-        raise DataError(f"{error.filename or folder} can't be written ({error.strerror or error})") from error
+        raise DataError(
+            f"{error.filename or folder} can't be written ({error.strerror or error})"
+        ) from error
     return [file.read(folder) for file in files]
 
 
@@ -91,7 +101,11 @@ def failed_download(folder: Path) -> str:
 
 
 def _complete(
-    folder: Path, files: Sequence[KnownFile], mirrors: Sequence[str], notify: Notify, progress: Progress
+    folder: Path,
+    files: Sequence[KnownFile],
+    mirrors: Sequence[str],
+    notify: Notify,
+    progress: Progress,
 ) -> None:
     wanted = []
     for file in files:
@@ -107,7 +121,9 @@ def _complete(
         raise DataError(failure)
     done, total = 0, sum(file.size for file in wanted)
     if wanted:
-        notify(f"downloading {len(wanted)} of {len(files)} files ({total / 1e6:.1f} MB) into {folder}")
+        notify(
+            f"downloading {len(wanted)} of {len(files)} files ({total / 1e6:.1f} MB) into {folder}"
+        )
     for file in wanted:
         failures = []
         for mirror in mirrors:
@@ -155,7 +171,9 @@ def _receive(url: str, file: KnownFile, progress: Progress, done: int, total: in
             given_up.set()
             raise DataError(f"slower than {SPEED / 1000:g} kB/s")
         thread.join(0.1)
-        progress(f"{file.name} from {urlsplit(url).netloc}", done + min(len(data), file.size), total)
+        progress(
+            f"{file.name} from {urlsplit(url).netloc}", done + min(len(data), file.size), total
+        )
     if failures:
         raise DataError(failures[0])
     return file.check(bytes(data), "what it sent")

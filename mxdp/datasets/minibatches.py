@@ -44,7 +44,10 @@ def sequential(split: Split, batch_size: int) -> Iterator[HostBatch]:
     """The whole split in its stored order, as for evaluation. Batches are views: nothing is copied. Raises a ValueError
     unless ``batch_size`` is a positive int."""
     size = positive_int("batch_size", batch_size)
-    return ((split.X[start : start + size], split.y[start : start + size]) for start in range(0, len(split), size))
+    return (
+        (split.X[start : start + size], split.y[start : start + size])
+        for start in range(0, len(split), size)
+    )
 
 
 class Stream:
@@ -55,7 +58,9 @@ class Stream:
     ``batch_size`` is not a positive int, ``seed`` or the place is out of range, or the split is empty.
     """
 
-    def __init__(self, split: Split, batch_size: int, seed: int, epoch: int = 0, position: int = 0) -> None:
+    def __init__(
+        self, split: Split, batch_size: int, seed: int, epoch: int = 0, position: int = 0
+    ) -> None:
         if not len(split):
             raise ValueError("a stream needs at least one sample, and the split is empty")
         if not 0 <= position <= len(split):

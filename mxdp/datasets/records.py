@@ -28,7 +28,11 @@ def positive_int(what: str, value: Any) -> int:
 
 def check_seed(what: str, value: Any) -> None:
     """Raise a ValueError that calls ``value`` ``what``, unless NumPy's ``RandomState`` takes it as a seed."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**32:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, np.integer))
+        or not 0 <= value < 2**32
+    ):
         raise ValueError(f"{what} must be an int from 0 to 2**32 - 1, not {value!r}")
 
 
@@ -44,7 +48,9 @@ def check_labels(y: Any, classes: Optional[int] = CLASSES) -> None:
     """Raise a ValueError unless ``y`` (n,) holds whole numbers from 0 to ``classes - 1`` (None: no limit). Of MXNet's
     arrays only dtype and shape are checked: to read them waits. (``pick`` takes the nearest class for other labels.)"""
     if y.ndim != 1:
-        raise ValueError(f"y must hold a label for each sample, so have the shape (n,), not {y.shape}")
+        raise ValueError(
+            f"y must hold a label for each sample, so have the shape (n,), not {y.shape}"
+        )
     if np.dtype(y.dtype).kind not in "iuf":
         raise ValueError(f"labels must be whole numbers from 0, not of dtype {y.dtype}")
     if isinstance(y, np.ndarray) and len(y):
@@ -94,7 +100,9 @@ class Split:
         if len(self.X) != len(self.y):
             raise ValueError(f"there are {len(self.X)} pictures in X and {len(self.y)} labels in y")
         if not self.X.flags.c_contiguous:
-            raise ValueError("X must be C-contiguous, since a batch is gathered row by row: numpy.ascontiguousarray(X)")
+            raise ValueError(
+                "X must be C-contiguous, since a batch is gathered row by row: numpy.ascontiguousarray(X)"
+            )
         if len(self.y) and not np.isfinite([self.X.min(), self.X.max()]).all():
             raise ValueError("X holds NaN or infinity: every pixel must be a finite number")
         check_labels(self.y, classes=_MOST_CLASSES)
@@ -138,7 +146,9 @@ class Dataset:
 
     def checksum(self) -> str:
         """A checksum of all labels and every hundredth training picture, which differs for other files or orders."""
-        return f"{zlib.crc32(self.train.X[::100].tobytes(), zlib.crc32(self.train.y.tobytes())):08x}"
+        return (
+            f"{zlib.crc32(self.train.X[::100].tobytes(), zlib.crc32(self.train.y.tobytes())):08x}"
+        )
 
     def take(self, n_train: int, n_test: Optional[int] = None) -> Dataset:
         """The first ``n_train`` training and ``n_test`` test samples (None: all), as :meth:`Split.take` gives them."""

@@ -38,7 +38,9 @@ def load_synthetic(seed: int = 0, n_train: int = 6000, n_test: int = 1000) -> Da
 def _all_shifts(patterns: Images) -> Images:
     """(shifts, classes, 28, 28): every pattern, moved by every shift that a sample may have."""
     steps = range(-_SHIFT, _SHIFT + 1)
-    return np.stack([np.roll(patterns, (down, right), axis=(1, 2)) for down in steps for right in steps])
+    return np.stack(
+        [np.roll(patterns, (down, right), axis=(1, 2)) for down in steps for right in steps]
+    )
 
 
 def _draw(random: np.random.RandomState, moved: Images, n: int) -> Split:

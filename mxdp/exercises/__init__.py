@@ -13,7 +13,13 @@ from importlib import metadata
 from pathlib import Path
 
 from mxdp.errors import MxdpError, UsageError, need
-from mxdp.exercises.exchanges import all_gather, exchange_halos, naive_allreduce, reduce_scatter, ring_allreduce
+from mxdp.exercises.exchanges import (
+    all_gather,
+    exchange_halos,
+    naive_allreduce,
+    reduce_scatter,
+    ring_allreduce,
+)
 from mxdp.exercises.plans import fill_buckets, fit_alpha_beta, gpipe
 from mxdp.exercises.shards import sharded_step, split_and_load
 from mxdp.exercises.steps import accumulate, train_batch
@@ -26,7 +32,15 @@ FOLDER = Path("experiments/exercises")
 EXERCISES = {
     exercise.trial.__name__: exercise
     for exercise in (
-        *(naive_allreduce, ring_allreduce, split_and_load, train_batch, accumulate, fill_buckets, gpipe),
+        *(
+            naive_allreduce,
+            ring_allreduce,
+            split_and_load,
+            train_batch,
+            accumulate,
+            fill_buckets,
+            gpipe,
+        ),
         *(exchange_halos, fit_alpha_beta, sharded_step, reduce_scatter, all_gather),
     )
 }
@@ -44,7 +58,9 @@ def copy(folder: Path) -> None:
         MxdpError: a file can't be written, or the installation has none.
     """
     clone = Path(__file__).parents[2] / FOLDER
-    installed = (file for wheel in metadata.distributions(name="mxdp") for file in wheel.files or ())
+    installed = (
+        file for wheel in metadata.distributions(name="mxdp") for file in wheel.files or ()
+    )
     places = clone.iterdir() if clone.is_dir() else (Path(str(file.locate())) for file in installed)
     sources = {path.name: path for path in places if path.parent.name == FOLDER.name}
     for exercise in EXERCISES.values():

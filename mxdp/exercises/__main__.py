@@ -29,7 +29,11 @@ BAR = 20
 
 LAST_LINES = 10
 STYLES = {"right": "green", "wrong": "bold red", "not tried": "dim"}
-KINDS = {"wrong": ("failures", "failure"), "error": ("errors", "error"), "not tried": ("skipped", "skipped")}
+KINDS = {
+    "wrong": ("failures", "failure"),
+    "error": ("errors", "error"),
+    "not tried": ("skipped", "skipped"),
+}
 """JUnit's words for the states: the suite's count, and the test's part."""
 
 
@@ -41,24 +45,48 @@ def parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 all right, 1 something is wrong, 2 wrong usage.",
     )
     limits = argparse.ArgumentParser(add_help=False)
-    limits.add_argument("--seconds", type=float, default=SECONDS, help="limit of a case (default: %(default)g)")
-    limits.add_argument("--megabytes", type=float, default=MEGABYTES, help="limit of memory (default: %(default)g)")
-    limits.add_argument("--seed", type=int, default=SEED, help="chooses the sizes at random (default: %(default)g)")
+    limits.add_argument(
+        "--seconds", type=float, default=SECONDS, help="limit of a case (default: %(default)g)"
+    )
+    limits.add_argument(
+        "--megabytes", type=float, default=MEGABYTES, help="limit of memory (default: %(default)g)"
+    )
+    limits.add_argument(
+        "--seed", type=int, default=SEED, help="chooses the sizes at random (default: %(default)g)"
+    )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     one = commands.add_parser("check", parents=[limits], help="check a file, or several")
     one.add_argument("files", nargs="+", type=Path, metavar="FILE")
     one.add_argument("--json", action="store_true", help="print JSON")
     numbers = sorted({exercise.number for exercise in EXERCISES.values()})
     handed_in = "the exercise that every file must hold; no other counts"
-    one.add_argument("--exercise", type=int, choices=numbers, default=0, metavar="N", help=handed_in)
-    one.add_argument("--csv", type=Path, metavar="FILE", help="write a table for grading, a row for each file")
-    one.add_argument("--junit", type=Path, metavar="FILE", help="write the cases as tests, for a course's own grading")
+    one.add_argument(
+        "--exercise", type=int, choices=numbers, default=0, metavar="N", help=handed_in
+    )
+    one.add_argument(
+        "--csv", type=Path, metavar="FILE", help="write a table for grading, a row for each file"
+    )
+    one.add_argument(
+        "--junit",
+        type=Path,
+        metavar="FILE",
+        help="write the cases as tests, for a course's own grading",
+    )
     again = commands.add_parser(
         "watch", parents=[limits], help="check a file each time that it is saved; Ctrl-C ends it"
     )
-    again.add_argument("path", nargs="?", type=Path, default=FOLDER, metavar="FILE|FOLDER", help=f"default: {FOLDER}")
+    again.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        default=FOLDER,
+        metavar="FILE|FOLDER",
+        help=f"default: {FOLDER}",
+    )
     commands.add_parser("list", help="all exercises")
-    taken = commands.add_parser("copy", help="copy the files to fill in, for who has no clone; overwrites none")
+    taken = commands.add_parser(
+        "copy", help="copy the files to fill in, for who has no clone; overwrites none"
+    )
     taken.add_argument("folder", type=Path, metavar="FOLDER")
     return top
 
@@ -73,7 +101,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return 0
     if options.command == "copy":
         copy(options.folder)
-        print(f"Eleven exercises are in {options.folder}: `python -m mxdp.exercises watch {options.folder}`")
+        print(
+            f"Eleven exercises are in {options.folder}: `python -m mxdp.exercises watch {options.folder}`"
+        )
         return 0
     if not (options.seconds > 0 and options.megabytes > 0):
         raise UsageError("--seconds and --megabytes are numbers above 0")
@@ -131,9 +161,13 @@ def show(reports: Sequence[Report], console: Console) -> None:
         if len(reports) > 1:
             console.print()
     if len(reports) > 1:
-        console.print(f"{sum(report['right'] for report in reports)} of {len(reports)} files are right:")
+        console.print(
+            f"{sum(report['right'] for report in reports)} of {len(reports)} files are right:"
+        )
         for report in reports:
-            states = [case["state"] for exercise in report["exercises"] for case in exercise["cases"]]
+            states = [
+                case["state"] for exercise in report["exercises"] for case in exercise["cases"]
+            ]
             state = "right" if report["right"] else "wrong"
             words = report["problem"] or f"{states.count('right')} of {plural(len(states), 'case')}"
             line = Text.assemble("  ", (f"{state:<7}", STYLES[state]), f"{report['file']}: {words}")
@@ -152,7 +186,9 @@ def show_one(report: Report, console: Console) -> None:
         cases = exercise["cases"]
         say(f"Exercise {exercise['number']}, {exercise['title']}: {exercise['function']}")
         for case in cases:
-            console.print(Text.assemble("  ", (f"{case['state']:<11}", STYLES[case["state"]]), case["title"]))
+            console.print(
+                Text.assemble("  ", (f"{case['state']:<11}", STYLES[case["state"]]), case["title"])
+            )
         say()
         wrong = next((case for case in cases if case["state"] == "wrong"), None)
         if wrong:
@@ -175,15 +211,25 @@ def show_one(report: Report, console: Console) -> None:
 def following(number: int) -> str:
     """The next exercise, in words; nothing after the last one."""
     after = dict(zip(ORDER, ORDER[1:])).get(number)
-    return next((f" Next: {one.title}, {one.file}" for one in EXERCISES.values() if one.number == after), "")
+    return next(
+        (f" Next: {one.title}, {one.file}" for one in EXERCISES.values() if one.number == after), ""
+    )
 
 
 def table(case: Dict[str, Any]) -> str:
     """The arguments of a case, the expected result, and the student's, if there is one."""
-    rows = [(part, *row) for part in ("given", "expected", "yours") for row in case[part]] if "yours" in case else []
+    rows = (
+        [(part, *row) for part in ("given", "expected", "yours") for row in case[part]]
+        if "yours" in case
+        else []
+    )
     width, lines, above = max((len(label) for _, label, _ in rows), default=0), [], ""
     for part, label, text in rows:
-        mark = "  <- differs" if part == "yours" and [label, text] not in map(list, case["expected"]) else ""
+        mark = (
+            "  <- differs"
+            if part == "yours" and [label, text] not in map(list, case["expected"])
+            else ""
+        )
         head = f"  {part if part != above else '':<10}{label:<{width}}  "
         lines.append(head + f"{text}{mark}".replace("\n", "\n" + " " * len(head)))
         above = part
@@ -192,7 +238,9 @@ def table(case: Dict[str, Any]) -> str:
 
 def drawing(case: Dict[str, Any]) -> str:
     """The numbers that travelled from device to device, beside the plan's, as arrows."""
-    moved, planned = ({(a, b): n for a, b, n in case.get(part) or []} for part in ("moved", "planned"))
+    moved, planned = (
+        {(a, b): n for a, b, n in case.get(part) or []} for part in ("moved", "planned")
+    )
     most = max([*moved.values(), *planned.values()], default=0)
 
     def arrow(numbers: int) -> str:
@@ -201,7 +249,9 @@ def drawing(case: Dict[str, Any]) -> str:
     lines = [f"  {'numbers that travel':<22}{'by your code':<{BAR + 9}}by the plan"] if most else []
     for pair in sorted({*moved, *planned}):
         label = f"cpu({pair[0]}) to cpu({pair[1]})"
-        lines.append(f"  {label:<22}{arrow(moved.get(pair, 0)):<{BAR + 9}}{arrow(planned.get(pair, 0))}")
+        lines.append(
+            f"  {label:<22}{arrow(moved.get(pair, 0)):<{BAR + 9}}{arrow(planned.get(pair, 0))}"
+        )
     return "\n".join(lines)
 
 
@@ -215,7 +265,9 @@ def grades(reports: Sequence[Report]) -> str:
         numbers = dict.fromkeys(str(exercise["number"]) for exercise in report["exercises"])
         cases = [case for exercise in report["exercises"] for case in exercise["cases"]]
         states = [case["state"] for case in cases]
-        wrong = [f"{case['title']}: {case['problem']}" for case in cases if case["state"] == "wrong"]
+        wrong = [
+            f"{case['title']}: {case['problem']}" for case in cases if case["state"] == "wrong"
+        ]
         problem = report["problem"] or (wrong or [""])[0]
         marks = int(report["right"]), states.count("right"), len(states)
         writer.writerow([report["file"], " ".join(numbers), *marks, problem])
@@ -226,18 +278,31 @@ def junit(reports: Sequence[Report]) -> str:
     """One suite a file, named by its path, and one test a case; a file that can't be checked has one error."""
     top = ElementTree.Element("testsuites")
     for report in reports:
-        tests = [(exercise["function"], case) for exercise in report["exercises"] for case in exercise["cases"]]
+        tests = [
+            (exercise["function"], case)
+            for exercise in report["exercises"]
+            for case in exercise["cases"]
+        ]
         if report["problem"]:
-            tests.append(("file", dict(title="the file can be checked", state="error", problem=report["problem"])))
+            tests.append(
+                (
+                    "file",
+                    dict(title="the file can be checked", state="error", problem=report["problem"]),
+                )
+            )
         states = [case["state"] for _, case in tests]
         counts: Any = {name: str(states.count(state)) for state, (name, _) in KINDS.items()}
-        suite = ElementTree.SubElement(top, "testsuite", name=report["file"], tests=str(len(tests)), **counts)
+        suite = ElementTree.SubElement(
+            top, "testsuite", name=report["file"], tests=str(len(tests)), **counts
+        )
         for function, case in tests:
             attributes = dict(classname=function, name=case["title"], file=report["file"])
             test = ElementTree.SubElement(suite, "testcase", attributes)
             if case["state"] in KINDS:
                 message = f"{case.get('problem', 'not tried')} {case.get('hint', '')}".strip()
-                ElementTree.SubElement(test, KINDS[case["state"]][1], message=message).text = table(case)
+                ElementTree.SubElement(test, KINDS[case["state"]][1], message=message).text = table(
+                    case
+                )
     return ElementTree.tostring(top, encoding="unicode", xml_declaration=True)
 
 

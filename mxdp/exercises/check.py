@@ -62,7 +62,9 @@ def check(
         finally:  # its own children end with it
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):  # never, unless Ctrl-C came while CPython took a lock
+            with contextlib.suppress(
+                subprocess.TimeoutExpired
+            ):  # never, unless Ctrl-C came while CPython took a lock
                 child.wait(10)
         text = printed.read_bytes()[-SHOWN:].decode(errors="replace")
         if not answers.exists():
@@ -86,12 +88,28 @@ def check(
     return {**report, "right": right, "printed": printable(text)}
 
 
-def started(file: Path, seed: int, answers: Path, number: int, output: BinaryIO) -> subprocess.Popen[bytes]:
+def started(
+    file: Path, seed: int, answers: Path, number: int, output: BinaryIO
+) -> subprocess.Popen[bytes]:
     """The child, which writes ``answers``, and whose prints go to ``output``."""
-    words = [sys.executable, "-u", "-m", "mxdp.exercises.judge", str(file), str(seed), str(answers), str(number)]
+    words = [
+        sys.executable,
+        "-u",
+        "-m",
+        "mxdp.exercises.judge",
+        str(file),
+        str(seed),
+        str(answers),
+        str(number),
+    ]
     environ = process.unprepared(os.environ)
     return subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environ, start_new_session=True
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=environ,
+        start_new_session=True,
     )
 
 

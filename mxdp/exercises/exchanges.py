@@ -34,7 +34,9 @@ from mxdp.plans.partition import bounds
 STAR = "each device sends its array to cpu(0), once, and gets the sum back"
 CHUNKS = "in a ring one chunk travels in each step, not the whole array"
 TO_OWNER = "send each other device its own chunk alone, or one chunk a step to the right neighbour"
-FROM_OWNER = "send its own chunk to each other device once, or one chunk a step to the right neighbour"
+FROM_OWNER = (
+    "send its own chunk to each other device once, or one chunk a step to the right neighbour"
+)
 ROWS = "send the rows of the halo alone"
 
 
@@ -53,7 +55,13 @@ def naive_allreduce(devices: int, shape: Tuple[int, ...], factor: int = 1) -> Tr
     return _allreduce("naive", factor * digits(devices, *shape))
 
 
-@partial(Exercise, 2, "ring all-reduce", [(2, (4,)), (3, (3,)), (4, (8,)), (3, (5,)), (3, (2,)), (2, (2, 3))], _shapes)
+@partial(
+    Exercise,
+    2,
+    "ring all-reduce",
+    [(2, (4,)), (3, (3,)), (4, (8,)), (3, (5,)), (3, (2,)), (2, (2, 3))],
+    _shapes,
+)
 def ring_allreduce(devices: int, shape: Tuple[int, ...], factor: int = 1) -> Trial:
     """Sums in place, in a ring."""
     return _allreduce("ring", factor * digits(devices, *shape))
@@ -72,7 +80,9 @@ def _allreduce(algorithm: str, given: Any) -> Trial:
         planned[send.source, send.target] += stop - start
     mistakes, hint = _wrong_sums(schedule, given), partial(_incomplete, algorithm, total)
     run, expected = partial(in_place, given, []), by_device([total] * devices)
-    judge = partial(_in_a_ring, devices, length, planned) if ring else partial(frugal, planned, STAR)
+    judge = (
+        partial(_in_a_ring, devices, length, planned) if ring else partial(frugal, planned, STAR)
+    )
     return Trial(title, by_device(given), expected, run, mistakes, hint, planned, judge)
 
 
@@ -103,14 +113,20 @@ def _wrong_sums(schedule: Schedule, given: Any) -> Dict[str, List[Any]]:
         "Device 0 has the sum, and the others still have their own arrays. Send the sum back to them.": first,
         "All devices have the sum, but for cpu(0): `total = total + x` made a new array there. `total += x` adds in "
         "place.": [given[0], *[total] * (devices - 1)],
-        "What comes back is added to what the device had. It must overwrite it.": executed(always=ADD),
+        "What comes back is added to what the device had. It must overwrite it.": executed(
+            always=ADD
+        ),
         "What arrives first overwrites what the device had: it must be added."
-        + " (Or the all-gather begins with chunk c - 1, where chunk c is complete.)" * ring: executed(always=COPY),
-        "That is the mean. Add up only: `sgd` divides once, by the whole batch.": [total / devices] * devices,
+        + " (Or the all-gather begins with chunk c - 1, where chunk c is complete.)"
+        * ring: executed(always=COPY),
+        "That is the mean. Add up only: `sgd` divides once, by the whole batch.": [total / devices]
+        * devices,
         "Some arrays hold sums already when the next device adds them. Add up into one array first, then send it "
         "back.": early,
         # Where a chunk is the whole array, these are right.
-        "The all-gather begins with chunk c + 1, where chunk c is complete.": executed(shifted=COPY, by=1),
+        "The all-gather begins with chunk c + 1, where chunk c is complete.": executed(
+            shifted=COPY, by=1
+        ),
         "The reduce-scatter is one chunk ahead of the all-gather: complete is c + 1, and c is sent.": ahead,
         "The reduce-scatter is one chunk behind the all-gather: complete is c - 1, and c is sent.": behind,
     }
@@ -123,7 +139,9 @@ def _incomplete(algorithm: str, total: Any, got: Values) -> str:
     chunks = [(start, stop) for start, stop in bounds(length, devices) if stop > start]
     rest = length % devices
     if 0 < rest < length and all(places[: length - rest].all() for places in right):
-        return f"The last {rest} of {length} numbers were left out: {devices} doesn't divide {length}."
+        return (
+            f"The last {rest} of {length} numbers were left out: {devices} doesn't divide {length}."
+        )
     if all(sum(places[start:stop].all() for start, stop in chunks) == 1 for places in right):
         return "Each device has one complete chunk: that was the reduce-scatter. The all-gather is missing."
     return f"`python -m mxdp.plans {algorithm} {devices}` prints the plan: compare it with each of your steps."
@@ -134,7 +152,9 @@ def _in_a_ring(devices: int, length: int, planned: Moves, record: Record) -> str
     for source, target in sorted(record.moves):
         if target != (source + 1) % devices:
             return f"But cpu({source}) sends to cpu({target}). In a ring a device sends to its right neighbour alone."
-    return frugal(planned, CHUNKS, record, most=[2 * (devices - 1) * -(-length // devices)] * devices)
+    return frugal(
+        planned, CHUNKS, record, most=[2 * (devices - 1) * -(-length // devices)] * devices
+    )
 
 
 HALVES = [(2, 4), (3, 6), (3, 5), (3, 2), (1, 3)]
@@ -148,12 +168,21 @@ def _lengths(draw: random.Random) -> Tuple[int, int]:
 @partial(Exercise, 11, "reduce-scatter", HALVES, _lengths, stem="two_halves")
 def reduce_scatter(devices: int, length: int, factor: int = 1) -> Trial:
     """The sum of vectors, chunk k on device k."""
-    given, cut = factor * digits(devices, length), [slice(*border) for border in bounds(length, devices)]
+    given, cut = (
+        factor * digits(devices, length),
+        [slice(*border) for border in bounds(length, devices)],
+    )
     own, total = [vector[place] for vector, place in zip(given, cut)], given.sum(axis=0)
-    chunks, late = [total[place] for place in cut], [total[::-1][place][::-1] for place in cut[::-1]]
+    chunks, late = (
+        [total[place] for place in cut],
+        [total[::-1][place][::-1] for place in cut[::-1]],
+    )
     mistakes = {
         "Each device has its own chunk, to which nothing was added. Chunk k needs the numbers of all devices.": own,
-        "Every device has the whole sum: that is an all-reduce. Device k keeps chunk k alone.": [total] * devices,
+        "Every device has the whole sum: that is an all-reduce. Device k keeps chunk k alone.": [
+            total
+        ]
+        * devices,
         "That is the mean. Add up only.": [chunk / devices for chunk in chunks],
         "Device k has chunk k + 1 of the sum. A ring in which device k sends chunk k first ends so: let it send chunk "
         "k - 1 first.": chunks[1:] + chunks[:1],
@@ -174,7 +203,9 @@ def all_gather(devices: int, length: int, factor: int = 1) -> Trial:
         "Each device has its own chunk first, then those of its right neighbours. The chunks lie in the order of the "
         "devices.": [onp.concatenate(chunks[k:] + chunks[:k]) for k in range(devices)],
         "Each device has its own chunk first, then those of its left neighbours, as they arrive in a ring. The chunks "
-        "lie in the order of the devices.": [onp.concatenate(chunks[k::-1] + chunks[:k:-1]) for k in range(devices)],
+        "lie in the order of the devices.": [
+            onp.concatenate(chunks[k::-1] + chunks[:k:-1]) for k in range(devices)
+        ],
         "The chunks lie in reverse order.": [onp.concatenate(chunks[::-1])] * devices,
         "Only device 0 has all chunks. Every device needs them.": [vector, *chunks[1:]],
     }
@@ -185,11 +216,19 @@ def all_gather(devices: int, length: int, factor: int = 1) -> Trial:
 
 
 def _half(
-    name: str, length: int, given: Any, right: List[Any], mistakes: Dict[str, Any], planned: Moves, advice: str
+    name: str,
+    length: int,
+    given: Any,
+    right: List[Any],
+    mistakes: Dict[str, Any],
+    planned: Moves,
+    advice: str,
 ) -> Trial:
     """The function is called with a list of arrays, one on each device, and returns another."""
     devices, expected = len(given), listed(name, right, by_device(right))
-    title = f"{plural(devices, 'device')}, {plural(length, 'number')}{uneven('chunk', length, devices)}"
+    title = (
+        f"{plural(devices, 'device')}, {plural(length, 'number')}{uneven('chunk', length, devices)}"
+    )
 
     def run(function: Any) -> Values:
         return returned(name, function(uploaded(given)))
@@ -204,20 +243,31 @@ TILES = [([2, 2], 1), ([3, 3, 3], 1), ([3, 3, 3], 2), ([3, 2], 1), ([2], 1)]
 
 def _drawn_tiles(draw: random.Random) -> Tuple[List[int], int, Tuple[int, ...]]:
     halo = draw.randint(1, 3)
-    return [draw.randint(halo, halo + 3) for _ in range(draw.randint(2, 6))], halo, (2, *dimensions(draw)[1:])
+    return (
+        [draw.randint(halo, halo + 3) for _ in range(draw.randint(2, 6))],
+        halo,
+        (2, *dimensions(draw)[1:]),
+    )
 
 
 @partial(Exercise, 8, "halo exchange", TILES, _drawn_tiles)
-def exchange_halos(heights: Sequence[int], halo: int, inner: Tuple[int, ...] = (2,), factor: int = 1) -> Trial:
+def exchange_halos(
+    heights: Sequence[int], halo: int, inner: Tuple[int, ...] = (2,), factor: int = 1
+) -> Trial:
     """Tiles of these heights, whose rows have the shape ``inner``, each with halos above and below."""
     devices = len(heights)
     rows_of = f"{', '.join(map(str, heights))} rows of {' x '.join(map(str, inner))}"
     title = f"{plural(devices, 'tile')} of {rows_of}, halo of {plural(halo, 'row')}"
     columns = onp.arange(onp.prod(inner), dtype="float32").reshape(inner) / 10
-    inside = [factor * (10 * tile + onp.add.outer(onp.arange(n), columns)) for tile, n in enumerate(heights, 1)]
+    inside = [
+        factor * (10 * tile + onp.add.outer(onp.arange(n), columns))
+        for tile, n in enumerate(heights, 1)
+    ]
     first, last = [rows[:halo] for rows in inside], [rows[-halo:] for rows in inside]
 
-    def tiles(above: Sequence[Any], below: Sequence[Any], top: Any = 0, bottom: Any = 0) -> List[Any]:
+    def tiles(
+        above: Sequence[Any], below: Sequence[Any], top: Any = 0, bottom: Any = 0
+    ) -> List[Any]:
         """Each tile with its halos: ``above`` are those of all but the first tile, ``below`` of all but the last."""
         whole = [onp.zeros((n + 2 * halo, *inner), "float32") for n in heights]
         for tile, rows, high, low in zip(whole, inside, [top, *above], [*below, bottom]):
@@ -231,13 +281,19 @@ def exchange_halos(heights: Sequence[int], halo: int, inner: Tuple[int, ...] = (
         "No halo was filled. Write into the tiles: `tile[:halo] = rows.as_in_ctx(tile.ctx)`.": given,
         "The old halos travelled. Send a neighbour's own rows: they begin after its halo, at `tile[halo:]`, and end "
         "before it, at `tile[:-halo]`.": tiles(old_below, old_above),
-        "The halos above are filled, those below are not. Rows travel both ways.": tiles(last[:-1], old_below),
-        "The halos below are filled, those above are not. Rows travel both ways.": tiles(old_above, first[1:]),
+        "The halos above are filled, those below are not. Rows travel both ways.": tiles(
+            last[:-1], old_below
+        ),
+        "The halos below are filled, those above are not. Rows travel both ways.": tiles(
+            old_above, first[1:]
+        ),
         "The rows come from the far end of the neighbour. A tile needs the rows next to the border: the last of the "
         "tile above, the first of the tile below.": tiles(first[:-1], last[1:]),
         "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": as_a_ring,
     }
-    planned = {(a, b): halo * columns.size for a, b in permutations(range(devices), 2) if abs(a - b) == 1}
+    planned = {
+        (a, b): halo * columns.size for a, b in permutations(range(devices), 2) if abs(a - b) == 1
+    }
     run, judge = partial(in_place, given, [halo]), partial(frugal, planned, ROWS)
     shown: Values = {**by_device(given), "halo": halo}
     return Trial(title, shown, by_device(expected), run, mistakes, planned=planned, judge=judge)

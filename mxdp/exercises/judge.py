@@ -44,7 +44,9 @@ def check_here(file: str, seed: int, answers: Path, number: int = 0) -> None:
     def save() -> None:
         write_beside(answers, json.dumps(report))
 
-    asked = {name: exercise for name, exercise in EXERCISES.items() if number in (0, exercise.number)}
+    asked = {
+        name: exercise for name, exercise in EXERCISES.items() if number in (0, exercise.number)
+    }
     tasks = {name: exercise.cases(seed) for name, exercise in asked.items()}
     mx.nd.waitall()  # so MXNet is loaded before the file is read, and not in the time of its first case
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # MXNet's handler turns a crash into an exit
@@ -53,7 +55,9 @@ def check_here(file: str, seed: int, answers: Path, number: int = 0) -> None:
     functions: Dict[str, Any] = {}
     try:
         for name, value in runpy.run_path(file).items():
-            if callable(value) and not str(getattr(value, "__module__", "")).startswith("mxdp"):  # not imported
+            if callable(value) and not str(getattr(value, "__module__", "")).startswith(
+                "mxdp"
+            ):  # not imported
                 functions[name] = value
         report["problem"] = lacking([name for name in tasks if name in functions], number)
     except BaseException as error:
@@ -62,7 +66,13 @@ def check_here(file: str, seed: int, answers: Path, number: int = 0) -> None:
         if name in functions:
             cases = [dict(title=title, state="not tried") for title in tasks[name]]
             report["exercises"].append(
-                dict(number=exercise.number, title=exercise.title, function=name, right=False, cases=cases)
+                dict(
+                    number=exercise.number,
+                    title=exercise.title,
+                    function=name,
+                    right=False,
+                    cases=cases,
+                )
             )
     for entry in report["exercises"]:
         name = entry["function"]
@@ -78,11 +88,17 @@ def lacking(defined: Sequence[str], number: int) -> str:
     numbers = [number] if number else [EXERCISES[name].number for name in defined]
     if not numbers:
         return f"It defines none of the functions that can be checked: {', '.join(EXERCISES)}."
-    absent = [name for name, exercise in EXERCISES.items() if exercise.number in numbers and name not in defined]
+    absent = [
+        name
+        for name, exercise in EXERCISES.items()
+        if exercise.number in numbers and name not in defined
+    ]
     return f"It does not define {either(absent)}, which the exercise asks for." if absent else ""
 
 
-def try_case(trials: Sequence[Trial], case: Dict[str, Any], function: Any, file: str, save: Callable[[], Any]) -> None:
+def try_case(
+    trials: Sequence[Trial], case: Dict[str, Any], function: Any, file: str, save: Callable[[], Any]
+) -> None:
     """Make the trials until one is wrong. ``case``, its part of the report, names each before it runs, and is saved
     then; at the end it has the answer."""
     title = case["title"]
@@ -104,7 +120,11 @@ def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
     numbers). ``hints``: all that fit.
     """
     record = trial.record
-    answer: Dict[str, Any] = {"state": "wrong", "given": shown(trial.given), "expected": shown(trial.expected)}
+    answer: Dict[str, Any] = {
+        "state": "wrong",
+        "given": shown(trial.given),
+        "expected": shown(trial.expected),
+    }
 
     def recorded(*arguments: Any) -> Any:
         before = arrays_in(arguments)
@@ -119,13 +139,19 @@ def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
         hints = mistaken(trial, got)
     except NotImplementedError:
         return {**answer, "problem": "This function is not written yet."}
-    except BaseException as error:  # also of what was returned, such as lists that are nested too deeply
+    except (
+        BaseException
+    ) as error:  # also of what was returned, such as lists that are nested too deeply
         return {**answer, "problem": printable(explained(error, file))}
     if trial.planned is not None:
         for name, moves in (("moved", record.moves), ("planned", trial.planned)):
             answer[name] = [(*pair, numbers) for pair, numbers in sorted(moves.items())]
     if hints is not None:
-        return {**answer, "problem": "The result is wrong.", "hints": [REPLACED] if record.replaced else hints}
+        return {
+            **answer,
+            "problem": "The result is wrong.",
+            "hints": [REPLACED] if record.replaced else hints,
+        }
     mixed = record.mixed and (
         f"But one operation has arrays on {record.mixed}, which fails on GPUs. Copy to the other device first."
     )
@@ -136,7 +162,11 @@ def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
     if later["state"] == "wrong":
         problem = f"The first call is right, but not the second, with other numbers of these sizes. {later['problem']}"
         old = later.get("yours") == answer["yours"]
-        return {**later, "problem": problem, "hints": [KEPT] if old else later.get("hints") or [KEPT]}
+        return {
+            **later,
+            "problem": problem,
+            "hints": [KEPT] if old else later.get("hints") or [KEPT],
+        }
     return {**answer, "state": "right", "problem": ""}
 
 
@@ -166,7 +196,9 @@ def equal(values: Iterable[Any], others: Iterable[Any]) -> bool:
         if not isinstance(value, (float, onp.ndarray)):
             return bool(value == other)
         room = 1e-4 * float(onp.abs(value).max(initial=0))
-        return onp.shape(value) == onp.shape(other) and bool(onp.allclose(other, value, rtol=0, atol=room))
+        return onp.shape(value) == onp.shape(other) and bool(
+            onp.allclose(other, value, rtol=0, atol=room)
+        )
 
     return all(map(same, values, others))
 

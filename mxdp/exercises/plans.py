@@ -34,32 +34,50 @@ def fill_buckets(nbytes: Sequence[int], room: int, factor: int = 1) -> Trial:
     nbytes = [factor * size for size in nbytes]
     backwards = range(len(nbytes))[::-1]
 
-    def fill(numbers: Sequence[int] = backwards, room: int = room, counted: int = 1, empty: int = 0) -> List[List[int]]:
+    def fill(
+        numbers: Sequence[int] = backwards, room: int = room, counted: int = 1, empty: int = 0
+    ) -> List[List[int]]:
         """``counted``: 0 if the next gradient doesn't count; ``empty``: how many empty buckets come first."""
         buckets: List[List[int]] = [[] for _ in range(empty)]
         for number in numbers:
-            if not buckets or sum(nbytes[other] for other in buckets[-1]) + counted * nbytes[number] > room:
+            if (
+                not buckets
+                or sum(nbytes[other] for other in buckets[-1]) + counted * nbytes[number] > room
+            ):
                 buckets.append([])
             buckets[-1].append(number)
         return buckets
 
-    right, too_full = filled(nbytes, ["float32"] * len(nbytes), room), fill(room=room - 1, counted=0)
+    right, too_full = (
+        filled(nbytes, ["float32"] * len(nbytes), room),
+        fill(room=room - 1, counted=0),
+    )
     mistakes = {
         "The buckets are filled from the first parameter on. Backward produces the last parameter's gradient first: "
-        "fill them in that order, or the first bucket waits for the end of backward.": fill(backwards[::-1]),
+        "fill them in that order, or the first bucket waits for the end of backward.": fill(
+            backwards[::-1]
+        ),
         "The buckets are right, and their numbers stand in the order of the parameters. Keep backward's order in a "
         "bucket, too.": [sorted(bucket) for bucket in right],
         "The last bucket is missing: it is not full when the loop ends.": right[:-1],
         "A bucket takes one gradient too many: look whether the next one still fits before it is added.": too_full,
-        f"Gradients that fill a bucket to exactly {room} bytes still fit: compare with <=.": fill(room=room - 1),
+        f"Gradients that fill a bucket to exactly {room} bytes still fit: compare with <=.": fill(
+            room=room - 1
+        ),
         "There is an empty bucket: a gradient that is larger than the room opens one of its own, but only if the "
         "current one holds something.": fill(empty=1),
-        "These are sizes. Return the numbers of the parameters.": [[nbytes[i] for i in bucket] for bucket in right],
+        "These are sizes. Return the numbers of the parameters.": [
+            [nbytes[i] for i in bucket] for bucket in right
+        ],
     }
 
     def run(function: Any) -> Values:
         returned = function(list(nbytes), room)
-        return {"buckets": [list(part) for part in _lists(returned, "of numbers, such as [[4, 3], [2, 1], [0]]")]}
+        return {
+            "buckets": [
+                list(part) for part in _lists(returned, "of numbers, such as [[4, 3], [2, 1], [0]]")
+            ]
+        }
 
     title = f"{plural(len(nbytes), 'gradient')}, room for {room} bytes"
     wrong = {hint: [buckets] for hint, buckets in mistakes.items()}
@@ -105,9 +123,18 @@ def gpipe(stages: int, micro_batches: int, factor: int = 1) -> Trial:
     def hint(got: Values) -> str:
         """The first task that runs before what it needs."""
         rows = enumerate(got.values())
-        done = {(stage, cell): cycle for stage, row in rows for cycle, cell in enumerate(row.split()) if cell != IDLE}
+        done = {
+            (stage, cell): cycle
+            for stage, row in rows
+            for cycle, cell in enumerate(row.split())
+            if cell != IDLE
+        }
         for (stage, cell), cycle in sorted(done.items(), key=lambda item: item[1]):
-            needed = [(stage - 1, cell)] if cell[0] == "F" else [(stage, f"F{cell[1:]}"), (stage + 1, cell)]
+            needed = (
+                [(stage - 1, cell)]
+                if cell[0] == "F"
+                else [(stage, f"F{cell[1:]}"), (stage + 1, cell)]
+            )
             for other, task in needed:
                 if 0 <= other < stages and done.get((other, task), cycle) >= cycle:
                     return (
@@ -117,11 +144,23 @@ def gpipe(stages: int, micro_batches: int, factor: int = 1) -> Trial:
         return "No task runs too early; look for one that is missing, is there twice, or could run in an earlier cycle."
 
     def judge(_: Record) -> str:
-        return f"But the rows have {longest} cycles, and {enough} are enough." if longest > enough else ""
+        return (
+            f"But the rows have {longest} cycles, and {enough} are enough."
+            if longest > enough
+            else ""
+        )
 
     given = {"stages": stages, "micro_batches": micro_batches}
     title = f"{plural(stages, 'stage')}, {plural(micro_batches, 'micro-batch')}"
-    return Trial(title, given, _by_stage(_rows(zip(*cycles(plan)))), run, _wrong_schedules(plan), hint, judge=judge)
+    return Trial(
+        title,
+        given,
+        _by_stage(_rows(zip(*cycles(plan)))),
+        run,
+        _wrong_schedules(plan),
+        hint,
+        judge=judge,
+    )
 
 
 def _wrong_schedules(plan: PipelinePlan) -> Dict[str, List[str]]:
@@ -129,7 +168,9 @@ def _wrong_schedules(plan: PipelinePlan) -> Dict[str, List[str]]:
     stages, micro_batches = plan.stages, plan.micro_batches
     forward = micro_batches + stages - 1
 
-    def rows(forwards: Callable[[int, int], int], backwards: Callable[[int, int], int]) -> List[str]:
+    def rows(
+        forwards: Callable[[int, int], int], backwards: Callable[[int, int], int]
+    ) -> List[str]:
         """``forwards(stage, micro-batch)`` is the cycle of the forward pass."""
         cells = [[""] * (2 * stages * micro_batches) for _ in range(stages)]
         for stage, number in product(range(stages), range(micro_batches)):
@@ -137,11 +178,16 @@ def _wrong_schedules(plan: PipelinePlan) -> Dict[str, List[str]]:
             cells[stage][backwards(stage, number)] = f"B{number}"
         return _rows(cells)
 
-    alternating, halved = _rows(zip(*cycles(one_f_one_b(stages, micro_batches)))), _rows(zip(*cycles(plan)[:forward]))
+    alternating, halved = (
+        _rows(zip(*cycles(one_f_one_b(stages, micro_batches)))),
+        _rows(zip(*cycles(plan)[:forward])),
+    )
     one_by_one = rows(lambda s, m: 2 * stages * m + s, lambda s, m: 2 * stages * (m + 1) - 1 - s)
     return {
         "The backward passes come in the order of the forward passes. In GPipe the last micro-batch goes back first: "
-        "its activations are the newest.": rows(lambda s, m: s + m, lambda s, m: forward + stages - 1 - s + m),
+        "its activations are the newest.": rows(
+            lambda s, m: s + m, lambda s, m: forward + stages - 1 - s + m
+        ),
         "All stages work at the same time. A stage has to wait until the stage before it has passed the micro-batch "
         "on.": rows(lambda s, m: m, lambda s, m: 2 * micro_batches - 1 - m),
         "That is 1F1B, which goes back as soon as it can. GPipe makes all forward passes first.": alternating,
@@ -162,7 +208,11 @@ MEASURED = [
 
 
 def _drawn_times(draw: random.Random) -> Tuple[str, List[int], List[float]]:
-    sizes = [4, 1 << 24, *draw.sample([0, *(2**power for power in range(3, 24))], draw.randint(0, 10))]
+    sizes = [
+        4,
+        1 << 24,
+        *draw.sample([0, *(2**power for power in range(3, 24))], draw.randint(0, 10)),
+    ]
     draw.shuffle(sizes)
     alpha, beta = draw.randint(1, 9) * 1e-5, draw.randint(1, 9) * 1e-10
     times = [(alpha + beta * size) * draw.uniform(0.9, 1.1) for size in sizes]
@@ -170,10 +220,16 @@ def _drawn_times(draw: random.Random) -> Tuple[str, List[int], List[float]]:
 
 
 @partial(Exercise, 9, "alpha and beta of a link", MEASURED, _drawn_times)
-def fit_alpha_beta(title: str, nbytes: Sequence[int], seconds: Sequence[float], factor: int = 1) -> Trial:
+def fit_alpha_beta(
+    title: str, nbytes: Sequence[int], seconds: Sequence[float], factor: int = 1
+) -> Trial:
     """A line through measured times."""
     seconds = [factor * time for time in seconds]
-    link, x, y = fit_link(list(zip(nbytes, seconds))), onp.array(nbytes, float), onp.array(seconds, float)
+    link, x, y = (
+        fit_link(list(zip(nbytes, seconds))),
+        onp.array(nbytes, float),
+        onp.array(seconds, float),
+    )
     slope, height = onp.polyfit(x, y, 1)
     ends, steepness = (y[-1] - y[0]) / (x[-1] - x[0]), (x / y).sum() / ((x / y) ** 2).sum()
     mistakes = {
@@ -182,8 +238,14 @@ def fit_alpha_beta(title: str, nbytes: Sequence[int], seconds: Sequence[float], 
         "That is the line with the least squares of the errors in seconds: the largest message decides alone. Divide "
         "each error by its time first.": (height, slope),
         "The line goes through zero: alpha is the time of a message of no bytes.": (0.0, steepness),
-        "The line goes through the first and the last time alone: use all of them.": (y[0] - ends * x[0], ends),
-        "alpha is the time of the smallest message, which has bytes too, and noise.": (y[0], link.beta),
+        "The line goes through the first and the last time alone: use all of them.": (
+            y[0] - ends * x[0],
+            ends,
+        ),
+        "alpha is the time of the smallest message, which has bytes too, and noise.": (
+            y[0],
+            link.beta,
+        ),
     }
 
     def run(function: Any) -> Values:
@@ -191,7 +253,9 @@ def fit_alpha_beta(title: str, nbytes: Sequence[int], seconds: Sequence[float], 
         try:
             alpha, beta = (float(value) for value in returned)
         except (TypeError, ValueError):
-            raise Wrong(f"It returns {returned!r:.60}: return two numbers, alpha and beta.") from None
+            raise Wrong(
+                f"It returns {returned!r:.60}: return two numbers, alpha and beta."
+            ) from None
         return {"alpha": alpha, "beta": beta}
 
     given = {"nbytes": list(nbytes), "seconds": [f"{value:.3g}" for value in seconds]}

@@ -28,7 +28,9 @@ from mxdp.exercises.trial import (
 )
 from mxdp.plans.partition import bounds
 
-SHARDS = "to each device the gradients of that device's shard, and its own shard of the new parameters"
+SHARDS = (
+    "to each device the gradients of that device's shard, and its own shard of the new parameters"
+)
 PARTED = "The replicas differ: each shard of the new parameters must reach every device."
 
 SPLITS = [([0, 1], (4,)), ([0, 1, 2], (7,)), ([0, 1], (5, 2)), ([0, 1, 2], (2,)), ([0], (3,))]
@@ -41,7 +43,9 @@ def _drawn_shards(draw: random.Random) -> Tuple[List[int], Tuple[int, ...], str]
 
 
 @partial(Exercise, 3, "split with a remainder", SPLITS, _drawn_shards)
-def split_and_load(order: Sequence[int], shape: Tuple[int, ...], dtype: str = "float32", factor: int = 1) -> Trial:
+def split_and_load(
+    order: Sequence[int], shape: Tuple[int, ...], dtype: str = "float32", factor: int = 1
+) -> Trial:
     """Shards of a batch, the longer first. Shard k belongs on ``cpu(order[k])``."""
     x, devices = factor * onp.arange(1, onp.prod(shape) + 1, dtype=dtype).reshape(shape), len(order)
     places = [f"cpu({device})" for device in order]
@@ -52,7 +56,10 @@ def split_and_load(order: Sequence[int], shape: Tuple[int, ...], dtype: str = "f
 
     def run(function: Any) -> Values:
         contexts = backend.devices(devices, "cpu")
-        return returned("shard", function(backend.upload(x, contexts[0]), [contexts[device] for device in order]))
+        return returned(
+            "shard",
+            function(backend.upload(x, contexts[0]), [contexts[device] for device in order]),
+        )
 
     hint, judge = partial(misfit, expected, ""), partial(frugal, planned, "send its shard alone")
     given = {"x on cpu(0)": x, "devices": ", ".join(places)}
@@ -66,7 +73,13 @@ def _wrong_shards(x: Any, devices: int) -> Dict[str, List[Any]]:
     even, late = [short] * (devices - 1), [short] * (devices - rest) + [long] * rest
     lost, to_last, to_first, longer_last, rounded_up = (
         onp.split(x, onp.cumsum(lengths))[:devices]
-        for lengths in ([short] * devices, [*even, short + rest], [short + rest, *even], late, [long] * devices)
+        for lengths in (
+            [short] * devices,
+            [*even, short + rest],
+            [short + rest, *even],
+            late,
+            [long] * devices,
+        )
     )
     dealt = [x[place::devices] for place in range(devices)]
     return {
@@ -78,7 +91,8 @@ def _wrong_shards(x: Any, devices: int) -> Dict[str, List[Any]]:
         "Each shard but the last is as long as the first: the last one has too little to do. Shards differ by at most "
         "one sample.": rounded_up,
         "The samples are dealt out like cards. A shard is a run of samples that lie side by side.": dealt,
-        f"Every device has the whole batch. Give each a shard of {short} or {long} samples.": [x] * devices,
+        f"Every device has the whole batch. Give each a shard of {short} or {long} samples.": [x]
+        * devices,
     }
 
 
@@ -87,20 +101,40 @@ RATES = dict(lr=0.1, momentum=0.5, batch_size=4)
 
 def _drawn_rates(draw: random.Random) -> Tuple[int, int, int, int, Dict[str, float]]:
     devices, steps, slope = draw.randint(1, 6), draw.randint(1, 3), draw.randint(1, 9)
-    rates = dict(lr=draw.randint(1, 9) / 16, momentum=draw.randint(1, 9) / 10, batch_size=draw.randint(1, 40))
+    rates = dict(
+        lr=draw.randint(1, 9) / 16, momentum=draw.randint(1, 9) / 10, batch_size=draw.randint(1, 40)
+    )
     return devices, draw.randint(1, 4 * devices), steps, slope, rates
 
 
-@partial(Exercise, 10, "sharded optimiser step", [(2, 4, 1), (3, 6, 1), (3, 5, 1), (3, 2, 1), (2, 4, 2)], _drawn_rates)
+@partial(
+    Exercise,
+    10,
+    "sharded optimiser step",
+    [(2, 4, 1), (3, 6, 1), (3, 5, 1), (3, 2, 1), (2, 4, 2)],
+    _drawn_rates,
+)
 def sharded_step(
-    devices: int, length: int, steps: int, slope: int = 0, rates: Dict[str, float] = RATES, factor: int = 1
+    devices: int,
+    length: int,
+    steps: int,
+    slope: int = 0,
+    rates: Dict[str, float] = RATES,
+    factor: int = 1,
 ) -> Trial:
     """SGD with momentum, each device with the velocity of its shard alone: 1, 1 + ``slope`` and so on, at first."""
     lr, momentum, batch_size = rates.values()
     cut = uneven("shard", length, devices)
     title = f"{plural(devices, 'device')}, {plural(length, 'number')}, {plural(steps, 'step')}{cut}"
-    grads, shards = factor * digits(devices, length), [slice(*border) for border in bounds(length, devices)]
-    start, held, mean = factor * onp.arange(1.0, length + 1), onp.zeros_like(grads), grads.sum(axis=0) / batch_size
+    grads, shards = (
+        factor * digits(devices, length),
+        [slice(*border) for border in bounds(length, devices)],
+    )
+    start, held, mean = (
+        factor * onp.arange(1.0, length + 1),
+        onp.zeros_like(grads),
+        grads.sum(axis=0) / batch_size,
+    )
     old = factor * (1 + slope * onp.arange(float(length)))
     for device, shard in enumerate(shards):
         held[device, shard] = 1
@@ -120,7 +154,9 @@ def sharded_step(
         "missing.": after(mean, held),
         "Each device used its own gradient. Its shard needs the sum of all devices' gradients: the reduce-scatter is "
         "missing.": after((held * grads).sum(axis=0) / batch_size),
-        "Gradients are divided by the batch, and once more by the devices: they are summed.": after(mean / devices),
+        "Gradients are divided by the batch, and once more by the devices: they are summed.": after(
+            mean / devices
+        ),
         "The summed gradient is not divided by batch_size.": after(mean * batch_size),
         "The parameters move as they should in the first step, but the velocity is as it was. Write it into the array "
         "that was given, or the next step lacks it.": after(mean, keep=False),
@@ -134,11 +170,19 @@ def sharded_step(
             function(list(params), uploaded(grads), list(velocities), lr, momentum, batch_size)
         return dict(zip(labels, (x.asnumpy() for x in (*params, *velocities))))
 
-    given: Values = {**by_device(grads, "gradient on "), "parameters everywhere": start, "velocity everywhere": old}
+    given: Values = {
+        **by_device(grads, "gradient on "),
+        "parameters everywhere": start,
+        "velocity everywhere": old,
+    }
     # To each device the gradients of its shard, and the sender's shard of the parameters.
     lengths = [len(old[shard]) for shard in shards]
-    planned = {(a, b): steps * (lengths[a] + lengths[b]) for a, b in permutations(range(devices), 2)}
-    most = steps * (length + (devices - 2) * lengths[0])  # by the device of the longest shard; a ring may, too
+    planned = {
+        (a, b): steps * (lengths[a] + lengths[b]) for a, b in permutations(range(devices), 2)
+    }
+    most = steps * (
+        length + (devices - 2) * lengths[0]
+    )  # by the device of the longest shard; a ring may, too
     judge = partial(frugal, planned, SHARDS, most=[most] * devices)
     hint, expected = partial(differing, "parameters", PARTED), dict(zip(labels, after(mean)))
     return Trial(title, {**given, **rates}, expected, run, mistakes, hint, planned, judge)

@@ -15,7 +15,17 @@ import numpy as onp
 from mxdp import backend
 from mxdp.backend import NDArray, autograd
 from mxdp.errors import plural
-from mxdp.exercises.trial import Exercise, Moves, Record, Trial, Values, by_device, differing, frugal, uneven
+from mxdp.exercises.trial import (
+    Exercise,
+    Moves,
+    Record,
+    Trial,
+    Values,
+    by_device,
+    differing,
+    frugal,
+    uneven,
+)
 from mxdp.plans.partition import bounds
 
 UNCHANGED = "The parameters are as they were. Change them in place: `param -= lr / n * param.grad`."
@@ -58,7 +68,9 @@ def _params(values: Any, device: Any) -> List[NDArray]:
 
 
 def _downloaded(replicas: Sequence[Sequence[NDArray]]) -> Values:
-    return _labelled([onp.concatenate([param.asnumpy() for param in params]) for params in replicas])
+    return _labelled(
+        [onp.concatenate([param.asnumpy() for param in params]) for params in replicas]
+    )
 
 
 _labelled = partial(by_device, what="w, b on ")
@@ -77,7 +89,9 @@ def _drawn_batch(draw: random.Random) -> Tuple[int, int, int, int, float]:
 
 
 @partial(Exercise, 4, "one data-parallel step", BATCHES, _drawn_batch)
-def train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: float = 0.1, factor: int = 1) -> Trial:
+def train_batch(
+    samples: int, devices: int, steps: int, features: int = 2, lr: float = 0.1, factor: int = 1
+) -> Trial:
     """Steps on replicas."""
     X, y, start = _batch(samples, features, factor)
     title = f"{plural(samples, 'sample')} of {features}, {plural(devices, 'device')}, {plural(steps, 'step')}"
@@ -111,7 +125,8 @@ def train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: f
         "The summed gradient is not divided: divide it by the number of samples in the batch.": every,
         "The summed gradient is divided by the length of a shard. It is the sum over the whole batch: divide it by "
         "len(X), before X is split.": every / long[:, None],
-        "The gradient is averaged twice: over the batch and over the devices. Sum over the devices.": mean / devices,
+        "The gradient is averaged twice: over the batch and over the devices. Sum over the devices.": mean
+        / devices,
         "That is the mean of the shards' means. With shards of different lengths it is not the batch's mean: sum, then "
         "divide once by the batch.": every / long / devices,
         "The step goes uphill: subtract the gradient.": -mean,
@@ -122,13 +137,23 @@ def train_batch(samples: int, devices: int, steps: int, features: int = 2, lr: f
         planned[device, 0] = steps * (features + 1)
     given = {"X": X, "y": y, "w": start[:-1], "b": start[-1:], "lr": lr, "devices": devices}
     wrong = {hint: after(weights) for hint, weights in mistakes.items()}
-    hint, judge = partial(differing, "w, b", PARTED), partial(_parallel, lengths, features, steps, planned)
+    hint, judge = (
+        partial(differing, "w, b", PARTED),
+        partial(_parallel, lengths, features, steps, planned),
+    )
     return Trial(title, given, _labelled(after(mean)), run, wrong, hint, planned, judge, record)
 
 
-def _parallel(lengths: Sequence[int], features: int, steps: int, planned: Moves, record: Record) -> str:
+def _parallel(
+    lengths: Sequence[int], features: int, steps: int, planned: Moves, record: Record
+) -> str:
     """Each device computes the gradients of a shard; these meet, by whatever all-reduce."""
-    devices, params, short, long = len(lengths), features + 1, steps * min(lengths), steps * max(lengths)
+    devices, params, short, long = (
+        len(lengths),
+        features + 1,
+        steps * min(lengths),
+        steps * max(lengths),
+    )
     computed = [sum(samples[device] for samples in record.samples) for device in range(devices)]
     for device, samples in enumerate(computed):
         if not short <= samples <= long:
@@ -146,8 +171,16 @@ def _drawn_parts(draw: random.Random) -> Tuple[List[int], int, int, float]:
     return ([draw.randint(1, 5) for _ in range(draw.randint(1, 6))], *_drawn_steps(draw))
 
 
-@partial(Exercise, 5, "gradient accumulation", [([4], 1), ([2, 2], 1), ([3, 2, 1], 1), ([2, 2], 2)], _drawn_parts)
-def accumulate(lengths: Sequence[int], steps: int, features: int = 2, lr: float = 0.1, factor: int = 1) -> Trial:
+@partial(
+    Exercise,
+    5,
+    "gradient accumulation",
+    [([4], 1), ([2, 2], 1), ([3, 2, 1], 1), ([2, 2], 2)],
+    _drawn_parts,
+)
+def accumulate(
+    lengths: Sequence[int], steps: int, features: int = 2, lr: float = 0.1, factor: int = 1
+) -> Trial:
     """Updates, each from several micro-batches."""
     record = Record()
     X, y, start = _batch(sum(lengths), features, factor)
@@ -166,7 +199,8 @@ def accumulate(lengths: Sequence[int], steps: int, features: int = 2, lr: float 
         return _downloaded([params])
 
     given: Values = {
-        f"X, y of micro-batch {place}": ", ".join(str(x.tolist()) for x in part) for place, part in enumerate(parts)
+        f"X, y of micro-batch {place}": ", ".join(str(x.tolist()) for x in part)
+        for place, part in enumerate(parts)
     }
     given.update({"w": start[:-1], "b": start[-1:], "lr": lr})
     right, mistakes = _accumulations(parts, start, lr, steps)
@@ -185,7 +219,9 @@ def _accumulations(
         """Goes down the gradients of the micro-batches, times ``weights``. ``kept``: 1 if their sum is never zeroed."""
         params, total = start, 0 * start
         for _ in range(steps):
-            total = kept * total + sum(weight * gradient(*part, params) for part, weight in zip(parts, weights))
+            total = kept * total + sum(
+                weight * gradient(*part, params) for part, weight in zip(parts, weights)
+            )
             params = params - lr * total
         return [params]
 
@@ -207,7 +243,9 @@ def _accumulations(
         "after the last.": one_by_one(mean),
         "The parameters change after each micro-batch: that is ordinary SGD with small batches. Update once, after the "
         "last.": one_by_one(every / lengths),
-        "The sum is not divided: divide it by the number of samples in all micro-batches.": after(every),
+        "The sum is not divided: divide it by the number of samples in all micro-batches.": after(
+            every
+        ),
         "The sum is divided by the number of micro-batches. It is a sum over samples: divide it by their "
         "number.": after(every / len(parts)),
         "That is the mean of the micro-batches' means. Where their lengths differ, it is not the batch's mean: sum "

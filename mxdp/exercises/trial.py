@@ -8,7 +8,19 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as onp
 
@@ -134,8 +146,16 @@ def recording(record: Record) -> Iterator[None]:
     with contextlib.ExitStack() as originals:
         for owner, name, note in (
             (mx.ndarray.register, "_imperative_invoke", operation),
-            (library, "MXNDArraySyncCopyToCPU", lambda _, x, memory, size: record.host.update(downloads=size.value)),
-            (library, "MXNDArraySyncCopyFromCPU", lambda _, x, memory, size: record.host.update(uploads=size.value)),
+            (
+                library,
+                "MXNDArraySyncCopyToCPU",
+                lambda _, x, memory, size: record.host.update(downloads=size.value),
+            ),
+            (
+                library,
+                "MXNDArraySyncCopyFromCPU",
+                lambda _, x, memory, size: record.host.update(uploads=size.value),
+            ),
             (library, "MXAutogradBackwardEx", lambda *_: record.samples.append(Counter())),
         ):
             function = getattr(owner, name)
@@ -148,7 +168,9 @@ def digits(devices: int, *shape: int) -> Any:
     """An array for each device: 1 2 3, 10 20 30, 100 200 300. The digits of a sum tell whose numbers are in it, and how
     often. From five devices on they are binary, so that the smallest numbers still count in :func:`equal`."""
     factors = (10.0 if devices < 5 else 2.0) ** onp.arange(devices, dtype="float32")
-    return onp.multiply.outer(factors, onp.arange(1, onp.prod(shape) + 1, dtype="float32").reshape(shape))
+    return onp.multiply.outer(
+        factors, onp.arange(1, onp.prod(shape) + 1, dtype="float32").reshape(shape)
+    )
 
 
 def uneven(name: str, length: int, parts: int) -> str:
@@ -187,7 +209,9 @@ def in_place(given: Sequence[Any], more: Sequence[Any], function: Any) -> Values
 
 def listed(name: str, arrays: Iterable[Any], places: Iterable[Any]) -> Values:
     """Label the arrays of a list that a function returns."""
-    return {f"{name} {k} on {place}, {x.dtype}": x for k, (x, place) in enumerate(zip(arrays, places))}
+    return {
+        f"{name} {k} on {place}, {x.dtype}": x for k, (x, place) in enumerate(zip(arrays, places))
+    }
 
 
 def returned(name: str, value: Any) -> Values:
@@ -202,7 +226,11 @@ def misfit(expected: Values, otherwise: str, got: Values) -> str:
         if label != right:
             return f"There is {label} in place of {right}. Copy each array to its device, and keep its dtype."
     shapes = [", ".join(str(x.shape) for x in values.values()) for values in (got, expected)]
-    return otherwise if shapes[0] == shapes[1] else f"The shapes are {shapes[0]}. They must be {shapes[1]}."
+    return (
+        otherwise
+        if shapes[0] == shapes[1]
+        else f"The shapes are {shapes[0]}. They must be {shapes[1]}."
+    )
 
 
 def a_list(value: Any, fits: Callable[[Any], bool], wanted: str) -> List[Any]:
@@ -212,18 +240,29 @@ def a_list(value: Any, fits: Callable[[Any], bool], wanted: str) -> List[Any]:
     return list(value)
 
 
-def frugal(planned: Moves, advice: str, record: Record, most: Sequence[int] = (), unneeded: int = 0) -> str:
+def frugal(
+    planned: Moves, advice: str, record: Record, most: Sequence[int] = (), unneeded: int = 0
+) -> str:
     """A judge, but for the record: all devices together send what they send in the plan, without what is ``unneeded``;
     device k sends no more than there to any other, or than ``most[k]`` in all."""
     for (source, target), moved in sorted(record.moves.items()):
-        needed, sent = planned.get((source, target), 0), sum(n for pair, n in record.moves.items() if pair[0] == source)
+        needed, sent = (
+            planned.get((source, target), 0),
+            sum(n for pair, n in record.moves.items() if pair[0] == source),
+        )
         if most and sent > most[source]:
-            return f"But cpu({source}) sends {sent} numbers, and {most[source]} are enough: {advice}."
+            return (
+                f"But cpu({source}) sends {sent} numbers, and {most[source]} are enough: {advice}."
+            )
         if not most and moved > needed:
             return f"But cpu({source}) sends {moved} numbers to cpu({target}), which needs {needed}: {advice}."
     moved, needed = sum(record.moves.values()), sum(planned.values()) - unneeded
     if moved >= needed:
         return ""
-    by_host = " They went through NumPy, by asnumpy, which waits for the device." if record.host["downloads"] else ""
+    by_host = (
+        " They went through NumPy, by asnumpy, which waits for the device."
+        if record.host["downloads"]
+        else ""
+    )
     way = f"from device to device by copyto, as_in_ctx or an assignment.{by_host}"
     return f"But {moved} of {needed} numbers went {way} Copy from device to device."

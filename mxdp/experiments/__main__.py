@@ -36,11 +36,18 @@ def _counts(text: str) -> List[int]:
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "devices": dict(type=_counts, metavar="N,N", help="numbers of devices to compare, as in 1,2"),
-    "kind": dict(choices=("auto", "cpu", "gpu"), help="kind of devices (auto: GPUs where there are enough)"),
-    "data": dict(metavar="NAME", help="auto, fashion-mnist, digits, synthetic, or a file of yours, mine.npz"),
+    "kind": dict(
+        choices=("auto", "cpu", "gpu"), help="kind of devices (auto: GPUs where there are enough)"
+    ),
+    "data": dict(
+        metavar="NAME", help="auto, fashion-mnist, digits, synthetic, or a file of yours, mine.npz"
+    ),
     "data_dir": dict(metavar="DIR", help="folder that holds fashion-mnist/"),
     "of": dict(metavar="NAME", help="profile: the experiment to record"),
-    "net": dict(metavar="MODULE:FUNCTION", help="resnet: your own gluon network instead, which the function returns"),
+    "net": dict(
+        metavar="MODULE:FUNCTION",
+        help="resnet: your own gluon network instead, which the function returns",
+    ),
     "seed": dict(type=int, help="of parameters, data and their order"),
     "minutes": dict(type=float, metavar="M", help="start processes of each case for so long"),
     "processes": dict(type=int, help="or start so many of each case, one after the other"),
@@ -58,7 +65,10 @@ def parser() -> argparse.ArgumentParser:
         "experiments, which ends in a report.",
     )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    settings, programs = argparse.ArgumentParser(add_help=False), argparse.ArgumentParser(add_help=False)
+    settings, programs = (
+        argparse.ArgumentParser(add_help=False),
+        argparse.ArgumentParser(add_help=False),
+    )
     programs.add_argument("--json", action="store_true", help="for programs")
     presets = "quick (default), full, or a TOML file with a table per experiment"
     settings.add_argument("--preset", default="quick", help=presets)
@@ -67,28 +77,48 @@ def parser() -> argparse.ArgumentParser:
 
     commands.add_parser("list", parents=[programs], help="all experiments: question and answer")
 
-    command = commands.add_parser("run", parents=[settings], help="run experiments: tables, and a report in --out")
-    command.add_argument("names", nargs="+", metavar="NAME", help="see 'list'; 'all' for all but profile")
-    command.add_argument("--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)")
-    command.add_argument("--json", action="store_true", help="print the results as JSON instead of tables")
+    command = commands.add_parser(
+        "run", parents=[settings], help="run experiments: tables, and a report in --out"
+    )
+    command.add_argument(
+        "names", nargs="+", metavar="NAME", help="see 'list'; 'all' for all but profile"
+    )
+    command.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)"
+    )
+    command.add_argument(
+        "--json", action="store_true", help="print the results as JSON instead of tables"
+    )
     why = "print claims, the oracle and how to read each table, too"
     command.add_argument("--why", "--explain", action="store_true", help=why)
     guess = "ask what you expect first, and show it beside the result"
     command.add_argument("--guess", action="store_true", help=guess)
 
-    command = commands.add_parser("report", help="make report.html and pictures from results; never measures")
+    command = commands.add_parser(
+        "report", help="make report.html and pictures from results; never measures"
+    )
     command.add_argument("folder", type=Path, metavar="DIR")
     across = "show runs of different commits together, as the pages do with those of a release"
     command.add_argument("--across-commits", action="store_true", help=across)
     only = command.add_mutually_exclusive_group()
-    only.add_argument("--slides", action="store_true", help="make slides.html instead (the key N shows the notes)")
-    only.add_argument("--picture", metavar="NAME", help="write the picture of this experiment instead, to DIR")
-    command.add_argument("--panel", type=int, metavar="N", help="with --picture: panel N of it alone, for a slide")
-    command.add_argument("--format", choices=("png", "pdf", "svg"), help="with --picture: its format (default: png)")
+    only.add_argument(
+        "--slides", action="store_true", help="make slides.html instead (the key N shows the notes)"
+    )
+    only.add_argument(
+        "--picture", metavar="NAME", help="write the picture of this experiment instead, to DIR"
+    )
+    command.add_argument(
+        "--panel", type=int, metavar="N", help="with --picture: panel N of it alone, for a slide"
+    )
+    command.add_argument(
+        "--format", choices=("png", "pdf", "svg"), help="with --picture: its format (default: png)"
+    )
 
     turns = "two checkouts of mxdp, measured in turns: which cases became faster or slower"
     command = commands.add_parser("compare", parents=[settings, programs], help=turns)
-    command.add_argument("a", metavar="A", help="a folder or a commit; or a folder of results, which is only shown")
+    command.add_argument(
+        "a", metavar="A", help="a folder or a commit; or a folder of results, which is only shown"
+    )
     command.add_argument("b", metavar="B", help="the same of the other")
     command.add_argument("names", nargs="*", metavar="NAME", help="the experiments to measure")
     few = f"--processes {RUNS}, the fewest that give an interval"
@@ -97,7 +127,9 @@ def parser() -> argparse.ArgumentParser:
     ahead = "what many devices and nodes would give, from one that was measured"
     predict.add_arguments(commands.add_parser("predict", help=ahead))
 
-    commands.add_parser("doctor", parents=[programs], help="what this machine and installation can and cannot show")
+    commands.add_parser(
+        "doctor", parents=[programs], help="what this machine and installation can and cannot show"
+    )
     return top
 
 
@@ -123,7 +155,9 @@ def _report(options: argparse.Namespace) -> None:
         print(pictures.export(options.folder, options.picture, *how))
         return
     if options.panel is not None or options.format:
-        raise UsageError("--panel and --format say how to write one picture; name it with --picture NAME")
+        raise UsageError(
+            "--panel and --format say how to write one picture; name it with --picture NAME"
+        )
     print(page.write_report(options.folder, options.slides, options.across_commits))
 
 
@@ -131,7 +165,9 @@ def _compare(options: argparse.Namespace) -> int:
     if not options.names:
         if idle := [name for name in OPTIONS if getattr(options, name) is not None]:
             option = idle[0].replace("_", "-")
-            raise UsageError(f"--{option} has no effect on results that are there already: leave it out, or add a NAME")
+            raise UsageError(
+                f"--{option} has no effect on results that are there already: leave it out, or add a NAME"
+            )
         compare.print_compared(compare.side_by_side(Path(options.a), Path(options.b)), options.json)
         return OK
     questions, preset, settings = _asked(options)
@@ -152,17 +188,31 @@ def _asked(options: argparse.Namespace) -> Tuple[List[Question], str, Dict[str, 
     """The questions that are named, the preset's name, and the settings of each."""
     # A question with the setting `of` measures another one again.
     every = [name for name, question in discover().items() if "of" not in question.preset("full")]
-    names = dict.fromkeys(one for name in options.names for one in (every if name == "all" else [name]))
+    names = dict.fromkeys(
+        one for name in options.names for one in (every if name == "all" else [name])
+    )
     questions = [find(name) for name in names]
-    given = {name: value for name, value in vars(options).items() if name in OPTIONS and value is not None}
+    given = {
+        name: value
+        for name, value in vars(options).items()
+        if name in OPTIONS and value is not None
+    }
     return (questions, *resolve(questions, options.preset, given))
 
 
 def _run(options: argparse.Namespace) -> int:
     questions, preset, settings = _asked(options)
     folder = options.out or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    guesses = {question.name: _guess(question.question) for question in questions} if options.guess else {}
-    return OK if ask(questions, preset, settings, folder, options.json, options.why, guesses) else FAILED
+    guesses = (
+        {question.name: _guess(question.question) for question in questions}
+        if options.guess
+        else {}
+    )
+    return (
+        OK
+        if ask(questions, preset, settings, folder, options.json, options.why, guesses)
+        else FAILED
+    )
 
 
 def ask(
@@ -186,7 +236,9 @@ def ask(
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        why_not = f"can't write results to the folder {folder}: {error.strerror}; name another with --out"
+        why_not = (
+            f"can't write results to the folder {folder}: {error.strerror}; name another with --out"
+        )
         raise UsageError(why_not) from error
     try:
         with terminal.View() as view:
@@ -197,9 +249,13 @@ def ask(
                 try:
                     view.say(listing.about(question.name, settings[question.name]))
                     view.begin(question.name)
-                    results.append(run.run(question, preset, settings[question.name], folder, view.progress))
+                    results.append(
+                        run.run(question, preset, settings[question.name], folder, view.progress)
+                    )
                     view.begin("")
-                    terminal.print_result([results[-1]], console, why, guesses.get(question.name, ""))
+                    terminal.print_result(
+                        [results[-1]], console, why, guesses.get(question.name, "")
+                    )
                 except UsageError:
                     raise
                 except Exception as error:  # a defect of this question must not cost the others
@@ -209,7 +265,9 @@ def ask(
             well = _reported(folder, console) and well
     if as_json:
         print(json.dumps(results, indent=2))
-    return well and all(one["status"] in ("ok", "skipped") and not one["oracle"]["wrong"] for one in results)
+    return well and all(
+        one["status"] in ("ok", "skipped") and not one["oracle"]["wrong"] for one in results
+    )
 
 
 def _reported(folder: Path, console: Console) -> bool:
@@ -231,7 +289,9 @@ def _find_data(settings: Iterable[Settings], view: terminal.View) -> None:
         for s in settings:
             if "data" in s:
                 found = datasets.load(s["data"], s["data_dir"], s["seed"], view.say, view.progress)
-                s["data"] = found.name if found.name in datasets.NAMES else _own_data(s["data"], found)
+                s["data"] = (
+                    found.name if found.name in datasets.NAMES else _own_data(s["data"], found)
+                )
     except ValueError as error:
         raise UsageError(str(error)) from error
 

@@ -66,14 +66,19 @@ def allreduce(data: List[NDArray]) -> None:
         data[0].copyto(data[i])
 
 
-def train_batch(X: NDArray, y: NDArray, device_params: Replicas, devices: Devices, lr: float) -> None:
+def train_batch(
+    X: NDArray, y: NDArray, device_params: Replicas, devices: Devices, lr: float
+) -> None:
     """The chapter's step. gluon's ``split_and_load`` refuses an uneven batch."""
     from d2l import mxnet as d2l
 
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
     X_shards, y_shards = d2l.split_batch(X, y, devices)
     with autograd.record():
-        losses = [loss(lenet(X_shard, W), y_shard) for X_shard, y_shard, W in zip(X_shards, y_shards, device_params)]
+        losses = [
+            loss(lenet(X_shard, W), y_shard)
+            for X_shard, y_shard, W in zip(X_shards, y_shards, device_params)
+        ]
     for shard_losses in losses:
         shard_losses.backward()
     for i in range(len(device_params[0])):

@@ -16,7 +16,9 @@ from mxdp.timing import Timer
 WARM_UP = 20
 """Steps of training before a clock starts: until then MXNet finds its memory, and Linux its pages."""
 FEWEST = 2
-SEVERAL = {"devices": (lambda counts: max(counts) > 1, "numbers of which one is above 1, as in 2,4")}
+SEVERAL = {
+    "devices": (lambda counts: max(counts) > 1, "numbers of which one is above 1, as in 2,4")
+}
 """Checks of the settings of a question that one device can't answer."""
 
 

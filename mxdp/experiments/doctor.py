@@ -31,7 +31,10 @@ NEWEST_TESTED = (3, 13)
 DIFFERENCES = Path(__file__).with_name("mxnet_differences.txt")
 """MXNet's own tests that fail on NumPy 2, with reasons; ``tools/mxnet_tests.py`` keeps it true."""
 
-MXNET_ALONE = "module 'numpy' has no attribute 'bool'", "`np.PZERO` was removed in the NumPy 2.0 release."
+MXNET_ALONE = (
+    "module 'numpy' has no attribute 'bool'",
+    "`np.PZERO` was removed in the NumPy 2.0 release.",
+)
 """How the last line begins with which MXNet's own import fails: on NumPy 1, from 1.24 on, and on NumPy 2."""
 IMPORT_SECONDS = 60
 MEMORY_WANTED = 4 << 30
@@ -62,14 +65,18 @@ def checks() -> Iterator[Check]:
     from mxdp.experiments.data_parallel.stock_loop import NEEDS
 
     cure = f"mxdp was tested up to Python {'.'.join(map(str, NEWEST_TESTED))}; take that if something fails"
-    yield _limit("Python", platform.python_version(), cure, unless=sys.version_info[:2] <= NEWEST_TESTED)
+    yield _limit(
+        "Python", platform.python_version(), cure, unless=sys.version_info[:2] <= NEWEST_TESTED
+    )
     yield from _mxnet()
     versions = provenance.versions()
     yield _numpy(versions["numpy"])
     book = versions.get("d2l", "not installed")
     yield _limit("d2l", book, f"stock-loop needs it: {NEEDS['d2l']}", unless="d2l" in versions)
     cores = process.cores()
-    found = f"{cores} ({provenance.cpu_model()})" + (f": up to {cores} devices can work side by side" * (cores > 1))
+    found = f"{cores} ({provenance.cpu_model()})" + (
+        f": up to {cores} devices can work side by side" * (cores > 1)
+    )
     cure = "one core can't show a speed-up from 1 to 2 CPU devices; use two cores or more"
     yield _limit("cores", found, cure, unless=cores > 1)
     yield busy()
@@ -90,7 +97,9 @@ def busy() -> Check:
     """How busy the machine is with other work; takes half a second."""
     share = psutil.cpu_percent(0.5) / 100
     cure = "close other programs: they disturb what is measured"
-    return _limit("quiet", f"{share:.0%} busy with other work", cure, unless=share <= provenance.BUSY)
+    return _limit(
+        "quiet", f"{share:.0%} busy with other work", cure, unless=share <= provenance.BUSY
+    )
 
 
 def _limit(name: str, found: str, cure: str, unless: bool) -> Check:
@@ -115,7 +124,10 @@ def _mxnet() -> Iterator[Check]:
     installed = ", ".join(f"{name} {version}" for name, version in backends.items())
     answer, cure = ({}, problem) if problem else _probe()
     if not cure and answer["answers"] != [128.0, 128.0]:
-        installed, cure = f"{installed}, which computes {answer['answers']} for 128", "install it again"
+        installed, cure = (
+            f"{installed}, which computes {answer['answers']} for 128",
+            "install it again",
+        )
     if cure:
         yield Check("MXNet", PROBLEM, installed or "not installed", cure)
         return
@@ -125,9 +137,16 @@ def _mxnet() -> Iterator[Check]:
         found = f"{answer['usable']} that MXNet can use (mxdp itself was not run on a GPU by its authors)"
         yield Check("GPUs", GOOD, found)
     elif any("-cu" in name for name in backends):
-        yield Check("GPUs", PROBLEM, found, " ".join(cuda.problems()) or "one GPU is no comparison; use --kind cpu")
+        yield Check(
+            "GPUs",
+            PROBLEM,
+            found,
+            " ".join(cuda.problems()) or "one GPU is no comparison; use --kind cpu",
+        )
     else:
-        cure = "experiments use CPU devices; for NVIDIA GPUs of 2016 to 2022: make run BACKEND=cu112"
+        cure = (
+            "experiments use CPU devices; for NVIDIA GPUs of 2016 to 2022: make run BACKEND=cu112"
+        )
         yield Check("GPUs", LIMIT, f"{found} (CPU build)", cure)
 
 
@@ -135,9 +154,14 @@ def _probe() -> Tuple[Dict[str, Any], str]:
     """MXNet's answer from a child, or why there is none."""
     command, environ = [sys.executable, "-c", PROBE], process.unprepared()
     try:
-        child = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=IMPORT_SECONDS)
+        child = subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=IMPORT_SECONDS
+        )
     except subprocess.TimeoutExpired:
-        return {}, f"importing MXNet did not end within {IMPORT_SECONDS} s; install it again in a fresh environment"
+        return (
+            {},
+            f"importing MXNet did not end within {IMPORT_SECONDS} s; install it again in a fresh environment",
+        )
     if child.returncode:
         message = child.stderr.strip() or f"the import ended with status {child.returncode}"
         return {}, message.splitlines()[-1].split("BackendError: ")[-1]
@@ -150,7 +174,9 @@ def _variables() -> Check:
     prepared = process.prepare_process(dict(environ), modules={})
     warnings = prepared.warnings + process.concurrency_warnings({**environ, **prepared.set})
     if warnings:
-        return Check("variables", PROBLEM, "a setting of yours spoils CPU devices", " ".join(warnings))
+        return Check(
+            "variables", PROBLEM, "a setting of yours spoils CPU devices", " ".join(warnings)
+        )
     if environ.get("MXDP_PREPARE") == "0":
         found = "MXDP_PREPARE=0: MXNet's own settings"
         return Check("variables", LIMIT, found, "unset it: CPU devices share work space now")
@@ -160,7 +186,9 @@ def _variables() -> Check:
 
 def _data() -> Check:
     folder = given_folder(None) or cache_root()
-    if any(all((place / file.name).is_file() for file in FILES) for place in (folder / FOLDER, folder)):
+    if any(
+        all((place / file.name).is_file() for file in FILES) for place in (folder / FOLDER, folder)
+    ):
         return Check("Fashion-MNIST", GOOD, f"in {folder}")
     if os.environ.get(DATA_DIR):
         cure = f"put the four files there, or unset {DATA_DIR}"
@@ -184,6 +212,8 @@ def main(as_json: bool) -> int:
             table.add_column(overflow="fold")  # a path is folded, not cut
         for check in checked:
             cure = f"\n-> {check.cure}" if check.cure else ""
-            table.add_row(check.name, Text(check.state, style=COLOURS[check.state]), Text(check.found + cure))
+            table.add_row(
+                check.name, Text(check.state, style=COLOURS[check.state]), Text(check.found + cure)
+            )
         Console().print(table)
     return int(any(check.state == PROBLEM for check in checked))

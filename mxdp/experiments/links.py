@@ -25,7 +25,9 @@ class Copies:
         self._sent = [whole_numbers(source.device_id, nbytes // 4, seed) for source, _ in pairs]
         sources = [mx.nd.array(sent, ctx=source) for sent, (source, _) in zip(self._sent, pairs)]
         self._targets = [mx.nd.zeros((nbytes // 4,), ctx=target) for _, target in pairs]
-        self._calls = [prepare("_copyto", [source], target) for source, target in zip(sources, self._targets)]
+        self._calls = [
+            prepare("_copyto", [source], target) for source, target in zip(sources, self._targets)
+        ]
 
     def seconds(self) -> float:
         """Mean time of one copy of each pair, in seconds. Waits at both ends: a pair's copies follow one another."""

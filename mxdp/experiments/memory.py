@@ -99,12 +99,22 @@ def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[in
     give_back()  # what is freed while the first array is made would shift the count
     with tempfile.TemporaryDirectory(prefix="mxdp-memory-") as folder:
         path = Path(folder, "memory.json")
-        others = ("profile_imperative", "profile_symbolic", "profile_api", "aggregate_stats", "continuous_dump")
-        mx.profiler.set_config(filename=str(path), profile_memory=True, **dict.fromkeys(others, False))
+        others = (
+            "profile_imperative",
+            "profile_symbolic",
+            "profile_api",
+            "aggregate_stats",
+            "continuous_dump",
+        )
+        mx.profiler.set_config(
+            filename=str(path), profile_memory=True, **dict.fromkeys(others, False)
+        )
         mx.profiler.set_state("run")
         try:
             marks = []
-            for device in devices:  # in turn: the first makes MXNet's counters, and another would meet half of them
+            for device in (
+                devices
+            ):  # in turn: the first makes MXNet's counters, and another would meet half of them
                 marks.append(np.zeros(MARK, dtype="int8", ctx=device))
                 npx.waitall()
             kept = work()
@@ -115,7 +125,10 @@ def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[in
         del kept, marks
         peaks = read_peaks(path.read_text(encoding="utf-8"))
     cpus = process_names()
-    names = (f"gpu/{device.device_id}" if device.device_type == "gpu" else cpus[device.device_id] for device in devices)
+    names = (
+        f"gpu/{device.device_id}" if device.device_type == "gpu" else cpus[device.device_id]
+        for device in devices
+    )
     return [peaks.get(name, 0) for name in names]
 
 
@@ -127,4 +140,7 @@ def read_peaks(text: str) -> Dict[str, int]:
         if record.get("ph") == "C" and name.startswith(_COUNTER):
             (value,) = record["args"].values()
             counts.setdefault(name[len(_COUNTER) :], []).append((record["ts"], value))
-    return {device: max(value for _, value in points) - min(points)[1] for device, points in counts.items()}
+    return {
+        device: max(value for _, value in points) - min(points)[1]
+        for device, points in counts.items()
+    }

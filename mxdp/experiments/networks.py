@@ -42,7 +42,9 @@ class Functional:
     keeps_sums = True
     """After a step, a parameter's gradient is the sum."""
 
-    def __init__(self, name: str, units: int, devices: Devices, seed: int, world: Optional[World]) -> None:
+    def __init__(
+        self, name: str, units: int, devices: Devices, seed: int, world: Optional[World]
+    ) -> None:
         self.net, self.sums = (lenet if name == "lenet" else mlp), True
         params = init_lenet(seed, scale=0.1) if name == "lenet" else _init_mlp(units, seed)
         self.replicas: List[Sequence[NDArray]] = [get_params(params, device) for device in devices]
@@ -83,8 +85,13 @@ class Gluon:
             net(np.zeros((1, *shape), ctx=device))
         npx.waitall()  # a pass that is still running may change the layout of its weights while they are read
         params = net.collect_params()
-        self.trainer, trained = trainer(params), [param for param in params.values() if param.grad_req != "null"]
-        self.replicas: List[Sequence[NDArray]] = [[param.data(device) for param in trained] for device in devices]
+        self.trainer, trained = (
+            trainer(params),
+            [param for param in params.values() if param.grad_req != "null"],
+        )
+        self.replicas: List[Sequence[NDArray]] = [
+            [param.data(device) for param in trained] for device in devices
+        ]
 
     def backward(self, X: Batch, y: Batch) -> None:
         """The gradients of each device's shard. Doesn't wait."""
@@ -103,14 +110,18 @@ class Gluon:
 
 
 @lru_cache(maxsize=None)
-def network(name: str, size: int, devices: Devices, seed: int, world: Optional[World] = None) -> Any:
+def network(
+    name: str, size: int, devices: Devices, seed: int, world: Optional[World] = None
+) -> Any:
     """``"lenet"``, ``"mlp"`` of two hidden layers of ``size`` units, or ``"resnet"``, ResNet-18 of width ``size``: the
     same for all cases of a process, which work one after the other. Its sums are over all ranks of ``world``."""
     if name != "resnet":
         return Functional(name, size, devices, seed, world)
     net = resnet18(size)
     net.hybridize()
-    sgd = partial(mxdp.Trainer, optimizer="sgd", optimizer_params={"learning_rate": LR}, world=world)
+    sgd = partial(
+        mxdp.Trainer, optimizer="sgd", optimizer_params={"learning_rate": LR}, world=world
+    )
     return Gluon(net, devices, seed, sgd, mx.init.Xavier())
 
 
@@ -141,7 +152,9 @@ def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[
     return (time.perf_counter() - started) / steps, python / steps
 
 
-def serial_gradients(model: Any, X: HostArray, y: HostArray, shards: int, coarse: Any = lambda grad: grad) -> List[Any]:
+def serial_gradients(
+    model: Any, X: HostArray, y: HostArray, shards: int, coarse: Any = lambda grad: grad
+) -> List[Any]:
     """For an oracle: the gradients of a batch's shards, one by one on ``model``'s first device (a batch normalisation
     takes its means over a shard), each through ``coarse``, added up on the host in float64. Waits."""
     params = model.replicas[0]
@@ -150,23 +163,34 @@ def serial_gradients(model: Any, X: HostArray, y: HostArray, shards: int, coarse
         with autograd.record():
             loss = model.loss(*[upload(array, params[0].ctx) for array in shard])
         loss.backward()
-        total = [part + coarse(param.grad).asnumpy().astype("float64") for part, param in zip(total, params)]
+        total = [
+            part + coarse(param.grad).asnumpy().astype("float64")
+            for part, param in zip(total, params)
+        ]
     return total
 
 
 def compared_step(many: Any, one: Any, batch: Tuple[Any, Any], lr: float = LR) -> Iterator[Any]:
     """For an oracle: the parameters of ``many``'s replicas after a step, and their gradients if they keep the sums,
     with what ``one`` device gets shard by shard from the same parameters; and all replicas bit for bit. Waits."""
-    start, gradients = [param.asnumpy() for param in one.replicas[0]], serial_gradients(one, *batch, len(many.replicas))
+    start, gradients = (
+        [param.asnumpy() for param in one.replicas[0]],
+        serial_gradients(one, *batch, len(many.replicas)),
+    )
     many.step(*batch)
     npx.waitall()  # MXNet's store may still read what is read here: see mxdp.scratch.in_sync
     params, *others = [[param.asnumpy() for param in replica] for replica in many.replicas]
     for param, before, gradient in zip(params, start, gradients):
         yield changed(param, before, -lr / len(batch[0]) * gradient)
     if many.keeps_sums:
-        grads, *other_grads = [[param.grad.asnumpy() for param in replica] for replica in many.replicas]
+        grads, *other_grads = [
+            [param.grad.asnumpy() for param in replica] for replica in many.replicas
+        ]
         yield from zip(grads, gradients)
-        params, others = params + grads, [params + grads for params, grads in zip(others, other_grads)]
+        params, others = (
+            params + grads,
+            [params + grads for params, grads in zip(others, other_grads)],
+        )
     for replica in others:
         yield from map(same_bits, replica, params)
 
@@ -214,12 +238,17 @@ def resnet18(width: int = 64) -> Any:
         def __init__(self, channels: int, strides: int = 1, changes: bool = False) -> None:
             super().__init__()
             self.body = nn.HybridSequential()
-            first, between = conv(channels, strides=strides), (nn.BatchNorm(), nn.Activation("relu"))
+            first, between = (
+                conv(channels, strides=strides),
+                (nn.BatchNorm(), nn.Activation("relu")),
+            )
             self.body.add(first, *between, conv(channels), nn.BatchNorm())
             self.shortcut = nn.Conv2D(channels, kernel_size=1, strides=strides) if changes else None
 
         def hybrid_forward(self, F: Any, x: Any) -> Any:
-            return F.npx.activation(self.body(x) + (self.shortcut(x) if self.shortcut else x), act_type="relu")
+            return F.npx.activation(
+                self.body(x) + (self.shortcut(x) if self.shortcut else x), act_type="relu"
+            )
 
     net = nn.HybridSequential()
     net.add(conv(width), nn.BatchNorm(), nn.Activation("relu"))

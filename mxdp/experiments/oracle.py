@@ -51,7 +51,11 @@ def magnitude(expected: onp.ndarray[Any, Any]) -> float:
 
 def same_bits(actual: Any, expected: Any) -> Tuple[Any, Any, float]:
     """For an oracle: two arrays on the host, to be equal bit for bit."""
-    return actual.view(f"u{actual.itemsize}") != expected.view(f"u{expected.itemsize}"), onp.zeros(actual.shape), 0.0
+    return (
+        actual.view(f"u{actual.itemsize}") != expected.view(f"u{expected.itemsize}"),
+        onp.zeros(actual.shape),
+        0.0,
+    )
 
 
 def changed(actual: Any, before: Any, change: Any) -> Tuple[Any, Any, float, float]:
@@ -59,7 +63,9 @@ def changed(actual: Any, before: Any, change: Any) -> Tuple[Any, Any, float, flo
     return actual, before + change, 1.0, TOLERANCE * magnitude(change) + 2**-22 * magnitude(before)
 
 
-def random_batch(samples: int, seed: int, shape: Sequence[int] = (1, 28, 28), classes: int = 10) -> Tuple[Any, Any]:
+def random_batch(
+    samples: int, seed: int, shape: Sequence[int] = (1, 28, 28), classes: int = 10
+) -> Tuple[Any, Any]:
     """Random samples and labels on the host."""
     random = onp.random.RandomState(seed)
     X = random.uniform(size=(samples, *shape)).astype("float32")

@@ -14,11 +14,17 @@ CONCISE = f"{BOOK}, 'Concise Implementation for Multiple GPUs', {D2L}/multiple-g
 PARALLELISM = f"{BOOK}, 'Automatic Parallelism', {D2L}/auto-parallelism.html"
 ASYNCHRONOUS = f"{BOOK}, 'Asynchronous Computation', {D2L}/async-computation.html"
 PARAMETER_SERVERS = f"{BOOK}, 'Parameter Servers', {D2L}/parameterserver.html"
-BATCH_NORMALIZATION = f"{BOOK}, 'Batch Normalization', https://d2l.ai/chapter_convolutional-modern/batch-norm.html"
-FIRST_PRINCIPLES = f"{BOOK}, new edition, 'Multi-GPU from First Principles', {NEW}/multiple-gpus.html"
+BATCH_NORMALIZATION = (
+    f"{BOOK}, 'Batch Normalization', https://d2l.ai/chapter_convolutional-modern/batch-norm.html"
+)
+FIRST_PRINCIPLES = (
+    f"{BOOK}, new edition, 'Multi-GPU from First Principles', {NEW}/multiple-gpus.html"
+)
 IN_PRACTICE = f"{BOOK}, new edition, 'Multi-GPU in Practice', {NEW}/multi-gpu-practice.html"
 GPU_SLIDES = f"{BOOK}, slides 'Training on Multiple GPUs', {MXNET_SLIDES}/multiple-gpus.html"
-PARALLELISM_SLIDES = f"{BOOK}, slides 'Automatic Parallelism', {PYTORCH_SLIDES}/auto-parallelism.html"
+PARALLELISM_SLIDES = (
+    f"{BOOK}, slides 'Automatic Parallelism', {PYTORCH_SLIDES}/auto-parallelism.html"
+)
 
 GOYAL = "Goyal et al., 'Accurate, Large Minibatch SGD', 2017, https://arxiv.org/abs/1706.02677"
 GPIPE = "Huang et al., 'GPipe', 2019, https://arxiv.org/abs/1811.06965"
@@ -32,4 +38,6 @@ COMPRESSION = "MXNet, 'Gradient Compression', https://mxnet.apache.org/api/faq/g
 FLOAT16 = "IEEE 754, float16 has 11 significant bits, https://doi.org/10.1109/IEEESTD.2019.8766229"
 SLOWER = "MXNet issue 3136, 'multiple gpus runs slower than one gpu', https://github.com/apache/mxnet/issues/3136"
 LOST = "ps-lite issue 68, on failed servers, https://github.com/dmlc/ps-lite/issues/68"
-UNEVEN_RANKS = "PyTorch issue 38174, on uneven inputs, https://github.com/pytorch/pytorch/issues/38174"
+UNEVEN_RANKS = (
+    "PyTorch issue 38174, on uneven inputs, https://github.com/pytorch/pytorch/issues/38174"
+)

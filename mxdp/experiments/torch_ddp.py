@@ -26,7 +26,13 @@ class TorchTraining:
     how many one process uses by DataParallel."""
 
     def __init__(
-        self, params: Sequence[Any], s: Settings, batch_size: int, size: int = 1, threads: int = 1, gpus: int = 0
+        self,
+        params: Sequence[Any],
+        s: Settings,
+        batch_size: int,
+        size: int = 1,
+        threads: int = 1,
+        gpus: int = 0,
     ) -> None:
         torch.set_num_threads(threads)
         on_gpu = s.kind != "cpu" and torch.cuda.device_count() >= max(size, gpus)
@@ -107,5 +113,8 @@ def initial(seed: int, scale: float) -> List[Any]:
     """As :func:`mxdp.scratch.init_lenet`: weights from N(0, ``scale``), biases zero."""
     random = np.random.RandomState(seed)
     shapes = [tuple(param.shape) for param in torch_lenet([]).parameters()]
-    drawn = [random.normal(scale=scale, size=shape) if len(shape) > 1 else np.zeros(shape) for shape in shapes]
+    drawn = [
+        random.normal(scale=scale, size=shape) if len(shape) > 1 else np.zeros(shape)
+        for shape in shapes
+    ]
     return [values.astype("float32") for values in drawn]

@@ -38,7 +38,9 @@ class Replicas:
         buckets: in which gradients are summed; None on a single device.
     """
 
-    def __init__(self, params: Sequence[Parameter], order: Sequence[int], buckets: Optional[Buckets]) -> None:
+    def __init__(
+        self, params: Sequence[Parameter], order: Sequence[int], buckets: Optional[Buckets]
+    ) -> None:
         devices = len(check_device_list(params[0].list_ctx()))
         self.buckets, self.trained = buckets, list(order)
         self._params, self._kept = params, arrays_of(params)
@@ -53,13 +55,19 @@ class Replicas:
         self._back: List[Call] = []
         for member, number in enumerate(order):
             gradients, place = params[number]._grad, places[number]
-            self._own[number] = [Part(number, slice(None), weights[number], _classic(gradients[place]))]
+            self._own[number] = [
+                Part(number, slice(None), weights[number], _classic(gradients[place]))
+            ]
             if buckets:
                 sums = [_classic(of_device[member]) for of_device in buckets.gradients]
                 self._parts[number] = [replace(self._own[number][0], gradient=sums[place])]
-                self._fill[number] = [prepare("_copyto", [grad], sum_) for grad, sum_ in zip(gradients, sums)]
+                self._fill[number] = [
+                    prepare("_copyto", [grad], sum_) for grad, sum_ in zip(gradients, sums)
+                ]
                 self._zero[number] = [prepare("zeros_like", [sum_], sum_) for sum_ in sums]
-                self._back += [prepare("_copyto", [sum_], grad) for grad, sum_ in zip(gradients, sums)]
+                self._back += [
+                    prepare("_copyto", [sum_], grad) for grad, sum_ in zip(gradients, sums)
+                ]
 
     def hold(self) -> bool:
         """False where a parameter has other arrays by now: after ``initialize(force_reinit=True)``, ``cast``,
@@ -97,7 +105,10 @@ class Replicas:
 
     def states(self, updater: Updater) -> Dict[int, State]:
         """The optimiser's states by number of the parameter, on the host; saved ones where they lie. Waits."""
-        states = {number: updater.sync_state_context(state, mx.cpu()) for (number, _), state in updater.states.items()}
+        states = {
+            number: updater.sync_state_context(state, mx.cpu())
+            for (number, _), state in updater.states.items()
+        }
         return {**updater.saved, **states}
 
     def for_amp(self, summed: bool) -> List[_Summed]:
@@ -114,9 +125,14 @@ class ShardedReplicas(Replicas):
 
     buckets: ShardedBuckets
 
-    def __init__(self, params: Sequence[Parameter], order: Sequence[int], buckets: ShardedBuckets) -> None:
+    def __init__(
+        self, params: Sequence[Parameter], order: Sequence[int], buckets: ShardedBuckets
+    ) -> None:
         super().__init__(params, order, buckets)
-        self._held = [[replace(part, number=order[part.number]) for part in of_device] for of_device in buckets.parts]
+        self._held = [
+            [replace(part, number=order[part.number]) for part in of_device]
+            for of_device in buckets.parts
+        ]
         self._parts = {number: [] for number in order}
         for of_device in self._held:
             for part in of_device:
@@ -133,12 +149,16 @@ class ShardedReplicas(Replicas):
 
     def states(self, updater: Updater) -> Dict[int, State]:
         """As without shards. All ranks call it."""
-        held = [[leaves(updater.states.get(part.key)) for part in of_device] for of_device in self._held]
+        held = [
+            [leaves(updater.states.get(part.key)) for part in of_device] for of_device in self._held
+        ]
         states = dict(updater.saved)
         for member, arrays in self.buckets.whole(held).items():
             number = self.trained[member]
             if arrays:
-                example = updater.made_for(number, mx.nd.zeros((1,), dtype=self._params[number].dtype))
+                example = updater.made_for(
+                    number, mx.nd.zeros((1,), dtype=self._params[number].dtype)
+                )
                 states[number] = _filled(example, arrays)
         return states
 
@@ -171,7 +191,9 @@ class AddingUp(Accumulating):
     def check_saved(self) -> None:
         """Raise an MxdpError if there are gradients that a checkpoint would lose."""
         if self.accumulating:
-            raise MxdpError("gradients that no_sync has added up are not saved: save after the next step")
+            raise MxdpError(
+                "gradients that no_sync has added up are not saved: save after the next step"
+            )
 
     def _begin_adding(self) -> None:
         self._kept = arrays_of(self._params)
@@ -199,7 +221,9 @@ def arrays_of(params: Sequence[Parameter]) -> List[List[NDArray]]:
 
 def same_arrays(params: Sequence[Parameter], kept: Sequence[Sequence[NDArray]]) -> bool:
     """True if the parameters still have the arrays that :func:`arrays_of` gave."""
-    return [list(map(id, arrays)) for arrays in arrays_of(params)] == [list(map(id, arrays)) for arrays in kept]
+    return [list(map(id, arrays)) for arrays in arrays_of(params)] == [
+        list(map(id, arrays)) for arrays in kept
+    ]
 
 
 def unwritten(params: Sequence[Parameter]) -> Stale:

@@ -17,7 +17,15 @@ from mxdp.processes.checkpoint import CheckpointFolder, Report
 from mxdp.processes.checkpoint_file import Arrays, Facts, match, plain
 
 STATES = "optimizer"
-CHANGING = ("rescale_grad", "num_update", "begin_num_update", "aggregate_num", "m_schedule", "base_lr", "count")
+CHANGING = (
+    "rescale_grad",
+    "num_update",
+    "begin_num_update",
+    "aggregate_num",
+    "m_schedule",
+    "base_lr",
+    "count",
+)
 """What an optimiser or its scheduler changes while it trains, and is no setting."""
 PROCESSOR = "cores for which auto chose the all-reduces"
 """And who made them, which older checkpoints don't say; then auto chose as on an AMD EPYC."""
@@ -62,13 +70,19 @@ class Checkpoint(CheckpointFolder):
         if not self._ours:
             self.lock(header, arrays)
         states: List[bytes] = []
-        self._world.together(lambda: states.append(_states(trainer, _names(net, trainer), self._world.rank)))
+        self._world.together(
+            lambda: states.append(_states(trainer, _names(net, trainer), self._world.rank))
+        )
         ranks = self._world.together(lambda: self._replicas(params))
         if self._world.rank == 0:
             arrays.update((name, x) for replicas in ranks for name, x in replicas.items())
             arrays[STATES] = onp.frombuffer(states[0], "uint8")
             store = _store(trainer)
-            self.write(header, arrays, {**facts, **({PROCESSOR: " ".join(map(str, store.processor))} if store else {})})
+            self.write(
+                header,
+                arrays,
+                {**facts, **({PROCESSOR: " ".join(map(str, store.processor))} if store else {})},
+            )
 
     def load(self, net: Any, trainer: Optional[Any] = None) -> Optional[Facts]:
         """Read the newest checkpoint into a gluon network and its ``Trainer``; returns the facts, or None without one.
@@ -94,7 +108,10 @@ class Checkpoint(CheckpointFolder):
         match(
             self.folder,
             {name: _shape_and_dtype(x.shape, x.dtype) for name, x in values.items()},
-            {name: _shape_and_dtype(param.shape, param.dtype, values.get(name)) for name, param in params.items()},
+            {
+                name: _shape_and_dtype(param.shape, param.dtype, values.get(name))
+                for name, param in params.items()
+            },
         )
         make = mx.np.array if mx.util.is_np_array() else mx.nd.array
         for name, param in params.items():
@@ -104,7 +121,9 @@ class Checkpoint(CheckpointFolder):
             return facts
         before = _kept_settings(trainer._optimizer)
         names = _names(net, trainer)
-        self._world.together(lambda: _take_states(trainer, arrays[STATES].tobytes(), names, self.folder))
+        self._world.together(
+            lambda: _take_states(trainer, arrays[STATES].tobytes(), names, self.folder)
+        )
         if processor and same_replicas:
             _choose_for(trainer, processor)
         for name, param in params.items() if same_replicas else ():
@@ -123,8 +142,12 @@ class Checkpoint(CheckpointFolder):
             )
 
     def _report_changes(self, before: Facts, after: Facts) -> None:
-        changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-        values = ", ".join(f"{name} is {after.get(name)} (the Trainer had {before.get(name)})" for name in changed)
+        changed = [
+            name for name in sorted({*before, *after}) if before.get(name) != after.get(name)
+        ]
+        values = ", ".join(
+            f"{name} is {after.get(name)} (the Trainer had {before.get(name)})" for name in changed
+        )
         if values:
             self._report(
                 f"the optimiser is again as it was saved: {values}; change it after load, the learning rate by "
@@ -138,7 +161,11 @@ class Checkpoint(CheckpointFolder):
         def check() -> None:
             for name, param in params.items():
                 if param._data is None and not (param._deferred_init and call == "load"):
-                    how = "run a forward pass" if param._deferred_init else "call net.initialize(ctx=devices)"
+                    how = (
+                        "run a forward pass"
+                        if param._deferred_init
+                        else "call net.initialize(ctx=devices)"
+                    )
                     raise MxdpError(f"the parameter {name} has no values yet: {how} before {call}")
 
         self._world.together(check)
@@ -157,7 +184,9 @@ class Checkpoint(CheckpointFolder):
     _TO_READ = ", or read only, by load(net) without a Trainer"
 
     def _described(self, facts: Facts) -> str:
-        return ", ".join(f"{name} {value}" for name, value in facts.items() if isinstance(value, (int, float)))
+        return ", ".join(
+            f"{name} {value}" for name, value in facts.items() if isinstance(value, (int, float))
+        )
 
     def _header(self, trainer: Any) -> Facts:
         return {
@@ -188,7 +217,9 @@ def _take_states(trainer: Any, states: bytes, names: List[str], folder: Path) ->
             return
         updaters = _updaters(trainer)  # copies the first device's parameters to the others
         for updater in updaters:
-            updater.states, updater.optimizer = from_bytes(states, updater.optimizer, names, trainer._params)
+            updater.states, updater.optimizer = from_bytes(
+                states, updater.optimizer, names, trainer._params
+            )
             updater.states_synced = dict.fromkeys(updater.states, False)
             trainer._optimizer = updater.optimizer = updaters[0].optimizer
         trainer._optimizer.param_dict = dict(enumerate(trainer._params))
@@ -237,11 +268,18 @@ def _of_replica(name: str, rank: int, number: int) -> str:
 
 def _kept_settings(optimizer: Any) -> Facts:
     """The settings that stay while an optimiser trains."""
-    return {name: value for name, value in settings(optimizer).items() if name.rpartition(".")[-1] not in CHANGING}
+    return {
+        name: value
+        for name, value in settings(optimizer).items()
+        if name.rpartition(".")[-1] not in CHANGING
+    }
 
 
 def _shape_and_dtype(shape: Any, dtype: Any, known: Optional[HostArray] = None) -> str:
     """A parameter's dtype and shape. Where gluon doesn't know a length yet, that of ``known`` is taken."""
     if known is not None and len(shape or ()) in (0, known.ndim):
-        shape = [length if length > 0 else other for length, other in zip(shape or [0] * known.ndim, known.shape)]
+        shape = [
+            length if length > 0 else other
+            for length, other in zip(shape or [0] * known.ndim, known.shape)
+        ]
     return f"{onp.dtype(dtype)} {tuple(shape or ())}"

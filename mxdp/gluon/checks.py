@@ -10,7 +10,14 @@ from mxdp.gluon.store import Store, by_name
 from mxdp.processes import World
 from mxdp.processes.world import ranks_of
 
-LOCAL_STORES = ["device", "local", "local_allreduce_cpu", "local_allreduce_device", "local_update_cpu", "nccl"]
+LOCAL_STORES = [
+    "device",
+    "local",
+    "local_allreduce_cpu",
+    "local_allreduce_device",
+    "local_update_cpu",
+    "nccl",
+]
 DISTRIBUTED = ("async", "async_device", "device_async", "sync", "sync_device", "device_sync")
 MXNET_STORES = [*LOCAL_STORES, "dist", *[f"dist_{kind}" for kind in DISTRIBUTED]]
 """The names of MXNet's own stores. For an unknown name MXNet would make a local store."""
@@ -19,8 +26,12 @@ MXNET_STORES = [*LOCAL_STORES, "dist", *[f"dist_{kind}" for kind in DISTRIBUTED]
 def bucketing_store(kvstore: Any, world: Optional[World], **options: Any) -> Optional[Store]:
     """The store of mxdp with this name, or the given one; None for MXNet's stores, which alone have the ``options``.
     Raises a ValueError for an unknown name, or a ``world`` or option that the store can't take; else a TypeError."""
-    if ranks_of(world).size > 1 and not (isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")):
-        raise ValueError(f"world is for mxdp's stores by name, such as 'mxdpauto', not for kvstore={kvstore!r}")
+    if ranks_of(world).size > 1 and not (
+        isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")
+    ):
+        raise ValueError(
+            f"world is for mxdp's stores by name, such as 'mxdpauto', not for kvstore={kvstore!r}"
+        )
     store = kvstore if isinstance(kvstore, Store) else None
     if isinstance(kvstore, str):
         name, known = kvstore.lower(), sorted({*MXNET_STORES, *mx.kv.KVStoreBase.kv_registry})
@@ -45,9 +56,13 @@ def check_before_step(trainer: Any, batch_size: float = 1) -> None:
     inside ``autograd.record``, or a DeferredInitializationError if a parameter's shape is unknown.
     """
     if autograd.is_recording():
-        raise RuntimeError("a step inside autograd.record() would become a part of the graph: call it after the block")
+        raise RuntimeError(
+            "a step inside autograd.record() would become a part of the graph: call it after the block"
+        )
     if not batch_size > 0:
-        raise ValueError(f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}")
+        raise ValueError(
+            f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}"
+        )
     params, devices = trainer._params, trainer._contexts
     for param in params:
         if param._deferred_init:
@@ -58,11 +73,15 @@ def check_before_step(trainer: Any, batch_size: float = 1) -> None:
             )
         if param._ctx_list != params[0]._ctx_list:
             places = sorted({str(param.list_ctx()) for param in params})
-            raise ValueError(f"all parameters must lie on the same devices, not on {' and '.join(places)}")
+            raise ValueError(
+                f"all parameters must lie on the same devices, not on {' and '.join(places)}"
+            )
     trainer._contexts = params[-1].list_ctx()  # the parameters may have moved
     # With loss scaling a step is skipped after an overflow, which no device can see in shards.
     if getattr(trainer, "_shards", False) and getattr(trainer, "_amp_loss_scaler", None):
-        raise RuntimeError("shard_optimizer and amp's loss scaling don't work together: leave one of them out")
+        raise RuntimeError(
+            "shard_optimizer and amp's loss scaling don't work together: leave one of them out"
+        )
 
 
 def check_halves(sharded: bool) -> None:
@@ -89,7 +108,9 @@ def check_dense(params: Sequence[Any], always: bool = False) -> None:
     """Raise a ValueError if a parameter or its gradient is sparse. Without ``always`` sparse gradients on a single
     device are allowed, since gluon needs no store there."""
     for param in params:
-        sparse = param._stype != "default" or (param._grad_stype != "default" and (always or len(param.list_ctx()) > 1))
+        sparse = param._stype != "default" or (
+            param._grad_stype != "default" and (always or len(param.list_ctx()) > 1)
+        )
         if sparse:
             raise ValueError(
                 f"mxdp's stores sum dense gradients, and the parameter {param.name} is sparse (stype {param._stype}, "
@@ -100,5 +121,7 @@ def check_dense(params: Sequence[Any], always: bool = False) -> None:
 def listed(params: Any) -> List[Any]:
     """The parameters in their order, as gluon's Trainer takes them; none if it will refuse them, and say why."""
     params = list(params.values()) if isinstance(params, (dict, gluon.ParameterDict)) else params
-    taken = isinstance(params, (list, tuple)) and all(isinstance(param, gluon.Parameter) for param in params)
+    taken = isinstance(params, (list, tuple)) and all(
+        isinstance(param, gluon.Parameter) for param in params
+    )
     return list(params) if taken else []

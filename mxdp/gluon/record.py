@@ -46,7 +46,9 @@ def of_update(optimizer: Any, params: Sequence[Any]) -> Dict[str, Any]:
     found = settings(optimizer)
     found.pop("rescale_grad", None)  # the batch size, which says more
     counts = optimizer._index_update_count
-    found["the parameters' counts of updates"] = [counts.get(number, 0) for number in range(len(params))]
+    found["the parameters' counts of updates"] = [
+        counts.get(number, 0) for number in range(len(params))
+    ]
     for factor in ("lr_mult", "wd_mult"):
         values: List[float] = [getattr(param, factor) for param in params]
         if set(values) != {1.0}:
@@ -81,10 +83,16 @@ def give_rank_0s(world: World, params: Sequence[Any]) -> None:
             first.copyto(data)
     if params and world.rank == 0:
         what = f"{plural(len(params), 'parameter')} ({params[0].name})"
-        warnings.warn(f"the ranks had other values of {what}: all have rank 0's now", MxdpWarning, 5)
+        warnings.warn(
+            f"the ranks had other values of {what}: all have rank 0's now", MxdpWarning, 5
+        )
 
 
 def unique_names(params: Sequence[Any]) -> List[str]:
     """gluon's names without its counts of layers, which differ between processes and runs; else numbers."""
     names = without_counts([param.name for param in params])
-    return names if len(set(names)) == len(names) else [f"parameter {number}" for number in range(len(params))]
+    return (
+        names
+        if len(set(names)) == len(names)
+        else [f"parameter {number}" for number in range(len(params))]
+    )

@@ -45,7 +45,9 @@ def from_bytes(
         states, optimizer = content if isinstance(content, tuple) else (content, optimizer)
         states = dict(states.items())
     except Exception as error:  # a pickle may raise any
-        raise ValueError(f"these are no states of a trainer ({type(error).__name__}: {error})") from error
+        raise ValueError(
+            f"these are no states of a trainer ({type(error).__name__}: {error})"
+        ) from error
     known = getattr(optimizer, NAMES, None)
     if known is None:
         _check_count(states, params)
@@ -62,7 +64,9 @@ def _renumbered(
     if sorted(known) != sorted(names):
         missing = [*sorted(set(known) - set(names)), *sorted(set(names) - set(known))]
         where = "isn't here" if missing[0] in known else "isn't there"
-        raise ValueError(f"these states are of another network, whose parameter {missing[0]} {where}")
+        raise ValueError(
+            f"these states are of another network, whose parameter {missing[0]} {where}"
+        )
     places = {name: number for number, name in enumerate(names)}
     now = {number: places[name] for number, name in enumerate(known)}
     for counts in optimizer._all_index_update_counts.values():
@@ -85,7 +89,9 @@ def _check_count(states: Mapping[int, State], params: Sequence[Any]) -> None:
 def _check_shapes(states: Mapping[int, State], optimizer: Any, params: Sequence[Any]) -> None:
     for number, state in states.items():
         param = params[number]
-        example = optimizer.create_state_multi_precision(number, mx.nd.zeros(param.shape, dtype=param.dtype))
+        example = optimizer.create_state_multi_precision(
+            number, mx.nd.zeros(param.shape, dtype=param.dtype)
+        )
         allowed = {param.shape, *[array.shape for array in leaves(example)]}
         wrong = [array.shape for array in leaves(state) if array.shape not in allowed]
         if wrong:

@@ -50,7 +50,12 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
     Raises a ValueError if there is no such algorithm.
     """
 
-    def __init__(self, algorithm: str = AUTO, machine: Optional[Machine] = None, world: Optional[World] = None) -> None:
+    def __init__(
+        self,
+        algorithm: str = AUTO,
+        machine: Optional[Machine] = None,
+        world: Optional[World] = None,
+    ) -> None:
         check_algorithm(algorithm, also=[AUTO])
         self.world = ranks_of(world)
         self.algorithm = algorithm
@@ -87,7 +92,9 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
             self._names = names
         values = _several(value)
         if len(values) != 1:
-            raise ValueError(f"broadcast needs one array to copy from for each key, not {len(values)}")
+            raise ValueError(
+                f"broadcast needs one array to copy from for each key, not {len(values)}"
+            )
         arrays = _distinct([*values, *_several(out)])
         _check_dense(arrays)
         with autograd.pause():
@@ -112,7 +119,9 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         """
         if isinstance(key, (list, tuple)):
             done = set()
-            for single, values, outs in _by_key(key, value, [None] * len(key) if out is None else out):
+            for single, values, outs in _by_key(
+                key, value, [None] * len(key) if out is None else out
+            ):
                 arrays = tuple(map(id, _several(values)))
                 if outs is not None or arrays not in done:
                     self.pushpull(single, values, outs)
@@ -144,7 +153,9 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         """False for the ``"optimizer"``, which runs outside the store; a ValueError for what MXNet never asks for."""
         if capability.lower() == mx.kv.KVStoreBase.OPTIMIZER:
             return False
-        raise ValueError(f"the only capability that MXNet asks a store for is 'optimizer', not {capability!r}")
+        raise ValueError(
+            f"the only capability that MXNet asks a store for is 'optimizer', not {capability!r}"
+        )
 
     @property
     def type(self) -> str:
@@ -166,29 +177,45 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         raise NotImplementedError(f"the store {self.type} {what}: {instead}.")
 
     set_optimizer = partialmethod(_refuse, "runs no optimiser", "leave update_on_kvstore out")
-    save_optimizer_states = partialmethod(_refuse, "runs no optimiser", "save the states by the trainer's save_states")
-    load_optimizer_states = partialmethod(_refuse, "runs no optimiser", "load the states by the trainer's load_states")
+    save_optimizer_states = partialmethod(
+        _refuse, "runs no optimiser", "save the states by the trainer's save_states"
+    )
+    load_optimizer_states = partialmethod(
+        _refuse, "runs no optimiser", "load the states by the trainer's load_states"
+    )
     set_gradient_compression = partialmethod(
-        _refuse, "compresses no gradients", "leave compression_params out, or use MXNet's 'device' store"
+        _refuse,
+        "compresses no gradients",
+        "leave compression_params out, or use MXNet's 'device' store",
     )
     init = partialmethod(_refuse, "keeps no values", "use broadcast")
     push = partialmethod(_refuse, "keeps no values to push to", "use pushpull")
     pull = partialmethod(_refuse, "keeps no values to pull", "use pushpull or broadcast")
-    row_sparse_pull = partialmethod(_refuse, "holds dense arrays only", "use MXNet's 'device' store for sparse ones")
+    row_sparse_pull = partialmethod(
+        _refuse, "holds dense arrays only", "use MXNet's 'device' store for sparse ones"
+    )
 
     def _prepare(self, values: Arrays, outs: Arrays) -> List[Call]:
         """The calls that sum ``values`` into ``outs``, without more arrays if possible."""
         _check_dense([*values, *outs])
         targets, given = outs or values, [*values, *outs]
-        fit = len(_distinct(given)) == len(given) and [x.ctx for x in targets] == [x.ctx for x in values]
+        fit = len(_distinct(given)) == len(given) and [x.ctx for x in targets] == [
+            x.ctx for x in values
+        ]
         work = targets if fit else [mx.nd.empty(x.shape, x.ctx, x.dtype) for x in values]
         calls = [prepare("_copyto", [x], y) for x, y in zip(values, work) if x is not y]
         nearest = {x.ctx: x for x in reversed(work)}
-        copies = [prepare("_copyto", [nearest.get(x.ctx, work[0])], x) for x in _distinct(targets) if not fit]
+        copies = [
+            prepare("_copyto", [nearest.get(x.ctx, work[0])], x)
+            for x in _distinct(targets)
+            if not fit
+        ]
         return [*calls, *self._all_reduce(work), *copies]
 
     def _all_reduce(self, arrays: Sequence[NDArray]) -> List[Call]:
-        return prepare_allreduce(arrays, self.algorithm, "sum", self.machine(arrays[0].ctx), again=True)[1]
+        return prepare_allreduce(
+            arrays, self.algorithm, "sum", self.machine(arrays[0].ctx), again=True
+        )[1]
 
     def _agree(self, key: Hashable, array: NDArray) -> None:
         self.world.agree({f"under key {key!r}": f"{onp.dtype(array.dtype)} {array.shape}"})
@@ -211,7 +238,9 @@ def _several(arrays: Any) -> Sequence[NDArray]:
 def _by_key(keys: Sequence[Any], values: Any, outs: Any) -> List[Tuple[Any, Any, Any]]:
     lengths = [len(_several(items)) for items in (values, outs)]
     if lengths != [len(keys)] * 2:
-        raise ValueError(f"a list of {len(keys)} keys needs as many values and outs, not {lengths[0]} and {lengths[1]}")
+        raise ValueError(
+            f"a list of {len(keys)} keys needs as many values and outs, not {lengths[0]} and {lengths[1]}"
+        )
     return list(zip(keys, _several(values), _several(outs)))
 
 
@@ -221,7 +250,11 @@ def _distinct(arrays: Sequence[NDArray]) -> List[NDArray]:
 
 def _check_optimiser(store: str, trainer: Any) -> None:
     """Raise a ValueError if gluon's own Trainer would run an optimiser apart that devices must share."""
-    apart = trainer and not hasattr(trainer, "_bucketing") and (len(trainer._contexts) > 1 or store == MPI_STORE)
+    apart = (
+        trainer
+        and not hasattr(trainer, "_bucketing")
+        and (len(trainer._contexts) > 1 or store == MPI_STORE)
+    )
     name = type(trainer._optimizer).__name__ if apart else ""
     if name in ("Nadam", "LBSGD", "SGLD"):
         raise ValueError(
@@ -236,7 +269,9 @@ def _check_dense(arrays: Sequence[NDArray]) -> None:
         raise ValueError("a store needs at least one array, and the list is empty")
     for array in arrays:
         if not isinstance(array, mx.nd.NDArray):
-            raise ValueError(f"a store takes MXNet's arrays, or lists of them, not {type(array).__name__}")
+            raise ValueError(
+                f"a store takes MXNet's arrays, or lists of them, not {type(array).__name__}"
+            )
         if array.stype != "default":
             raise ValueError(
                 f"mxdp's stores sum dense arrays, and this one is {array.stype}: use MXNet's 'device' store, or dense "
@@ -245,4 +280,6 @@ def _check_dense(arrays: Sequence[NDArray]) -> None:
     kinds = [(tuple(array.shape), str(onp.dtype(array.dtype))) for array in arrays]
     other = next((kind for kind in kinds if kind != kinds[0]), None)
     if other:
-        raise ValueError(f"values and outs of one key need one shape and dtype, not {kinds[0]} and {other}")
+        raise ValueError(
+            f"values and outs of one key need one shape and dtype, not {kinds[0]} and {other}"
+        )

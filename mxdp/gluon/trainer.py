@@ -11,8 +11,23 @@ from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.buckets import Buckets
 from mxdp.collectives.checksums import Checksums
 from mxdp.collectives.shards import ShardedBuckets
-from mxdp.gluon.bucketed import AddingUp, Replicas, ShardedReplicas, Stale, forget, refuse_stale, unwritten
-from mxdp.gluon.checks import bucketing_store, check_before_step, check_dense, check_halves, check_params, listed
+from mxdp.gluon.bucketed import (
+    AddingUp,
+    Replicas,
+    ShardedReplicas,
+    Stale,
+    forget,
+    refuse_stale,
+    unwritten,
+)
+from mxdp.gluon.checks import (
+    bucketing_store,
+    check_before_step,
+    check_dense,
+    check_halves,
+    check_params,
+    listed,
+)
 from mxdp.gluon.record import give_rank_0s, of_parameters, of_update, sum_and_compare, unique_names
 from mxdp.gluon.states import from_bytes, to_bytes
 from mxdp.gluon.updater import Updater, check_shardable
@@ -70,7 +85,13 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         check_bucket_mb(bucket_mb)
         self._bucket_mb = bucket_mb
         # For the name of a store and a single device, MXNet makes no store.
-        super().__init__(params, optimizer, optimizer_params, kvstore if self._alone else self._bucketing, **options)
+        super().__init__(
+            params,
+            optimizer,
+            optimizer_params,
+            kvstore if self._alone else self._bucketing,
+            **options,
+        )
         numbers = {id(param): number for number, param in enumerate(self._params)}
         self._order = [numbers[id(param)] for param in in_order]
         agree_names(self._world, [param.name for param in in_order])
@@ -173,7 +194,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         """Load what :meth:`save_states` or ``gluon.Trainer`` has saved, as :meth:`take_states`. Every rank calls it,
         and rank 0 reads: an error is one on all."""
         if self._bucketing:
-            (saved, *_) = self._world.together(lambda: Path(fname).read_bytes() if self._world.rank == 0 else b"")
+            (saved, *_) = self._world.together(
+                lambda: Path(fname).read_bytes() if self._world.rank == 0 else b""
+            )
             self.take_states(saved)
         else:
             super().load_states(fname)
@@ -190,7 +213,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         replicas = self._replicas if self._replicas and not self._shards else self._laid_out()
         states = replicas.states(self._updaters[0])
         counts = self._optimizer._all_index_update_counts
-        counts.update({device.device_id: dict(counts[0]) for device in self._contexts})  # where gluon looks for them
+        counts.update(
+            {device.device_id: dict(counts[0]) for device in self._contexts}
+        )  # where gluon looks for them
         if self._shards and self._world.rank > 0:
             return b""
         return to_bytes(states, self._optimizer, names or unique_names(self._params))
@@ -200,7 +225,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         take only what you trust. Raises a ValueError, and changes nothing, for what is no state, or one of another
         network or of an optimiser that can't be cut."""
         check_before_step(self)
-        states, optimizer = from_bytes(saved, self._optimizer, names or unique_names(self._params), self._params)
+        states, optimizer = from_bytes(
+            saved, self._optimizer, names or unique_names(self._params), self._params
+        )
         if self._shards:
             check_shardable(optimizer, self._bucketing)
         self._make_store()  # else the first step would overwrite what is loaded into single replicas after this
@@ -236,14 +263,20 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         forget(self._params)
         self._summed = stale, unused
 
-    def _sum_over_ranks(self, stale: Stale, unused: Set[int], batch_size: Optional[float]) -> Set[int]:
+    def _sum_over_ranks(
+        self, stale: Stale, unused: Set[int], batch_size: Optional[float]
+    ) -> Set[int]:
         """Returns what no rank has used. Ranks that differ in what decides the update notice it before they part."""
         replicas = self._replicas
         assert replicas
         assert replicas.buckets
         holds = replicas.hold()
         record = self._record(batch_size)
-        used = bytes(number not in unused for number in replicas.trained) if holds else bytes(len(replicas.trained))
+        used = (
+            bytes(number not in unused for number in replicas.trained)
+            if holds
+            else bytes(len(replicas.trained))
+        )
         if holds:
             replicas.fill(stale)
         theirs = sum_and_compare(self._world, replicas.buckets, self._checksums, record, used)
@@ -266,7 +299,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return
         parts = replicas.updates(summed)
         numbers = [number for number in sorted(replicas.trained) if number not in unused]
-        updater({number: parts[number] for number in numbers}, alone=self._alone and len(self._contexts) == 1)
+        updater(
+            {number: parts[number] for number in numbers},
+            alone=self._alone and len(self._contexts) == 1,
+        )
         if self._shards and self._optimizer.lr_scheduler:
             # A schedule goes on when it is asked. A rank without parts of the last parameters has not asked.
             self._optimizer.lr_scheduler(self._optimizer.num_update)
@@ -303,7 +339,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if self._replicas and self._shards:
             self._updaters[0].restart(self._optimizer, self._replicas.states(self._updaters[0]))
         trained = [number for number in self._order if self._params[number].grad_req != "null"]
-        members = [[self._params[number]._data[n] for number in trained] for n in range(len(self._contexts))]
+        members = [
+            [self._params[number]._data[n] for number in trained]
+            for n in range(len(self._contexts))
+        ]
         kinds, store = [False] * len(trained), self._bucketing
         if self._shards:
             check_dense(self._params, always=True)
@@ -314,7 +353,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         else:
             check_dense(self._params, always=True)
             machine = store.machine(self._contexts[0])
-            buckets = Buckets(members, store.algorithm, self._bucket_mb, machine, kinds, self._world)
+            buckets = Buckets(
+                members, store.algorithm, self._bucket_mb, machine, kinds, self._world
+            )
             self._replicas = Replicas(self._params, trained, buckets)
         if not self._alone:
             # Running means differ between devices.

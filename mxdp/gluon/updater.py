@@ -21,7 +21,19 @@ from mxdp.training.update import sgd_calls
 
 State = Any
 """What an optimiser holds for a parameter: None, an array, or a tuple or list of states."""
-ELEMENTWISE = ("SGD", "NAG", "Signum", "Adam", "Adamax", "AdaGrad", "AdaDelta", "RMSProp", "Ftrl", "FTML", "DCASGD")
+ELEMENTWISE = (
+    "SGD",
+    "NAG",
+    "Signum",
+    "Adam",
+    "Adamax",
+    "AdaGrad",
+    "AdaDelta",
+    "RMSProp",
+    "Ftrl",
+    "FTML",
+    "DCASGD",
+)
 """MXNet's optimisers that update each element by itself, so a part of a parameter as the whole."""
 MASTER_LAST = (mx.optimizer.SGD, mx.optimizer.NAG, mx.optimizer.LARS, mx.optimizer.LBSGD)
 """MXNet's optimisers whose state for weights in half precision ends with the copy in full precision, not begins."""
@@ -39,7 +51,9 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         """Go on with these states of whole parameters, on any devices, each in ``saved`` until its parameter is
         updated. A parameter's count is the largest of all devices'."""
         counts: Dict[int, int] = {}
-        for number, count in chain(*(of_device.items() for of_device in optimizer._all_index_update_counts.values())):
+        for number, count in chain(
+            *(of_device.items() for of_device in optimizer._all_index_update_counts.values())
+        ):
             counts[number] = max(count, counts.get(number, 0))
         optimizer._all_index_update_counts = {0: counts}
         self.optimizer, self.saved = optimizer, saved
@@ -86,10 +100,16 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         if self._weights.get(key) is not part.weight:  # it is new, or the parameter has moved
             state = self.made_for(number, part.weight)
             if key in self.states or number in self.saved:
-                state = _continued(self._cut(part, self.states.get(key, self.saved.get(number))), state)
+                state = _continued(
+                    self._cut(part, self.states.get(key, self.saved.get(number))), state
+                )
             self.states[key] = state
             self._weights[key] = part.weight
-        if self.states[key] is None and type(optimizer) is mx.optimizer.SGD and optimizer.momentum > 0:
+        if (
+            self.states[key] is None
+            and type(optimizer) is mx.optimizer.SGD
+            and optimizer.momentum > 0
+        ):
             raise ValueError(
                 f"SGD has a momentum of {optimizer.momentum} now and had none before: make a new trainer for it"
             )
@@ -107,7 +127,10 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         shape, device = part.weight.shape, part.weight.ctx
         if part.where == slice(None):
             return self.sync_state_context(state, device)
-        return mapped(state, lambda x: x.as_nd_ndarray().reshape((-1,))[part.where].reshape(shape).copyto(device))
+        return mapped(
+            state,
+            lambda x: x.as_nd_ndarray().reshape((-1,))[part.where].reshape(shape).copyto(device),
+        )
 
     def _at_a_time(self, parts: Mapping[int, Sequence[Part]], alone: bool) -> Iterator[List[int]]:
         """The parameters' numbers in lists: MXNet counts the updates of a whole list, then chooses its rates."""
@@ -116,12 +139,19 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         for number in parts:
             kinds.setdefault(parts[number][0].weight.dtype if most else number, []).append(number)
         for numbers in kinds.values():
-            yield from (numbers[start : start + max(1, most)] for start in range(0, len(numbers), max(1, most)))
+            yield from (
+                numbers[start : start + max(1, most)]
+                for start in range(0, len(numbers), max(1, most))
+            )
 
     def _is_plain_sgd(self, part: Part) -> bool:
         sgd, weight = self.optimizer, part.weight
         copied = sgd.multi_precision and weight.dtype == onp.float16
-        return type(sgd) is mx.optimizer.SGD and not copied and weight.stype == part.gradient.stype == "default"
+        return (
+            type(sgd) is mx.optimizer.SGD
+            and not copied
+            and weight.stype == part.gradient.stype == "default"
+        )
 
     def _by_mxnet(self, numbers: Sequence[int], parts: Sequence[Sequence[Part]]) -> None:
         """Update by the optimiser itself. It counts each call: before a parameter's next part the count goes back."""
@@ -133,19 +163,33 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         for together in zip(*parts):
             counts.update(before)
             optimizer.num_update = most
-            args = [(part.number, part.weight, part.gradient, self.states[part.key]) for part in together]
-            optimizer.update_multi_precision(*(zip(*args) if optimizer.aggregate_num > 0 else args[0]))
+            args = [
+                (part.number, part.weight, part.gradient, self.states[part.key])
+                for part in together
+            ]
+            optimizer.update_multi_precision(
+                *(zip(*args) if optimizer.aggregate_num > 0 else args[0])
+            )
 
     def _by_sgd(self, updates: Sequence[Tuple[Part, float, float]]) -> None:
         """Update by MXNet's operators for SGD, prepared anew where arrays or numbers are others than before."""
         sgd = self.optimizer
         options = {"momentum": sgd.momentum} if sgd.momentum > 0 else {}
-        options.update({"clip_gradient": sgd.clip_gradient} if sgd.clip_gradient else {}, rescale_grad=sgd.rescale_grad)
-        rows = [([part.weight, part.gradient, self.states[part.key]], lr, wd) for part, lr, wd in updates]
+        options.update(
+            {"clip_gradient": sgd.clip_gradient} if sgd.clip_gradient else {},
+            rescale_grad=sgd.rescale_grad,
+        )
+        rows = [
+            ([part.weight, part.gradient, self.states[part.key]], lr, wd)
+            for part, lr, wd in updates
+        ]
         rows = rows if sgd.momentum > 0 else [(arrays[:2], lr, wd) for arrays, lr, wd in rows]
         key = [(*map(id, arrays), lr, wd) for arrays, lr, wd in rows], options
         if key != self._prepared[0]:
-            self._prepared = key, sgd_calls(rows, **options)  # which keep the arrays, so that the ids stay theirs
+            self._prepared = (
+                key,
+                sgd_calls(rows, **options),
+            )  # which keep the arrays, so that the ids stay theirs
         for call in self._prepared[1]:
             call()
 

@@ -17,7 +17,15 @@ from typing import List, Mapping, Optional, Sequence, Tuple
 import psutil
 
 from mxdp import process
-from mxdp.errors import SIGNALS, MxdpError, SentenceParser, UsageError, as_command, did_you_mean, tidy_after_signals
+from mxdp.errors import (
+    SIGNALS,
+    MxdpError,
+    SentenceParser,
+    UsageError,
+    as_command,
+    did_you_mean,
+    tidy_after_signals,
+)
 from mxdp.launch import guard
 from mxdp.launch.guarded import print_line
 from mxdp.launch.job import Launch, Logs
@@ -39,9 +47,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if options.command:
         script = ["python"] if options.command[0].endswith(".py") else []
         example = f"python -m mxdp.launch -n {options.n} -- {shlex.join(script + options.command)}"
-        raise UsageError(f"{options.command[0]} is no option: put -- before the command, as in {example}")
+        raise UsageError(
+            f"{options.command[0]} is no option: put -- before the command, as in {example}"
+        )
     if not command:
-        raise UsageError("no command: write it last, after --, as in python -m mxdp.launch -n 2 -- python train.py")
+        raise UsageError(
+            "no command: write it last, after --, as in python -m mxdp.launch -n 2 -- python train.py"
+        )
     return run_command(options, command)
 
 
@@ -56,7 +68,13 @@ def parser() -> argparse.ArgumentParser:
     add = options.add_argument
     add("-n", type=int, required=True, metavar="N", help="number of processes (ranks)")
     add("--hosts", metavar="FILE", help="run on these hosts, one a line, as mpiexec takes them")
-    add("--restarts", type=int, default=0, metavar="N", help="after a failure, start all again, N times")
+    add(
+        "--restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="after a failure, start all again, N times",
+    )
     silent = "end all if a rank is stopped or cut off for S seconds (default %(default)s; at least 2, or 0: never)"
     add("--silent-after", type=float, default=60, metavar="S", help=silent)
     hung = (
@@ -65,9 +83,19 @@ def parser() -> argparse.ArgumentParser:
         "never (default); longer than any evaluation"
     )
     add("--hung-after", type=float, default=0, metavar="S", help=hung)
-    add("--log-dir", metavar="DIR", help="also append each rank's output to DIR/rank-0.log, and so on")
-    add("--interface", metavar="IF", help="network interface for all sockets; on one host the loopback")
-    add("--mpiexec", default="", metavar="ARGS", help='more for it, as in --mpiexec="-bind-to core"')
+    add(
+        "--log-dir",
+        metavar="DIR",
+        help="also append each rank's output to DIR/rank-0.log, and so on",
+    )
+    add(
+        "--interface",
+        metavar="IF",
+        help="network interface for all sockets; on one host the loopback",
+    )
+    add(
+        "--mpiexec", default="", metavar="ARGS", help='more for it, as in --mpiexec="-bind-to core"'
+    )
     add("--print", action="store_true", help="show mpiexec's command line and run nothing")
     add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)  # which has to stand after --
     return options
@@ -77,7 +105,9 @@ def run_command(options: argparse.Namespace, command: List[str]) -> int:
     """Start all ranks, again after a failure if that is asked for; the exit status."""
     for name, least in (("n", 1), ("restarts", 0)):
         if getattr(options, name) < least:
-            raise UsageError(f"{'-' * min(len(name), 2)}{name} is at least {least}, not {getattr(options, name)}")
+            raise UsageError(
+                f"{'-' * min(len(name), 2)}{name} is at least {least}, not {getattr(options, name)}"
+            )
     for name in ("silent", "hung"):
         seconds = getattr(options, f"{name}_after")
         if not (seconds == 0 or 2 <= seconds < float("inf")):
@@ -104,7 +134,15 @@ def run_command(options: argparse.Namespace, command: List[str]) -> int:
                 if restart:
                     again = f"restart {restart} of {options.restarts}, from the last checkpoint if there is one"
                     print_line(f"mxdp.launch: starts all ranks again: {again}", sys.stderr)
-                job = Launch(words, environ, options.n, address, options.silent_after, options.hung_after, logs)
+                job = Launch(
+                    words,
+                    environ,
+                    options.n,
+                    address,
+                    options.silent_after,
+                    options.hung_after,
+                    logs,
+                )
                 failure = job.run()
                 if failure is None:
                     return 0
@@ -112,7 +150,10 @@ def run_command(options: argparse.Namespace, command: List[str]) -> int:
                 status = failure.status
             return status
         except KeyboardInterrupt as stopped:
-            print_line(f"mxdp.launch: ended by {signal.Signals(stopped.args[0]).name}; so are all ranks", sys.stderr)
+            print_line(
+                f"mxdp.launch: ended by {signal.Signals(stopped.args[0]).name}; so are all ranks",
+                sys.stderr,
+            )
             return 128 + int(stopped.args[0])
 
 
@@ -121,7 +162,10 @@ def log_files(folder: str, size: int, last: ExitStack) -> Logs:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         paths = [Path(folder, f"rank-{rank}.log") for rank in range(size)]
-        return {rank: last.enter_context(open(path, "ab", buffering=0)) for rank, path in enumerate(paths)}
+        return {
+            rank: last.enter_context(open(path, "ab", buffering=0))
+            for rank, path in enumerate(paths)
+        }
     except OSError as error:
         raise UsageError(f"--log-dir {folder}: {error.strerror}") from error
 
@@ -136,12 +180,16 @@ def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional
             raise UsageError(f"no network interface {interface!r} with an IPv4 address; {meant}")
         return addresses[interface], interface
     if hosts is None:
-        return "127.0.0.1", next((name for name, address in addresses.items() if address == "127.0.0.1"), None)
+        return "127.0.0.1", next(
+            (name for name, address in addresses.items() if address == "127.0.0.1"), None
+        )
     try:
         lines = Path(hosts).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise UsageError(f"--hosts {hosts}: {error.strerror}") from error
-    names = [line.split()[0].split(":")[0] for line in lines if line.strip() and not line.startswith("#")]
+    names = [
+        line.split()[0].split(":")[0] for line in lines if line.strip() and not line.startswith("#")
+    ]
     if not names:
         raise UsageError(f"--hosts {hosts} names no host")
     for name in names:
@@ -149,7 +197,9 @@ def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional
             try:
                 probe.connect((name, 9))  # sends nothing; the system chooses the way
             except OSError as error:
-                raise UsageError(f"no way to host {name} ({error}): name one with --interface") from error
+                raise UsageError(
+                    f"no way to host {name} ({error}): name one with --interface"
+                ) from error
             address = str(probe.getsockname()[0])
         if not address.startswith("127."):
             break
@@ -169,7 +219,9 @@ def mpiexec(
     program = str(beside) if beside.exists() else shutil.which("mpiexec")
     if program is None:
         raise MxdpError("there is no mpiexec: pip install mpi4py mpich, or load your cluster's MPI")
-    done = subprocess.run([program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
     words = [program, "-n", str(size)]
     if "HYDRA" in done.stdout or "Intel(R) MPI" in done.stdout:
         if hosts:
@@ -185,7 +237,9 @@ def mpiexec(
         for name in (guard.ADDRESS, "PYTHONUNBUFFERED", *added):
             words += ["-x", name]
         return [*words, *more]
-    raise MxdpError(f"{program} is not of MPICH, its kin or Open MPI: start the command by it yourself")
+    raise MxdpError(
+        f"{program} is not of MPICH, its kin or Open MPI: start the command by it yourself"
+    )
 
 
 if __name__ == "__main__":

@@ -78,7 +78,9 @@ class Guard:
             )
         except OSError as error:
             problem = f"{command[0]}: {error.strerror}"
-            if os.path.isfile(command[0]):  # it has no run bit or no first line, or its folder is not on the PATH
+            if os.path.isfile(
+                command[0]
+            ):  # it has no run bit or no first line, or its folder is not on the PATH
                 problem += f": put its program before it, as in -- python {' '.join(command)}"
             self.send(err=problem)
             self.send(exit=127)
@@ -99,7 +101,9 @@ class Guard:
         heard = time.monotonic()
         next_beat, until = heard, float("inf")
         while status is None or self.unsent or self.streams:
-            if time.monotonic() >= until:  # what else comes is of processes that the command has left
+            if (
+                time.monotonic() >= until
+            ):  # what else comes is of processes that the command has left
                 self.streams.clear()
             full = status is None and len(self.unsent) >= LONGEST
             readable = [wake, self.launcher.fileno(), *(() if full else self.streams)]
@@ -155,7 +159,9 @@ class Guard:
         else:
             self.rests[stream] = rest
         for line in lines:
-            shown = line.rstrip(b"\r").rpartition(b"\r")[2]  # by a terminal, of a line that was drawn over
+            shown = line.rstrip(b"\r").rpartition(b"\r")[
+                2
+            ]  # by a terminal, of a line that was drawn over
             self.send(**{self.streams[stream]: shown.decode(errors="surrogateescape")})
         return bool(read)
 
@@ -180,7 +186,9 @@ def forget_group_memory() -> None:
             with contextlib.suppress(OSError):  # it has just ended, or the name is gone
                 if os.getpgid(int(name)) == os.getpgrp():
                     with open(f"/proc/{name}/maps") as maps:
-                        for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
+                        for path in {
+                            line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line
+                        }:
                             os.unlink(path)
 
 
@@ -222,11 +230,15 @@ def main() -> int:
     try:
         with socket.create_connection((host, int(port)), timeout=30) as launcher:
             name = environ.get("PMI_HOSTNAME") or socket.gethostname()
-            launcher.sendall(f"{password} {rank} {name}\n".encode())  # it hangs up on one that says nothing
+            launcher.sendall(
+                f"{password} {rank} {name}\n".encode()
+            )  # it hangs up on one that says nothing
             guard = Guard(launcher, float(silent))
             launcher.setblocking(False)
             status = guard.run(sys.argv[1:], environ)
-            launcher.settimeout(guard.silent or None)  # not less: the launcher may be held up by its own output
+            launcher.settimeout(
+                guard.silent or None
+            )  # not less: the launcher may be held up by its own output
             launcher.shutdown(socket.SHUT_WR)
             # Until the launcher has read all: mpiexec ends the others, and a close with something unread takes back
             # what was sent.
@@ -234,7 +246,11 @@ def main() -> int:
                 pass
     except OSError as error:
         if not isinstance(error, ConnectionError) or isinstance(error, ConnectionRefusedError):
-            print(f"rank {rank} can't reach the launcher at {host}:{port}: {error}", file=sys.stderr, flush=True)
+            print(
+                f"rank {rank} can't reach the launcher at {host}:{port}: {error}",
+                file=sys.stderr,
+                flush=True,
+            )
         end_group(guard.inside() if guard else 0)
     if status:
         end_group(guard.inside())

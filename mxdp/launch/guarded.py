@@ -33,7 +33,9 @@ class Guarded:
     last: Deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
 
     def __str__(self) -> str:
-        return f"rank {self.rank} on {self.host}" + (f" after step {self.step}" if self.step else "")
+        return f"rank {self.rank} on {self.host}" + (
+            f" after step {self.step}" if self.step else ""
+        )
 
 
 class LaunchFailure(NamedTuple):
@@ -58,7 +60,11 @@ def lost(guards: Sequence[Guarded], status: int) -> Optional[LaunchFailure]:
     for guard in guards:
         if any("MPI_Abort" in line for line in guard.last):
             return LaunchFailure(status, f"{guard} called MPI_Abort", guard.last)
-    return LaunchFailure(status, f"{named(guards)}: killed, and the guard too", guards[0].last) if guards else None
+    return (
+        LaunchFailure(status, f"{named(guards)}: killed, and the guard too", guards[0].last)
+        if guards
+        else None
+    )
 
 
 def print_line(line: str, file: TextIO) -> None:
@@ -67,7 +73,9 @@ def print_line(line: str, file: TextIO) -> None:
         print(line, file=file, flush=True)
     except OSError as error:
         silence(file)
-        raise MxdpError(f"its output can't be written ({error.strerror}); all ranks are ended") from error
+        raise MxdpError(
+            f"its output can't be written ({error.strerror}); all ranks are ended"
+        ) from error
 
 
 def forget_lost_memory(began: float) -> None:
@@ -79,7 +87,11 @@ def forget_lost_memory(began: float) -> None:
             held += file.read()
     for path in paths:
         with contextlib.suppress(OSError):
-            if path not in held and os.stat(path).st_uid == os.getuid() and os.stat(path).st_mtime >= began:
+            if (
+                path not in held
+                and os.stat(path).st_uid == os.getuid()
+                and os.stat(path).st_mtime >= began
+            ):
                 os.unlink(path)
 
 

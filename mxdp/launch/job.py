@@ -19,7 +19,16 @@ from typing import Any, BinaryIO, Deque, Dict, List, Mapping, Optional
 
 from mxdp.errors import MxdpError
 from mxdp.launch.guard import ADDRESS, BEAT, INSIDE, LONGEST, WHERE, die_with_parent
-from mxdp.launch.guarded import LAST_LINES, Guarded, LaunchFailure, ending, forget_lost_memory, lost, named, print_line
+from mxdp.launch.guarded import (
+    LAST_LINES,
+    Guarded,
+    LaunchFailure,
+    ending,
+    forget_lost_memory,
+    lost,
+    named,
+    print_line,
+)
 
 GRACE = 5.0
 """Seconds in which ``mpiexec`` must end by itself, and then by SIGTERM."""
@@ -46,7 +55,14 @@ class Launch:
     """
 
     def __init__(
-        self, words: List[str], environ: Dict[str, str], size: int, address: str, silent: float, hung: float, logs: Logs
+        self,
+        words: List[str],
+        environ: Dict[str, str],
+        size: int,
+        address: str,
+        silent: float,
+        hung: float,
+        logs: Logs,
     ) -> None:
         self.size, self.silent, self.hung, self.logs = size, silent, hung, logs
         self.now, self.turn, self.began = 0.0, time.monotonic(), time.time()
@@ -76,7 +92,9 @@ class Launch:
         done = threading.Event()
         threading.Thread(target=self.reassure, args=(done,), daemon=True).start()
         try:
-            while self.failure is None and (self.outputs or not all(guard.closed for guard in self.ranks.values())):
+            while self.failure is None and (
+                self.outputs or not all(guard.closed for guard in self.ranks.values())
+            ):
                 self.wait()
                 self.failure = self.failure or self.silence() or self.standstill()
             self.failure = self.failure or self.unexplained()
@@ -161,10 +179,16 @@ class Launch:
         if "exit" in message:
             guard.exit = status = message["exit"]
             others = [rank.exit for rank in self.ranks.values() if rank.exit and rank is not guard]
-            is_cause = self.failure is None or (others and min(others) > 0 > status)  # that ended the others
+            is_cause = self.failure is None or (
+                others and min(others) > 0 > status
+            )  # that ended the others
             if is_cause and (status or guard.part == INSIDE):
-                what = ending(status) if status else "ended with exit status 0 before the other ranks"
-                self.failure = LaunchFailure(128 - status if status < 0 else status or 1, f"{guard} {what}", guard.last)
+                what = (
+                    ending(status) if status else "ended with exit status 0 before the other ranks"
+                )
+                self.failure = LaunchFailure(
+                    128 - status if status < 0 else status or 1, f"{guard} {what}", guard.last
+                )
 
     def log(self, guard: Guarded, line: bytes) -> None:
         """Keep a line of a rank. Where that fails, the ranks go on."""
@@ -174,7 +198,9 @@ class Launch:
                 file.write(line + b"\n")
             except OSError as error:
                 del self.logs[guard.rank or 0]
-                print_line(f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr)
+                print_line(
+                    f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr
+                )
 
     def hear_mpiexec(self, output: int) -> None:
         """Show what ``mpiexec`` itself prints, but not after a failure, of which it only says that there was one."""
@@ -206,7 +232,9 @@ class Launch:
             return None
         for guard in alive:
             if guard.stopped >= self.silent:
-                return LaunchFailure(SILENT, f"{guard} has been stopped for {guard.stopped:.0f} s", guard.last)
+                return LaunchFailure(
+                    SILENT, f"{guard} has been stopped for {guard.stopped:.0f} s", guard.last
+                )
         cut = [guard for guard in alive if self.now - guard.heard >= self.silent]
         if cut:
             what = f"{named(cut)}: not heard of for {self.now - cut[0].heard:.0f} s (stopped, or cut off)"
@@ -214,7 +242,9 @@ class Launch:
         late = [rank for rank in range(self.size) if rank not in self.ranks]
         limit = max(self.silent, START)
         if late and self.now >= limit:
-            return LaunchFailure(SILENT, f"rank {named(late)} did not start within {limit:.0f} s", self.last)
+            return LaunchFailure(
+                SILENT, f"rank {named(late)} did not start within {limit:.0f} s", self.last
+            )
         return None
 
     def standstill(self) -> Optional[LaunchFailure]:
@@ -239,7 +269,9 @@ class Launch:
     def unexplained(self) -> Optional[LaunchFailure]:
         """The failure that no rank has reported, judged by how ``mpiexec`` has ended; None if all is well."""
         status = 0
-        with contextlib.suppress(subprocess.TimeoutExpired):  # the ranks have ended; :meth:`end` sees to it
+        with contextlib.suppress(
+            subprocess.TimeoutExpired
+        ):  # the ranks have ended; :meth:`end` sees to it
             status = self.mpiexec.wait(START)
         status = status if status >= 0 else 128 - status
         unheard = [guard for guard in self.ranks.values() if guard.exit is None]
@@ -250,7 +282,9 @@ class Launch:
     def reassure(self, done: threading.Event) -> None:
         """Send heartbeats to the guards. Runs in a thread, since printing may take long."""
         while not done.wait(BEAT):
-            for guard_socket in list(self.connections):  # copied at once, whatever the other thread does
+            for guard_socket in list(
+                self.connections
+            ):  # copied at once, whatever the other thread does
                 with contextlib.suppress(OSError):
                     guard_socket.send(b".")
 

@@ -19,7 +19,12 @@ from mxdp.plans.show.contents import vectors_sent
 from mxdp.plans.show.moving import moving
 
 MEMORY, OWN = "memory", "own"
-LINKS = {"nvlink": "NVLink", "pcie": "PCIe 3.0", "100gbe": "100 Gbit/s Ethernet", "10gbe": "10 Gbit/s Ethernet"}
+LINKS = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe 3.0",
+    "100gbe": "100 Gbit/s Ethernet",
+    "10gbe": "10 Gbit/s Ethernet",
+}
 """Those of ``predict``."""
 PLACES = {MEMORY: "this reference machine's memory", **LINKS, OWN: "one of my own"}
 SIZES = [1 << power for power in range(2, 31)]
@@ -52,22 +57,42 @@ def answer(s: Settings) -> Answer:
     link = link_of(s)
     schedule = made(name, devices)
     if schedule.reads and s["place"] != MEMORY:
-        raise UsageError(f"{name} reads the other devices' memory: take {PLACES[MEMORY]} as the link")
-    steps = [allreduce_seconds(replace(schedule, steps=(step,)), nbytes, link) for step in schedule.steps]
+        raise UsageError(
+            f"{name} reads the other devices' memory: take {PLACES[MEMORY]} as the link"
+        )
+    steps = [
+        allreduce_seconds(replace(schedule, steps=(step,)), nbytes, link) for step in schedule.steps
+    ]
     seconds = allreduce_seconds(schedule, nbytes, link)
     twice = allreduce_seconds(made(name, 2 * devices), nbytes, link)
     times = [milliseconds(step) for step in steps]
     sent = [as_bytes(vectors * nbytes) for vectors in vectors_sent(schedule)]
     # Of equally fast plans the chosen one is named.
     plans = {other: made(other, devices) for other in [name, *sorted(ALGORITHMS)]}
-    possible = {other: each for other, each in plans.items() if not each.reads or s["place"] == MEMORY}
+    possible = {
+        other: each for other, each in plans.items() if not each.reads or s["place"] == MEMORY
+    }
     lines = {other: line(each, link) for other, each in possible.items()}
-    fastest = [min(lines, key=lambda other: float(f"{lines[other].seconds(size):.9g}")) for size in SIZES]
+    fastest = [
+        min(lines, key=lambda other: float(f"{lines[other].seconds(size):.9g}")) for size in SIZES
+    ]
     best = fastest[SIZES.index(nbytes)]
-    faster = "no other is faster" if best == name else f"{best} takes {milliseconds(lines[best].seconds(nbytes))}"
+    faster = (
+        "no other is faster"
+        if best == name
+        else f"{best} takes {milliseconds(lines[best].seconds(nbytes))}"
+    )
     tables = [
-        table("Time of a step", ["step", "takes"], alike(times, [str(step) for step in range(1, 1 + len(steps))])),
-        table("Sent in all", ["device", "sends"], alike(sent, [str(device) for device in range(devices)])),
+        table(
+            "Time of a step",
+            ["step", "takes"],
+            alike(times, [str(step) for step in range(1, 1 + len(steps))]),
+        ),
+        table(
+            "Sent in all",
+            ["device", "sends"],
+            alike(sent, [str(device) for device in range(devices)]),
+        ),
         table("The fastest", ["vector", "by"], alike(fastest, [as_bytes(size) for size in SIZES])),
     ]
     board = moving(schedule, nbytes / MIB)._repr_html_()
@@ -86,7 +111,12 @@ def _over_sizes(lines: Mapping[str, Link]) -> str:
     least = math.floor(math.log10(min(ends)))
     most = math.ceil(math.log10(max(ends)))
     decades = {10.0**power: f"{10.0 ** (power + 3):g} ms" for power in range(least, most + 1)}
-    return curves("Time over the vector's size", points, {size: as_bytes(size) for size in SIZES[::7]}, decades)
+    return curves(
+        "Time over the vector's size",
+        points,
+        {size: as_bytes(size) for size in SIZES[::7]},
+        decades,
+    )
 
 
 TOPIC = Topic(

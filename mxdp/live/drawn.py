@@ -33,7 +33,9 @@ def as_bytes(nbytes: float) -> str:
 
 def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table whose rows begin with their names. The cells are HTML."""
-    lines = [f'<tr><th scope="row">{name}</th>{_cells("td", others)}</tr>' for name, *others in rows]
+    lines = [
+        f'<tr><th scope="row">{name}</th>{_cells("td", others)}</tr>' for name, *others in rows
+    ]
     whole = f"<caption>{caption}</caption><tr>{_cells('th', headings)}</tr>{''.join(lines)}"
     return f'<div class="scroll" tabindex="0" role="group" aria-label="{caption}"><table>{whole}</table></div>'
 
@@ -55,7 +57,9 @@ def alike(values: Sequence[str], names: Sequence[str]) -> List[List[str]]:
     return rows
 
 
-def bars(caption: str, heading: str, rows: Mapping[str, Mapping[str, float]], limit: float = 0) -> str:
+def bars(
+    caption: str, heading: str, rows: Mapping[str, Mapping[str, float]], limit: float = 0
+) -> str:
     """A table of parts, which are the same in all rows, with their sum; and each row's bar. ``heading``: what a row is;
     ``limit``: a value that is drawn as a line across the bars."""
     longest = max(limit, *(sum(parts.values()) for parts in rows.values()))
@@ -63,7 +67,8 @@ def bars(caption: str, heading: str, rows: Mapping[str, Mapping[str, float]], li
     for name, parts in rows.items():
         values = [*parts.values(), sum(parts.values())]
         drawn = [
-            f'<i class="c{at}" style="width:{98 * value / longest:.2f}%"></i>' for at, value in enumerate(values[:-1])
+            f'<i class="c{at}" style="width:{98 * value / longest:.2f}%"></i>'
+            for at, value in enumerate(values[:-1])
         ]
         if limit:
             drawn.append(f'<b style="left:{98 * limit / longest:.2f}%"></b>')
@@ -73,14 +78,18 @@ def bars(caption: str, heading: str, rows: Mapping[str, Mapping[str, float]], li
     return table(caption, [heading, *headings, "sum"], lines)
 
 
-def curves(caption: str, lines: Mapping[str, Mapping[Any, float]], x: Ticks, y: Ticks, log: bool = True) -> str:
+def curves(
+    caption: str, lines: Mapping[str, Mapping[Any, float]], x: Ticks, y: Ticks, log: bool = True
+) -> str:
     """Lines through points, over a logarithmic axis. ``log``: the other axis is logarithmic, too."""
 
     def across(value: float) -> float:
         return LEFT + (WIDTH - LEFT - 16) * _share(value, x, math.log)
 
     def down(value: float) -> float:
-        return HEIGHT - BELOW - (HEIGHT - BELOW - TOP) * _share(value, y, math.log if log else float)
+        return (
+            HEIGHT - BELOW - (HEIGHT - BELOW - TOP) * _share(value, y, math.log if log else float)
+        )
 
     drawn = [f'<text x="{across(at):.1f}" y="{HEIGHT - 6}">{text}</text>' for at, text in x.items()]
     for at, text in y.items():

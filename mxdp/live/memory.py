@@ -12,7 +12,12 @@ from mxdp.live.topic import Answer, Control, Settings, Topic
 from mxdp.plans.cost.memory import BYTES, STAGES, STATE
 from mxdp.plans.cost.networks import NETWORKS
 
-COUNTS = {"1e8": "100 million parameters", "1e9": "1 billion", "7e9": "7 billion", "7e10": "70 billion"}
+COUNTS = {
+    "1e8": "100 million parameters",
+    "1e9": "1 billion",
+    "7e9": "7 billion",
+    "7e10": "70 billion",
+}
 """Models of which only the number of parameters is known."""
 MODELS = {**{name: network.name for name, network in NETWORKS.items()}, **COUNTS}
 NO_PARTS = ("stage", "bytes", "fits")
@@ -32,7 +37,11 @@ def predicted(s: Settings, devices: int) -> Dict[str, Any]:
 
 def parts(stage: Dict[str, Any]) -> Dict[str, float]:
     """GB of what a device holds."""
-    return {kind: value / 1e9 for kind, value in stage.items() if kind not in NO_PARTS and value is not None}
+    return {
+        kind: value / 1e9
+        for kind, value in stage.items()
+        if kind not in NO_PARTS and value is not None
+    }
 
 
 def answer(s: Settings) -> Answer:
@@ -50,7 +59,12 @@ def answer(s: Settings) -> Answer:
         question=f"Of 1, 2, 4, 8 ... devices with {s['room']} GB, how many are enough for {title}?",
         truth=plural(fits[0], "device") if fits else "not even 1,024 devices",
         html=bars(f"{title} over devices, GB each", "on", over, s["room"])
-        + bars(f"Every stage on {plural(s['devices'], 'device')}, GB each", "stage", all_stages, s["room"]),
+        + bars(
+            f"Every stage on {plural(s['devices'], 'device')}, GB each",
+            "stage",
+            all_stages,
+            s["room"],
+        ),
         idle=("batch",) if s["model"] in COUNTS else (),
     )
 

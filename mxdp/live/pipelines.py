@@ -22,7 +22,9 @@ def answer(s: Settings) -> Answer:
     board = moving(chosen)._repr_html_()
     counts = table("Micro-batches kept", ["stage", *plans], rows)
     (lines,) = staircase(chosen, WIDEST)
-    stairs = f'<pre class="scroll" tabindex="0" role="group" aria-label="The staircase">{lines}</pre>'
+    stairs = (
+        f'<pre class="scroll" tabindex="0" role="group" aria-label="The staircase">{lines}</pre>'
+    )
     return Answer(
         said=f"{chosen.name} takes {len(cycles(chosen))} cycles, {100 * bubble(stages, parts):.3g} % of them idle (the "
         f"bubble); a stage keeps the activations of up to {max(kept(chosen))} micro-batches.",

@@ -56,12 +56,18 @@ def answer(s: Settings) -> Answer:
     if s["bucket"]:
         chosen = [replace(way, bucket=s["bucket"] * MIB) for way in chosen]
     more = steps.predict_step(network, machine.cluster, 2 * s["batch"], rows[-1].way)
-    idle = {"inside": s["devices"] == 1, "between": s["nodes"] == 1, "bucket": machine.cluster.count == 1}
+    idle = {
+        "inside": s["devices"] == 1,
+        "between": s["nodes"] == 1,
+        "bucket": machine.cluster.count == 1,
+    }
     drawn = {}
     for way in chosen:
         step = steps.predict_step(*asked, way)
         buckets = sum(span.lane == steps.LINKS for span in step.spans)
-        drawn[f"{way.allreduce}, {plural(buckets, 'bucket')} of {way.bucket / MIB:g} MiB"] = parts(step)
+        drawn[f"{way.allreduce}, {plural(buckets, 'bucket')} of {way.bucket / MIB:g} MiB"] = parts(
+            step
+        )
     return Answer(
         said=f"One device trains {rate:,.5g} samples a second. {predicted.answer}",
         question=f"With a batch of {2 * s['batch']}, what percentage of linear does {rows[-1].way.allreduce} reach?",
@@ -72,14 +78,21 @@ def answer(s: Settings) -> Answer:
 
 
 def _over_devices(known: ways.Curves) -> str:
-    lines = {WORDS[kind]: {n: 100 * gain / n for n, gain in points} for kind, points in known.items()}
+    lines = {
+        WORDS[kind]: {n: 100 * gain / n for n, gain in points} for kind, points in known.items()
+    }
     weak, strong = lines.values()
     if len(weak) == 1:
         return ""
     ticks = {n: f"{n:,}" for n in weak}
-    rows = [[text, f"{weak[n]:.3g} %", f"{strong[n]:.3g} %" if n in strong else "–"] for n, text in ticks.items()]
+    rows = [
+        [text, f"{weak[n]:.3g} %", f"{strong[n]:.3g} %" if n in strong else "–"]
+        for n, text in ticks.items()
+    ]
     numbers = table("Of linear scaling", ["devices", "weak", "strong"], rows)
-    picture = curves("Efficiency over devices, with the best buckets", lines, ticks, PERCENT, log=False)
+    picture = curves(
+        "Efficiency over devices, with the best buckets", lines, ticks, PERCENT, log=False
+    )
     return f'<div class="beside">{picture}<div>{numbers}</div></div>'
 
 
@@ -88,7 +101,13 @@ TOPIC = Topic(
     "The model leaves out input, switches, and kernels that slow down beside sums: its predictions are too good.",
     [
         Control("model", "Network", "resnet50", list(NETWORKS), lambda name: NETWORKS[name].name),
-        Control("speed", "One device, samples/s", USUAL, RATES, lambda rate: f"{rate:,}" if rate else "as known"),
+        Control(
+            "speed",
+            "One device, samples/s",
+            USUAL,
+            RATES,
+            lambda rate: f"{rate:,}" if rate else "as known",
+        ),
         Control("batch", "Batch of a device", 32, POWERS),
         Control("devices", "Devices in a node", 8, range(1, 17)),
         Control("nodes", "Nodes", 4, POWERS[:8]),

@@ -26,7 +26,9 @@ class Control(NamedTuple):
         for value in self.allowed:
             if str(value) == given:
                 return value
-        raise UsageError(f"{self.key} is {either(map(str, self.allowed))}, not {given!r}: change it in the address")
+        raise UsageError(
+            f"{self.key} is {either(map(str, self.allowed))}, not {given!r}: change it in the address"
+        )
 
     def as_json(self) -> Dict[str, Any]:
         """For the page's script. It shows numbers by a slider, and words as a list."""
@@ -65,6 +67,8 @@ class Topic(NamedTuple):
         chosen = {control.key: control.first for control in self.controls}
         for key, given in parse_qsl(query, keep_blank_values=True):
             if key not in known:
-                raise UsageError(f"no setting here is called {key!r}; {did_you_mean(key, list(known))}")
+                raise UsageError(
+                    f"no setting here is called {key!r}; {did_you_mean(key, list(known))}"
+                )
             chosen[key] = known[key].value(given)
         return chosen

@@ -55,19 +55,33 @@ class SyncBatchNorm:
     or float64; for a scale or shift without a gradient; and for a momentum that is not from 0 to 1.
     """
 
-    def __init__(self, scales: Same, shifts: Same, means: Same, variances: Same, momentum: float = 0.9) -> None:
+    def __init__(
+        self, scales: Same, shifts: Same, means: Same, variances: Same, momentum: float = 0.9
+    ) -> None:
         check_alike(scales, "SyncBatchNorm")
         for what, arrays in (("shifts", shifts), ("means", means), ("variances", variances)):
-            if [(x.ctx, x.shape, x.dtype) for x in arrays] != [(x.ctx, x.shape, x.dtype) for x in scales]:
-                raise ValueError(f"SyncBatchNorm needs {what} like scales: as many, on the same devices, of one shape")
+            if [(x.ctx, x.shape, x.dtype) for x in arrays] != [
+                (x.ctx, x.shape, x.dtype) for x in scales
+            ]:
+                raise ValueError(
+                    f"SyncBatchNorm needs {what} like scales: as many, on the same devices, of one shape"
+                )
         if onp.dtype(scales[0].dtype) not in (onp.float32, onp.float64):
-            raise ValueError(f"SyncBatchNorm takes float32 or float64, not {onp.dtype(scales[0].dtype)}")
+            raise ValueError(
+                f"SyncBatchNorm takes float32 or float64, not {onp.dtype(scales[0].dtype)}"
+            )
         if scales[0].ndim != 1 or any(x.grad is None for x in (*scales, *shifts)):
-            raise ValueError("SyncBatchNorm needs scales and shifts (channels,) with gradients: call attach_grad()")
+            raise ValueError(
+                "SyncBatchNorm needs scales and shifts (channels,) with gradients: call attach_grad()"
+            )
         if not 0 <= momentum <= 1:
-            raise ValueError(f"momentum is the share of the old statistics, from 0 to 1, not {momentum!r}")
+            raise ValueError(
+                f"momentum is the share of the old statistics, from 0 to 1, not {momentum!r}"
+            )
         self._scales, self._shifts, self._means, self._variances = scales, shifts, means, variances
-        self._merge = _in_one_call(partial(_merged, momentum), "counts", "means", "inverses", "mean", "variance")
+        self._merge = _in_one_call(
+            partial(_merged, momentum), "counts", "means", "inverses", "mean", "variance"
+        )
         self._correct = _in_one_call(_correction, "a", "b", "scale", "variance", "counts")
         k, like = len(scales), dict(dtype=scales[0].dtype)
         # [0]: a mean from each device; [1]: 1 / deviation. A sum with zeros in place of the others' is an all-gather.
@@ -78,7 +92,9 @@ class SyncBatchNorm:
         self._reduce = AllReduce(self._sums, "naive")
         # Added to shift and scale: backward writes a and b as the gradients of these zeros, while those of shift and
         # scale may add up over several batches.
-        self._zeros = [[np.zeros((scale.size,), ctx=scale.ctx, **like) for _ in range(2)] for scale in scales]
+        self._zeros = [
+            [np.zeros((scale.size,), ctx=scale.ctx, **like) for _ in range(2)] for scale in scales
+        ]
         for zeros, sums in zip(self._zeros, self._sums):
             autograd.mark_variables(zeros, list(sums))
         self._kept: List[Tuple[NDArray, ...]] = []
@@ -93,7 +109,9 @@ class SyncBatchNorm:
             for x, share, moments, *arrays in zip(xs, self._shares, self._moments, *self._arrays()):
                 moments[:] = 0
                 # Scale and shift don't matter: only the statistics of x are used.
-                _, *statistics = npx.batch_norm(x, *arrays, eps=EPSILON, fix_gamma=False, output_mean_var=True)
+                _, *statistics = npx.batch_norm(
+                    x, *arrays, eps=EPSILON, fix_gamma=False, output_mean_var=True
+                )
                 for value, place in zip(statistics, share):
                     value.copyto(place)
             self._gather()
@@ -117,7 +135,9 @@ class SyncBatchNorm:
         """The gradients of the last ``xs``, after autograd has gone back from the losses. Doesn't wait. Raises a
         RuntimeError if the last call was not recorded, or its gradients were fetched already."""
         if not self._kept:
-            raise RuntimeError("SyncBatchNorm.backward needs a call inside autograd.record() before it, one for each")
+            raise RuntimeError(
+                "SyncBatchNorm.backward needs a call inside autograd.record() before it, one for each"
+            )
         kept, self._kept = self._kept, []
         self._reduce()
         gradients = []
@@ -133,19 +153,34 @@ class SyncBatchNorm:
     def _check(self, xs: Same) -> None:
         scales = self._scales
         if [x.ctx for x in xs] != [scale.ctx for scale in scales]:
-            placed, given = (", ".join(str(x.ctx) for x in arrays) or "none" for arrays in (scales, xs))
-            raise ValueError(f"SyncBatchNorm needs a shard on each of {placed}, in this order, not on {given}")
+            placed, given = (
+                ", ".join(str(x.ctx) for x in arrays) or "none" for arrays in (scales, xs)
+            )
+            raise ValueError(
+                f"SyncBatchNorm needs a shard on each of {placed}, in this order, not on {given}"
+            )
         for x in xs:
-            if x.ndim not in (2, 4) or (x.shape[1:2], x.dtype) != (scales[0].shape, scales[0].dtype):
+            if x.ndim not in (2, 4) or (x.shape[1:2], x.dtype) != (
+                scales[0].shape,
+                scales[0].dtype,
+            ):
                 allowed = f"(n, {scales[0].size}) or (n, {scales[0].size}, height, width)"
-                raise ValueError(f"SyncBatchNorm takes shards {allowed} of its scales' dtype, not {x.shape}")
+                raise ValueError(
+                    f"SyncBatchNorm takes shards {allowed} of its scales' dtype, not {x.shape}"
+                )
             if x.shape[2:] != xs[0].shape[2:] or not x.size:
-                raise ValueError(f"SyncBatchNorm takes shards with samples, of one height and width, not {x.shape}")
+                raise ValueError(
+                    f"SyncBatchNorm takes shards with samples, of one height and width, not {x.shape}"
+                )
         if sum(x.size for x in xs) == scales[0].size:
-            raise ValueError("one number a channel has no variance: give SyncBatchNorm a larger batch")
+            raise ValueError(
+                "one number a channel has no variance: give SyncBatchNorm a larger batch"
+            )
 
 
-def _merged(momentum: float, counts: Any, means: Any, inverses: Any, mean: Any, variance: Any) -> Tuple[Any, ...]:
+def _merged(
+    momentum: float, counts: Any, means: Any, inverses: Any, mean: Any, variance: Any
+) -> Tuple[Any, ...]:
     """Mean and variance (channels,) of the whole batch, and the new running ones. From each device, (devices, channels)
     means and inverses of deviations; ``counts`` (devices, 1)."""
     shares = counts / counts.sum()
@@ -169,5 +204,9 @@ def _in_one_call(function: Callable[..., Tuple[Any, ...]], *names: str) -> Calla
     return lambda *arrays: operator(*[arrays[number] for number in order])
 
 
-def _normalise(x: NDArray, scale: NDArray, shift: NDArray, mean: NDArray, variance: NDArray) -> NDArray:
-    return npx.batch_norm(x, scale, shift, mean, variance, eps=EPSILON, fix_gamma=False, use_global_stats=True)
+def _normalise(
+    x: NDArray, scale: NDArray, shift: NDArray, mean: NDArray, variance: NDArray
+) -> NDArray:
+    return npx.batch_norm(
+        x, scale, shift, mean, variance, eps=EPSILON, fix_gamma=False, use_global_stats=True
+    )

@@ -52,7 +52,11 @@ class Combined(Strategy):
         **options: Any,
     ) -> None:
         super().__init__(net, params, input_shape, devices)
-        if not isinstance(groups, int) or groups not in range(1, len(devices) + 1) or len(devices) % groups:
+        if (
+            not isinstance(groups, int)
+            or groups not in range(1, len(devices) + 1)
+            or len(devices) % groups
+        ):
             raise ValueError(
                 f"{len(devices)} devices can't be divided into {groups} groups of equal size: use a number of groups "
                 f"that divides {len(devices)}, or other devices"
@@ -62,7 +66,9 @@ class Combined(Strategy):
         for start in range(0, len(devices), self.width):
             group = split(net, params, input_shape, devices[start : start + self.width], **options)
             if isinstance(group, FullySharded):
-                raise ValueError("FullySharded keeps sums in shards, which groups can't add up: use another split")
+                raise ValueError(
+                    "FullySharded keeps sums in shards, which groups can't add up: use another split"
+                )
             if isinstance(group, Pipeline):  # another would measure other times, and cut elsewhere
                 options["cuts"] = group.cuts
             self.groups.append(group)
@@ -70,9 +76,18 @@ class Combined(Strategy):
         self.held = [params for group in self.groups for params in group.held]
         self.columns = [self.held[place :: self.width] for place in range(self.width)]
         tied = self.groups[0].tied
-        summed = {-1: [params[:tied] for params in self.held]}  # over all devices; the rest in columns
-        summed.update({place: [params[tied:] for params in column] for place, column in enumerate(self.columns)})
-        self.syncs = {place: GradientSync(params, algorithm) for place, params in summed.items() if params[0]}
+        summed = {
+            -1: [params[:tied] for params in self.held]
+        }  # over all devices; the rest in columns
+        summed.update(
+            {
+                place: [params[tied:] for params in column]
+                for place, column in enumerate(self.columns)
+            }
+        )
+        self.syncs = {
+            place: GradientSync(params, algorithm) for place, params in summed.items() if params[0]
+        }
         for group in self.groups:
             group.gradients_moved()
 
@@ -80,7 +95,10 @@ class Combined(Strategy):
         """Each group's step on its shard; then the gradients are summed over the groups."""
         traffic.check_label_count(X, y)
         self.traffic.clear()
-        losses = [group.step(*shard) for group, *shard in zip(self.groups, self._shards(X), self._shards(y))]
+        losses = [
+            group.step(*shard)
+            for group, *shard in zip(self.groups, self._shards(X), self._shards(y))
+        ]
         for sync in self.syncs.values():
             sync()
         self._sum_gradients()
@@ -90,7 +108,9 @@ class Combined(Strategy):
         """Each group's scores of its shard; the first device gathers them."""
         check_arrays(X=X)
         self.traffic.clear()
-        return self._gather([group.scores(x) for group, x in zip(self.groups, self._shards(X))], "scores")
+        return self._gather(
+            [group.scores(x) for group, x in zip(self.groups, self._shards(X))], "scores"
+        )
 
     def params(self) -> List[LayerParams]:
         """Copies of the first group's parameters, on ``cpu(0)``. Waits."""
@@ -106,9 +126,14 @@ class Combined(Strategy):
 
     def gradient_bytes(self) -> List[int]:
         """Bytes that the all-reduce of each bucket moves."""
-        devices = {place: self.devices if place < 0 else self.devices[place :: self.width] for place in self.syncs}
+        devices = {
+            place: self.devices if place < 0 else self.devices[place :: self.width]
+            for place in self.syncs
+        }
         return [
-            traffic.allreduce_bytes(bucket.algorithm, devices[place], bucket.nbytes // self.itemsize, self.itemsize)
+            traffic.allreduce_bytes(
+                bucket.algorithm, devices[place], bucket.nbytes // self.itemsize, self.itemsize
+            )
             for place, sync in self.syncs.items()
             for bucket in sync.buckets
         ]
@@ -121,11 +146,19 @@ class Combined(Strategy):
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """The bytes of each group, with a shard as its batch."""
-        return [nbytes for group, samples in self._in_groups(batch_size) for nbytes in group.lasting_bytes(samples)]
+        return [
+            nbytes
+            for group, samples in self._in_groups(batch_size)
+            for nbytes in group.lasting_bytes(samples)
+        ]
 
     def peak_bytes(self, batch_size: int) -> List[int]:
         """The bytes of each group, with a shard as its batch."""
-        return [nbytes for group, samples in self._in_groups(batch_size) for nbytes in group.peak_bytes(samples)]
+        return [
+            nbytes
+            for group, samples in self._in_groups(batch_size)
+            for nbytes in group.peak_bytes(samples)
+        ]
 
     def _in_groups(self, batch_size: int) -> Iterator[Tuple[Strategy, int]]:
         for group, (start, stop) in zip(self.groups, bounds(batch_size, len(self.groups))):

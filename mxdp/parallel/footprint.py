@@ -19,7 +19,19 @@ end. Not counted are the operators' temporary space, and the zeros with which on
 
 from __future__ import annotations
 
-from mxdp.layers import BatchNorm, Conv, Dense, Layer, Net, Pool, Relu, Residual, Shape, outputs, param_shapes
+from mxdp.layers import (
+    BatchNorm,
+    Conv,
+    Dense,
+    Layer,
+    Net,
+    Pool,
+    Relu,
+    Residual,
+    Shape,
+    outputs,
+    param_shapes,
+)
 from mxdp.parallel.traffic import elements
 from mxdp.plans.partition import bounds
 from mxdp.plans.pipeline import PipelinePlan, kept
@@ -90,7 +102,9 @@ class Footprint:
         return self._peak
 
 
-def step_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int) -> int:
+def step_numbers(
+    net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int
+) -> int:
     """The most numbers in use at a time for ``stage``, whose layers are ``net``, besides :func:`lasting_numbers`.
 
     Counted are the activations of as many micro-batches as the plan keeps, what a pass needs while it runs, and inputs
@@ -105,11 +119,19 @@ def step_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, b
     forward = footprint.passing + NORM_STAGE_FORWARD * normalised
     backward = sum(sizes) + NORM_STAGE_BACKWARD * normalised
     samples, count = bounds(batch_size, plan.micro_batches)[0][1], kept(plan)[stage]
-    waiting = max(0, batch_size - samples * count) if stage == 0 else samples * (count < plan.micro_batches)
-    return samples * (count * footprint.kept + max(forward, backward)) + waiting * elements(input_shape)
+    waiting = (
+        max(0, batch_size - samples * count)
+        if stage == 0
+        else samples * (count < plan.micro_batches)
+    )
+    return samples * (count * footprint.kept + max(forward, backward)) + waiting * elements(
+        input_shape
+    )
 
 
-def lasting_numbers(net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int) -> int:
+def lasting_numbers(
+    net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int
+) -> int:
     """Numbers that stay on the device of ``stage`` from step to step: parameters, their gradients, the addends of other
     micro-batches, and behind the first stage buffers for the gradient of its input."""
     params = sum(elements(shape) for layer in param_shapes(net, input_shape) for shape in layer)

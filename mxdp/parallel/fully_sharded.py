@@ -48,7 +48,11 @@ from mxdp.scratch import cross_entropy, in_sync, split_and_load, split_batch
 
 OPTIMIZERS = {"sgd": 0, "adam": plans.ADAM}
 """MXNet's optimisers that update each number by itself, and its numbers of state, but for a momentum."""
-SENDS = {plans.GATHER: ("parameters", 1), plans.REDUCE_SCATTER: ("gradients", 1), plans.ALL_REDUCE: ("gradients", 2)}
+SENDS = {
+    plans.GATHER: ("parameters", 1),
+    plans.REDUCE_SCATTER: ("gradients", 1),
+    plans.ALL_REDUCE: ("gradients", 2),
+}
 """What a task sends, and how often each number travels to each other device."""
 
 
@@ -95,18 +99,26 @@ class FullySharded(Strategy):
         super().__init__(net, params, input_shape, devices)
         firsts = [number for number, layer in enumerate(params) if layer]
         if not firsts:
-            raise ValueError("this net has no parameters to cut: use a net with a convolution or a dense layer")
+            raise ValueError(
+                "this net has no parameters to cut: use a net with a convolution or a dense layer"
+            )
         if optimizer not in OPTIMIZERS:
-            raise ValueError(f"no optimiser is called {optimizer!r} here; {did_you_mean(optimizer, OPTIMIZERS)}")
+            raise ValueError(
+                f"no optimiser is called {optimizer!r} here; {did_you_mean(optimizer, OPTIMIZERS)}"
+            )
         self.plan, self.least = plans.fully_sharded(len(firsts), len(devices), stage), len(devices)
         self._optimizer = mx.optimizer.create(optimizer, **options)
         self._state = OPTIMIZERS[optimizer] + bool(options.get("momentum"))
         hosts = [[param.asnumpy() for param in layer] for layer in params]
         spans = pieces(len(self.net), firsts[1:])
-        self.sizes = [sum(x.size for layer in hosts[start:stop] for x in layer) for start, stop in spans]
+        self.sizes = [
+            sum(x.size for layer in hosts[start:stop] for x in layer) for start, stop in spans
+        ]
         dtype = hosts[firsts[0]][0].dtype
         self._room, self._gradient_room = (
-            [mx.nd.zeros((max(self.sizes),), device, dtype) for device in devices] if stage >= needed else []
+            [mx.nd.zeros((max(self.sizes),), device, dtype) for device in devices]
+            if stage >= needed
+            else []
             for needed in (3, 2)
         )
         self.units = [self._make(span, hosts[slice(*span)]) for span in spans]
@@ -139,7 +151,9 @@ class FullySharded(Strategy):
         self._xs, self._labels, self._losses = list(split_and_load(X, self.devices)), [], []
         check_device_list(self.devices, samples=len(X))
         backward = [task.kind for task in self.plan.step].index(plans.BACKWARD)
-        self._execute(self.plan.step[: backward - (self.plan.stage == 3)])  # in stage 3 a gather goes before it
+        self._execute(
+            self.plan.step[: backward - (self.plan.stage == 3)]
+        )  # in stage 3 a gather goes before it
         return self._gather(self._xs, "scores")
 
     def params(self) -> List[LayerParams]:
@@ -157,12 +171,16 @@ class FullySharded(Strategy):
     def bytes_moved(self, batch_size: int) -> int:
         """What the plan moves, in a step and its update; statistics; and the other devices' losses."""
         losses = batch_size - bounds(batch_size, len(self.devices))[0][1]
-        return self.itemsize * (plans.moved(self.plan, self.sizes) + losses) + self.statistics_bytes()
+        return (
+            self.itemsize * (plans.moved(self.plan, self.sizes) + losses) + self.statistics_bytes()
+        )
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """Parameters, gradients, the optimiser's state, and the rooms for one layer."""
         ranks = range(len(self.devices))
-        return [self.itemsize * plans.peak(self.plan, self.sizes, self._state, rank) for rank in ranks]
+        return [
+            self.itemsize * plans.peak(self.plan, self.sizes, self._state, rank) for rank in ranks
+        ]
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
         """A shard of the batch on each device. The input of each unit, and its gradient, is kept to the end."""
@@ -189,7 +207,9 @@ class FullySharded(Strategy):
                 self._forward(unit)
             elif task.kind == plans.BACKWARD:
                 self._backward()
-            for call in unit.calls.get(task.kind, ()):  # to free costs nothing: the next layer overwrites the room
+            for call in unit.calls.get(
+                task.kind, ()
+            ):  # to free costs nothing: the next layer overwrites the room
                 call()
 
     def _forward(self, unit: Unit) -> None:
@@ -204,7 +224,9 @@ class FullySharded(Strategy):
                 params = [layers[number - unit.start] for layers in unit.params]
                 outputs = self._pass_layer(self.net[number], outputs, params, self._back[number])
             if self._labels and unit is self.units[-1]:
-                self._losses = outputs = [cross_entropy(*pair) for pair in zip(outputs, self._labels)]
+                self._losses = outputs = [
+                    cross_entropy(*pair) for pair in zip(outputs, self._labels)
+                ]
         if self._labels:
             self._trail.append((xs, outputs))
         self._xs = [output.detach() for output in outputs]
@@ -222,7 +244,10 @@ class FullySharded(Strategy):
         cuts = bounds(whole.size, len(self.devices))
         if stage == 3:
             vectors = [room[: whole.size] for room in self._room]
-            shards = [upload(whole[slice(*cut)], device).as_nd_ndarray() for cut, device in zip(cuts, self.devices)]
+            shards = [
+                upload(whole[slice(*cut)], device).as_nd_ndarray()
+                for cut, device in zip(cuts, self.devices)
+            ]
         else:
             vectors = [upload(whole, device).as_nd_ndarray() for device in self.devices]
             shards = _parts(vectors, cuts)
@@ -239,9 +264,15 @@ class FullySharded(Strategy):
             params.append(traffic.like(hosts, views[0]))
         reduce: List[Call] = [self._reduction(gradients)]
         if stage > 1:
-            reduce += [prepare("_copyto", [x], total) for x, total in zip(_parts(gradients, cuts), sums) if total.size]
+            reduce += [
+                prepare("_copyto", [x], total)
+                for x, total in zip(_parts(gradients, cuts), sums)
+                if total.size
+            ]
         updates: List[Call] = []
-        for rank, (weight, gradient) in enumerate(zip(shards, sums) if stage else zip(vectors, gradients)):
+        for rank, (weight, gradient) in enumerate(
+            zip(shards, sums) if stage else zip(vectors, gradients)
+        ):
             if weight.size:
                 number = span[0] * len(self.devices) + rank
                 state = self._optimizer.create_state(number, weight)
@@ -259,12 +290,16 @@ class FullySharded(Strategy):
         memory = all(device.device_type == "cpu" for device in self.devices)
         schedule = plan("shared-memory" if memory else "direct", len(vectors))
         half = Schedule("reduce-scatter", schedule.devices, schedule.chunks, schedule.steps[:1])
-        return Program(half, [chunk_views(half, vector) for vector in vectors], again=True, frugal=True)
+        return Program(
+            half, [chunk_views(half, vector) for vector in vectors], again=True, frugal=True
+        )
 
     def _whole(self, parts: Sequence[Sequence[NDArray]]) -> List[LayerParams]:
         """Arrays on ``cpu(0)`` in the layout of the parameters, from the parts of each unit. Waits."""
         host = onp.concatenate([part.asnumpy() for its in parts for part in its])
-        arrays = _views(upload(host, mx.cpu(0)).as_nd_ndarray(), [x.shape for x in traffic.flat(self._layout)])
+        arrays = _views(
+            upload(host, mx.cpu(0)).as_nd_ndarray(), [x.shape for x in traffic.flat(self._layout)]
+        )
         return traffic.like(self._layout, arrays)
 
 
@@ -279,7 +314,9 @@ def _parts(vectors: Sequence[NDArray], cuts: Sequence[Bounds]) -> List[NDArray]:
     return [vector[slice(*cut)] for vector, cut in zip(vectors, cuts)]
 
 
-def _copies(parts: Sequence[NDArray], vectors: Sequence[NDArray], cuts: Sequence[Bounds]) -> List[Call]:
+def _copies(
+    parts: Sequence[NDArray], vectors: Sequence[NDArray], cuts: Sequence[Bounds]
+) -> List[Call]:
     """Copy each device's part into its place in the vectors of all devices. (Onto itself a copy does nothing.)"""
     return [
         prepare("_copyto", [part], vector[slice(*cut)])

@@ -47,7 +47,11 @@ def measure_layers(
             if back or initial:
                 with backward:
                     y.backward()
-        costs.append(LayerCost(*(statistics.median(timer.times[1:] or [0.0]) for timer in (forward, backward))))
+        costs.append(
+            LayerCost(
+                *(statistics.median(timer.times[1:] or [0.0]) for timer in (forward, backward))
+            )
+        )
         x = y.detach()
     return costs
 

@@ -19,7 +19,16 @@ from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.parallel.strategy import Strategy
-from mxdp.plans.layers.column_row import ALL_GATHER, ALL_REDUCE, COLUMNS, ROWS, WHOLE, Segment, cut_layers, segments
+from mxdp.plans.layers.column_row import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    COLUMNS,
+    ROWS,
+    WHOLE,
+    Segment,
+    cut_layers,
+    segments,
+)
 from mxdp.plans.partition import Bounds, bounds, offsets
 from mxdp.scratch import cross_entropy, get_params, in_sync
 
@@ -40,19 +49,26 @@ class Layerwise(Strategy):
 
     algorithm = "auto"
 
-    def __init__(self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]) -> None:
+    def __init__(
+        self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]
+    ) -> None:
         super().__init__(net, params, input_shape, devices)
         self._refuse_residual("by its channels")
         self.cuts = cut_layers([isinstance(layer, (Conv, Dense)) for layer in net])
         self.spans = self._find_spans()
         self.segments = segments(self.cuts, self._back)
         self._params = [
-            [get_params(self._part(number, layer, rank), device) for number, layer in enumerate(params)]
+            [
+                get_params(self._part(number, layer, rank), device)
+                for number, layer in enumerate(params)
+            ]
             for rank, device in enumerate(devices)
         ]
         self.held = [traffic.flat(layers) for layers in self._params]
         self._no_bias = {
-            number: [np.zeros(layer[1].shape, dtype=layer[1].dtype, ctx=device) for device in devices]
+            number: [
+                np.zeros(layer[1].shape, dtype=layer[1].dtype, ctx=device) for device in devices
+            ]
             for number, layer in enumerate(params)
             if self.cuts[number] == ROWS
         }
@@ -79,18 +95,26 @@ class Layerwise(Strategy):
     def gradients(self) -> List[LayerParams]:
         """The gradients' parts joined, on ``cpu(0)``. Waits."""
         return self._whole(
-            [traffic.to_host([[param.grad for param in params] for params in layers]) for layers in self._params]
+            [
+                traffic.to_host([[param.grad for param in params] for params in layers])
+                for layers in self._params
+            ]
         )
 
     def in_step(self) -> bool:
         """Whether batch normalisations behind a pair are equal on all devices, bit for bit. Waits."""
         whole = [number for number, cut in enumerate(self.cuts) if cut == WHOLE]
-        return in_sync([traffic.flat([layers[number] for number in whole]) for layers in self._params])
+        return in_sync(
+            [traffic.flat([layers[number] for number in whole]) for layers in self._params]
+        )
 
     @property
     def allreduces(self) -> Dict[str, int]:
         """How many all-reduces the last step (or the last :meth:`Layerwise.scores`) has done, by direction."""
-        return {way: self.traffic.messages[ALL_REDUCE, way] for way in (traffic.FORWARD, traffic.BACKWARD)}
+        return {
+            way: self.traffic.messages[ALL_REDUCE, way]
+            for way in (traffic.FORWARD, traffic.BACKWARD)
+        }
 
     def allreduce_bytes(self, count: int) -> int:
         """Bytes that one all-reduce of ``count`` numbers moves."""
@@ -166,7 +190,10 @@ class Layerwise(Strategy):
         """The next segment's inputs. An all-reduce overwrites the outputs: no layer with weights needs its output."""
         if segment.then == ALL_GATHER:
             send = self.traffic.send
-            gathered = [[send(x, device, ALL_GATHER, back=False) for x in outputs] for device in self.devices]
+            gathered = [
+                [send(x, device, ALL_GATHER, back=False) for x in outputs]
+                for device in self.devices
+            ]
             return [traffic.joined(parts, axis=1) for parts in gathered]
         if segment.then == ALL_REDUCE:
             self._allreduce(outputs, traffic.FORWARD)
@@ -178,7 +205,9 @@ class Layerwise(Strategy):
         for segment, inputs, outs in reversed(trail):
             if gradients is not None and segment.then == ALL_GATHER:
                 ends = offsets([out.shape[1] for out in outs])
-                gradients = [whole[:, start:stop] for whole, start, stop in zip(gradients, ends, ends[1:])]
+                gradients = [
+                    whole[:, start:stop] for whole, start, stop in zip(gradients, ends, ends[1:])
+                ]
             autograd.backward(outs, gradients)
             if not segment.back:
                 return
@@ -200,7 +229,9 @@ class Layerwise(Strategy):
                 what = f"layer {number}, {layer}, has {shape[0]} outputs for {n} devices"
                 raise ValueError(f"{what}: each needs at least one; use fewer devices")
             whole = [(0, shape[0])] * n
-            spans.append(bounds(shape[0], n) if cut == COLUMNS else whole if cut == WHOLE else spans[-1])
+            spans.append(
+                bounds(shape[0], n) if cut == COLUMNS else whole if cut == WHOLE else spans[-1]
+            )
         return spans
 
     def _part(self, number: int, params: LayerParams, rank: int) -> LayerParams:
@@ -208,7 +239,9 @@ class Layerwise(Strategy):
         if self.cuts[number] != ROWS:
             return [param[start:stop] for param in params]
         weight, bias = params
-        pixels = weight.shape[1] // self.shapes[number][0]  # a dense layer has a column for each pixel of a channel
+        pixels = (
+            weight.shape[1] // self.shapes[number][0]
+        )  # a dense layer has a column for each pixel of a channel
         return [weight[:, start * pixels : stop * pixels], bias][: 1 if rank else 2]
 
     def _whole(self, parts: Sequence[Sequence[LayerParams]]) -> List[LayerParams]:

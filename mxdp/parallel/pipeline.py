@@ -56,11 +56,15 @@ class Pipeline(Strategy):
         if cuts is None:
             cuts = find_cuts(net, params, input_shape, self.devices[0], self.plan, batch_size)
         elif len(cuts) != len(devices) - 1:
-            raise ValueError(f"{len(devices)} devices need {len(devices) - 1} cuts, not {tuple(cuts)}")
+            raise ValueError(
+                f"{len(devices)} devices need {len(devices) - 1} cuts, not {tuple(cuts)}"
+            )
         self.cuts, self.least, self.of = tuple(cuts), micro_batches, "micro-batches"
         self.stages = [
             Stage(net[start:stop], params[start:stop], device, start == 0, tasks)
-            for (start, stop), device, tasks in zip(pieces(len(net), self.cuts), self.devices, self.plan.tasks)
+            for (start, stop), device, tasks in zip(
+                pieces(len(net), self.cuts), self.devices, self.plan.tasks
+            )
         ]
         self.held = [stage.flat for stage in self.stages]
 
@@ -71,7 +75,9 @@ class Pipeline(Strategy):
         X_parts, y_parts = self._split(X, self.devices[0]), self._split(y, self.devices[-1])
         for stage in self.stages:
             stage.begin([len(part) for part in X_parts])
-        activations: Dict[Tuple[int, int], NDArray] = {(0, number): part for number, part in enumerate(X_parts)}
+        activations: Dict[Tuple[int, int], NDArray] = {
+            (0, number): part for number, part in enumerate(X_parts)
+        }
         heads: Dict[Tuple[int, int], Optional[NDArray]] = {}
         last = len(self.stages) - 1
         losses: List[NDArray] = []
@@ -80,13 +86,18 @@ class Pipeline(Strategy):
             if task.kind == FORWARD:
                 x = activations.pop((place, number))
                 if place < last:
-                    sent = activations[place + 1, number] = stage.forward(number, x, self.devices[place + 1])
+                    sent = activations[place + 1, number] = stage.forward(
+                        number, x, self.devices[place + 1]
+                    )
                 else:
                     sent = stage.forward(number, x, self.devices[0], y_parts[number])
                     losses.append(sent)
                 self._note(stage, sent, traffic.FORWARD)
             else:
-                head, before = heads.pop((place, number), None), self.devices[place - 1] if place else None
+                head, before = (
+                    heads.pop((place, number), None),
+                    self.devices[place - 1] if place else None,
+                )
                 back = heads[place - 1, number] = stage.backward(number, head, before)
                 self._note(stage, back, traffic.BACKWARD)
         return traffic.joined(losses)

@@ -42,7 +42,12 @@ class Stage:
     ``param.grad`` is the sum over all micro-batches."""
 
     def __init__(
-        self, layers: Net, params: Sequence[LayerParams], device: Device, first: bool, tasks: Sequence[Task]
+        self,
+        layers: Net,
+        params: Sequence[LayerParams],
+        device: Device,
+        first: bool,
+        tasks: Sequence[Task],
     ) -> None:
         self.layers, self.device, self.first = layers, device, first
         back = [task.micro_batch for task in tasks if task.kind == BACKWARD]
@@ -50,7 +55,11 @@ class Stage:
         self.params = [get_params(layer, device) for layer in params]
         self.flat = [param for layer in self.params for param in layer]
         # The first backward pass writes the sums. The others write the addends, which are then added.
-        self._addends = [np.empty(param.shape, dtype=param.dtype, ctx=device) for param in self.flat if len(back) > 1]
+        self._addends = [
+            np.empty(param.shape, dtype=param.dtype, ctx=device)
+            for param in self.flat
+            if len(back) > 1
+        ]
         self.sum_in_gradients()
         self.kept: Dict[int, Kept] = {}
         self._buffers: Dict[int, NDArray] = {}
@@ -70,9 +79,13 @@ class Stage:
     def begin(self, lengths: Sequence[int]) -> None:
         """Begin a step whose micro-batches have these ``lengths``. Buffers for other lengths are freed."""
         self.kept.clear()
-        self._buffers = {length: buffer for length, buffer in self._buffers.items() if length in lengths}
+        self._buffers = {
+            length: buffer for length, buffer in self._buffers.items() if length in lengths
+        }
 
-    def forward(self, number: int, x: NDArray, target: Device, y: Optional[NDArray] = None) -> NDArray:
+    def forward(
+        self, number: int, x: NDArray, target: Device, y: Optional[NDArray] = None
+    ) -> NDArray:
         """Push the forward pass of micro-batch ``number``. Returns its output (on the last stage, with labels ``y``,
         the losses), copied to ``target``."""
         if not self.first:
@@ -97,7 +110,9 @@ class Stage:
             self._run(x, outs)
         return self._send(outs[-1], target)
 
-    def backward(self, number: int, head: Optional[NDArray], target: Optional[Device]) -> Optional[NDArray]:
+    def backward(
+        self, number: int, head: Optional[NDArray], target: Optional[Device]
+    ) -> Optional[NDArray]:
         """Push the backward pass of micro-batch ``number``, from the gradient ``head`` of its output (None: the loss).
         Returns the gradient of its input, copied to ``target``; None on the first stage."""
         x, out = self.kept.pop(number)

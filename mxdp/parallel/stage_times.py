@@ -43,7 +43,10 @@ def measure_stages(pipeline: Pipeline, X: Batch, y: Optional[Batch]) -> StageTim
             # Each pass has arrays of its own: an array that two recordings share could be differentiated only once.
             stage.kept.clear()
             labels = [copy_to(y[start:stop], stage.device) if last else None for _ in numbers]
-            passes = [partial(stage.forward, n, copy_to(x, stage.device), target, labels[n]) for n in numbers]
+            passes = [
+                partial(stage.forward, n, copy_to(x, stage.device), target, labels[n])
+                for n in numbers
+            ]
         seconds, push, results = _timed(passes)
         forward.append(seconds)
         pushes.append(push)
@@ -51,7 +54,9 @@ def measure_stages(pipeline: Pipeline, X: Batch, y: Optional[Batch]) -> StageTim
         if y is not None:
             heads = [None if last else np.ones_like(stage.kept[n].out) for n in numbers]
             before = devices[place - 1] if place else None
-            seconds, push, _ = _timed([partial(stage.backward, n, heads[n], before) for n in numbers])
+            seconds, push, _ = _timed(
+                [partial(stage.backward, n, heads[n], before) for n in numbers]
+            )
             backward.append(seconds)
             pushes.append(push)
     return StageTimes(forward, backward, sum(pushes) / len(pushes))

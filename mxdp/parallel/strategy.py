@@ -17,7 +17,18 @@ from typing import Iterator, List, Optional, Sequence
 from mxdp.backend import Batch, Device, NDArray, check_device_list
 from mxdp.collectives.buckets import BucketSync
 from mxdp.collectives.gradients import GradientSync
-from mxdp.layers import BatchNorm, Layer, LayerParams, Net, Relu, Residual, Shape, apply, normalise, outputs
+from mxdp.layers import (
+    BatchNorm,
+    Layer,
+    LayerParams,
+    Net,
+    Relu,
+    Residual,
+    Shape,
+    apply,
+    normalise,
+    outputs,
+)
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.plans.partition import bounds
@@ -46,7 +57,9 @@ class Strategy:
     least, of = 1, "devices"
     _sync: Optional[GradientSync] = None
 
-    def __init__(self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]) -> None:
+    def __init__(
+        self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]
+    ) -> None:
         check_device_list(devices)
         self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
         self.shapes: List[Shape] = [tuple(input_shape), *outputs(net, input_shape)]
@@ -75,7 +88,9 @@ class Strategy:
 
     def gradients(self) -> List[LayerParams]:
         """Copies of the gradients of the last step, in the same layout. Waits."""
-        return traffic.to_host(traffic.like(self._layout, [param.grad for param in traffic.flat(self.held)]))
+        return traffic.to_host(
+            traffic.like(self._layout, [param.grad for param in traffic.flat(self.held)])
+        )
 
     def in_step(self) -> bool:
         """Whether tied parameters are equal on all devices, bit for bit. Waits."""
@@ -120,7 +135,9 @@ class Strategy:
     def gradient_bytes(self) -> List[int]:
         """Bytes that the all-reduce of each bucket of gradients moves."""
         return [
-            traffic.allreduce_bytes(bucket.algorithm, self.devices, bucket.nbytes // self.itemsize, self.itemsize)
+            traffic.allreduce_bytes(
+                bucket.algorithm, self.devices, bucket.nbytes // self.itemsize, self.itemsize
+            )
             for bucket in self.buckets
         ]
 
@@ -130,14 +147,18 @@ class Strategy:
         for layer, shape, back in zip(self.net, self.shapes, self._back):
             if isinstance(layer, Residual):
                 inner = zip(layer.body, [shape, *outputs(layer.body, shape)])
-                numbers += sum(8 * before[0] for norm, before in inner if isinstance(norm, BatchNorm))
+                numbers += sum(
+                    8 * before[0] for norm, before in inner if isinstance(norm, BatchNorm)
+                )
             numbers += 4 * shape[0] * (1 + back) * isinstance(layer, BatchNorm)
         return (len(self.devices) - 1) * numbers * self.itemsize
 
     def _refuse_residual(self, way: str) -> None:
         for number, layer in enumerate(self.net):
             if isinstance(layer, Residual):
-                raise ValueError(f"layer {number} is a Residual, which can't be cut {way}: use Data or FullySharded")
+                raise ValueError(
+                    f"layer {number} is a Residual, which can't be cut {way}: use Data or FullySharded"
+                )
 
     def _sum_gradients(self) -> None:
         """Sum the tied gradients over the devices, unless another object does."""
@@ -155,12 +176,18 @@ class Strategy:
             for path in zip(*(layer.paths(own) for own in params)):
                 ends.append(xs)
                 for inner in zip(*path):
-                    ends[-1] = self._pass_layer(inner[0][0], ends[-1], [own for _, own in inner], back=True)
+                    ends[-1] = self._pass_layer(
+                        inner[0][0], ends[-1], [own for _, own in inner], back=True
+                    )
             return [apply(Relu(), body + shortcut, []) for body, shortcut in zip(*ends)]
         if isinstance(layer, BatchNorm):
             statistics = traffic.moments_of_all(xs, self.traffic, back)
-            return [normalise(x, *both, *replica) for x, both, replica in zip(xs, statistics, params)]
+            return [
+                normalise(x, *both, *replica) for x, both, replica in zip(xs, statistics, params)
+            ]
         return [apply(layer, x, replica) for x, replica in zip(xs, params)]
 
     def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
-        return traffic.joined([self.traffic.send(part, self.devices[0], what, back=False) for part in parts])
+        return traffic.joined(
+            [self.traffic.send(part, self.devices[0], what, back=False) for part in parts]
+        )

@@ -54,17 +54,25 @@ class Tile(Strategy):
         halo: bool = True,
     ) -> None:
         if len(input_shape) != 3:
-            raise ValueError(f"tiles are cut from pictures (channels, height, width), not from {input_shape}")
+            raise ValueError(
+                f"tiles are cut from pictures (channels, height, width), not from {input_shape}"
+            )
         super().__init__(net, params, input_shape, devices)
         self._refuse_residual("into tiles")
         self.grid = squarest(len(devices)) if grid is None else grid
         self.halo = halo
-        count = next((number for number, layer in enumerate(net) if isinstance(layer, Dense)), len(self.net))
+        count = next(
+            (number for number, layer in enumerate(net) if isinstance(layer, Dense)), len(self.net)
+        )
         self._image, self._head = self.net[:count], self.net[count:]
         _, height, width = input_shape
-        self.exchanges = exchanges([_window(layer) for layer in self._image], height, width, self.grid)
+        self.exchanges = exchanges(
+            [_window(layer) for layer in self._image], height, width, self.grid
+        )
         if self.grid[0] * self.grid[1] != len(devices):
-            raise ValueError(f"{self.grid[0]} x {self.grid[1]} tiles need as many devices, not {len(devices)}")
+            raise ValueError(
+                f"{self.grid[0]} x {self.grid[1]} tiles need as many devices, not {len(devices)}"
+            )
         image = traffic.flat(params[:count])
         self._tied = [get_params(image, device) for device in devices]
         self._head_params = get_params(traffic.flat(params[count:]), devices[0])
@@ -92,17 +100,27 @@ class Tile(Strategy):
     def bytes_moved(self, batch_size: int) -> int:
         """Halos and the tiles that the first device gathers, both there and back; statistics; gradients."""
         features, ways = self.shapes[len(self.exchanges)], [1 + back for back in self._back]
-        numbers = ways[len(self.exchanges)] * (traffic.elements(features) - self._tile_size(0, features))
+        numbers = ways[len(self.exchanges)] * (
+            traffic.elements(features) - self._tile_size(0, features)
+        )
         for plan, shape, way in zip(self.exchanges, self.shapes, ways):
             if plan is not None and self.halo:
-                numbers += way * shape[0] * sum(halo.elements for step in plan.steps for halo in step)
-        return batch_size * numbers * self.itemsize + self.statistics_bytes() + sum(self.gradient_bytes())
+                numbers += (
+                    way * shape[0] * sum(halo.elements for step in plan.steps for halo in step)
+                )
+        return (
+            batch_size * numbers * self.itemsize
+            + self.statistics_bytes()
+            + sum(self.gradient_bytes())
+        )
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
         """Tiles before the first dense layer; from there on whole samples, on the first device."""
         n, count = len(self.devices), len(self.exchanges)
         for tile in range(n):
-            sizes = [batch_size * self._tile_size(tile, shape) for shape in self.shapes[: count + 1]]
+            sizes = [
+                batch_size * self._tile_size(tile, shape) for shape in self.shapes[: count + 1]
+            ]
             footprint = Footprint(sizes[0])
             footprint.keep()
             layers = zip(self.net, self.exchanges, self.shapes, sizes, sizes[1:], self._back)
@@ -117,7 +135,9 @@ class Tile(Strategy):
                         footprint.cut()
                 footprint.add(layer, made, split=n > 1)
             if tile == 0:
-                features, *sizes = (batch_size * traffic.elements(shape) for shape in self.shapes[count:])
+                features, *sizes = (
+                    batch_size * traffic.elements(shape) for shape in self.shapes[count:]
+                )
                 if n > 1:
                     footprint.replace(features)
                 for layer, size in zip(self.net[count:], sizes):
@@ -130,35 +150,50 @@ class Tile(Strategy):
 
     def _cut(self, X: Batch) -> List[NDArray]:
         if tuple(X.shape[1:]) != self.shapes[0]:
-            raise ValueError(f"the net was made for samples of shape {self.shapes[0]}, not {tuple(X.shape[1:])}")
+            raise ValueError(
+                f"the net was made for samples of shape {self.shapes[0]}, not {tuple(X.shape[1:])}"
+            )
         spans = tiles(X.shape[2], X.shape[3], self.grid)
         parts = [X[:, :, slice(*rows), slice(*columns)] for rows, columns in spans]
         return [traffic.copy_to(part, device) for part, device in zip(parts, self.devices)]
 
     def _forward(self, xs: Sequence[NDArray]) -> NDArray:
-        replicas = [traffic.like(self._layout[: len(self._image)], replica) for replica in self._tied]
+        replicas = [
+            traffic.like(self._layout[: len(self._image)], replica) for replica in self._tied
+        ]
         for layer, plan, back, *params in zip(self._image, self.exchanges, self._back, *replicas):
             if plan is not None and isinstance(layer, (Conv, Pool)):
                 xs, layer = self._exchange(xs, plan, layer, back), replace(layer, padding=0)
             xs = self._pass_layer(layer, xs, params, back)
         x = self._whole(xs)
-        for layer, params in zip(self._head, traffic.like(self._layout[len(self._image) :], self._head_params)):
+        for layer, params in zip(
+            self._head, traffic.like(self._layout[len(self._image) :], self._head_params)
+        ):
             x = apply(layer, x, params)
         return x
 
-    def _exchange(self, xs: Sequence[NDArray], plan: Exchange, layer: Layer, back: bool) -> List[NDArray]:
+    def _exchange(
+        self, xs: Sequence[NDArray], plan: Exchange, layer: Layer, back: bool
+    ) -> List[NDArray]:
         """Each tile with its halo, and with the layer's padding at the picture's border."""
         for axis in (0, 1):
             xs = self._extend(xs, plan, axis, back)
         fill = -float("inf") if isinstance(layer, Pool) and layer.kind == "max" else 0.0
-        return [_padded(x, [piece.padding for piece in plan.pieces(tile)], fill) for tile, x in enumerate(xs)]
+        return [
+            _padded(x, [piece.padding for piece in plan.pieces(tile)], fill)
+            for tile, x in enumerate(xs)
+        ]
 
-    def _extend(self, xs: Sequence[NDArray], plan: Exchange, axis: int, back: bool) -> List[NDArray]:
+    def _extend(
+        self, xs: Sequence[NDArray], plan: Exchange, axis: int, back: bool
+    ) -> List[NDArray]:
         """One step of the exchange: along ``axis`` 0 (rows) or 1 (columns)."""
         pieces = [plan.pieces(tile)[axis] for tile in range(len(xs))]
         copies = [traffic.set_apart(x, back) for x in xs] if plan.steps[axis] else xs
         parts = [
-            [(piece.kept, _strip(x, axis, piece.kept, piece.own[0]))] if piece.kept[0] < piece.kept[1] else []
+            [(piece.kept, _strip(x, axis, piece.kept, piece.own[0]))]
+            if piece.kept[0] < piece.kept[1]
+            else []
             for x, piece in zip(copies, pieces)
         ]
         for halo in plan.steps[axis]:
@@ -170,14 +205,18 @@ class Tile(Strategy):
                 strip = np.zeros(strip.shape, dtype=strip.dtype, ctx=target)
             parts[halo.target].append((span, strip))
         return [
-            _joined([strip for _, strip in sorted(of_tile, key=lambda part: part[0])], 2 + axis) for of_tile in parts
+            _joined([strip for _, strip in sorted(of_tile, key=lambda part: part[0])], 2 + axis)
+            for of_tile in parts
         ]
 
     def _whole(self, xs: Sequence[NDArray]) -> NDArray:
         back = self._back[len(self._image)]
         arrived = [self.traffic.send(x, self.devices[0], "gather", back) for x in xs]
         columns = self.grid[1]
-        rows = [_joined(arrived[start : start + columns], 3) for start in range(0, len(arrived), columns)]
+        rows = [
+            _joined(arrived[start : start + columns], 3)
+            for start in range(0, len(arrived), columns)
+        ]
         return _joined(rows, 2)
 
 
@@ -202,7 +241,9 @@ def _padded(x: NDArray, padding: Sequence[Tuple[int, int]], fill: float) -> NDAr
     if not any(map(any, padding)):
         return x
     width = (0, 0, 0, 0, *(side for pair in padding for side in pair))
-    return mx.nd.pad(x.as_nd_ndarray(), mode="constant", pad_width=width, constant_value=fill).as_np_ndarray()
+    return mx.nd.pad(
+        x.as_nd_ndarray(), mode="constant", pad_width=width, constant_value=fill
+    ).as_np_ndarray()
 
 
 def _joined(parts: Sequence[NDArray], axis: int) -> NDArray:

@@ -124,7 +124,9 @@ def check_label_count(X: Batch, y: Batch) -> None:
     """Raise a TypeError unless both are arrays, a ValueError unless there is a label for each sample."""
     check_arrays(X=X, y=y)
     if X.shape[:1] != y.shape[:1]:
-        raise ValueError(f"X has {X.shape[0]} samples and y has {y.shape[0]} labels: they must be as many")
+        raise ValueError(
+            f"X has {X.shape[0]} samples and y has {y.shape[0]} labels: they must be as many"
+        )
 
 
 def allreduce_bytes(algorithm: str, devices: Sequence[Device], count: int, itemsize: int) -> int:
@@ -150,7 +152,10 @@ def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[
     first, total = xs[0].ctx, sum(x.size for x in xs)
     shares = [x.size / total for x in xs]
     pairs = [np.concatenate(part) for part in parts]
-    arrived = [set_apart(pairs[0], back), *(traffic.send(pair, first, "statistics", back) for pair in pairs[1:])]
+    arrived = [
+        set_apart(pairs[0], back),
+        *(traffic.send(pair, first, "statistics", back) for pair in pairs[1:]),
+    ]
     # The first device's pair is added last. In backward MXNet then serves the other devices first.
     weighed = list(zip(shares, arrived))[::-1]
     mean = sum(share * pair[:1] for share, pair in weighed)

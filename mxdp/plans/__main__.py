@@ -37,7 +37,13 @@ COLLECTIVES = {**ALGORITHMS, **PARTS}
 NAMES = sorted(COLLECTIVES)
 
 OPTIONS: Dict[str, Tuple[str, List[str], Any, range, str]] = {
-    "sizes": ("N,N", ["sharded"], "1 for each device", range(1, 10**9 + 1), "elements of each array"),
+    "sizes": (
+        "N,N",
+        ["sharded"],
+        "1 for each device",
+        range(1, 10**9 + 1),
+        "elements of each array",
+    ),
     "source": ("DEVICE", ["broadcast"], 0, range(MOST_DEVICES), "the device that has the vector"),
     "micro-batches": ("M", sorted(PIPELINES), 4, range(1, 257), "1 to 256"),
     "layers": ("L", [SHARDED], 3, range(1, 65), "1 to 64"),
@@ -61,9 +67,13 @@ def parser() -> argparse.ArgumentParser:
     page = "write a page that steps through it (default: runs/NAME-DEVICES.html)"
     top.add_argument("name", nargs="?", metavar="NAME", help=names)
     top.add_argument("devices", nargs="?", metavar="DEVICES", help=devices)
-    top.add_argument("--list", nargs="?", const=str(DEVICES), metavar="DEVICES", help="all collectives")
+    top.add_argument(
+        "--list", nargs="?", const=str(DEVICES), metavar="DEVICES", help="all collectives"
+    )
     for option, (value, plans, default, _, text) in OPTIONS.items():
-        top.add_argument(f"--{option}", metavar=value, help=f"{', '.join(plans)}: {text} (default: {default})")
+        top.add_argument(
+            f"--{option}", metavar=value, help=f"{', '.join(plans)}: {text} (default: {default})"
+        )
     top.add_argument("--json", action="store_true", help="print JSON")
     top.add_argument("--html", nargs="?", const="", metavar="FILE", help=page)
     return top
@@ -106,10 +116,18 @@ def _answer(options: argparse.Namespace) -> str:
 
 def _row(name: str, devices: int) -> Dict[str, object]:
     """A collective in the list. ``what``: the first sentence of the docstring of the function that makes it."""
-    schedule, text = collective(name, devices), str(COLLECTIVES[name].__doc__).replace(":func:", "").replace("`", "")
+    schedule, text = (
+        collective(name, devices),
+        str(COLLECTIVES[name].__doc__).replace(":func:", "").replace("`", ""),
+    )
     what = " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".") + "."
     sent = max(vectors_sent(schedule))
-    return {"name": name, "steps": len(schedule.steps), "sent": sent, "what": what[0].upper() + what[1:]}
+    return {
+        "name": name,
+        "steps": len(schedule.steps),
+        "sent": sent,
+        "what": what[0].upper() + what[1:],
+    }
 
 
 def collective(name: str, devices: int) -> Schedule:
@@ -137,7 +155,11 @@ def _plan(options: argparse.Namespace, devices: int) -> Plan:
     if options.sizes is None:
         return collective(name, devices)
     what = "--sizes are numbers with commas between, as in 5,4,3,3,1: each"
-    return plan(name, devices, [_whole(size, 1, what, OPTIONS["sizes"][3]) for size in options.sizes.split(",")])
+    return plan(
+        name,
+        devices,
+        [_whole(size, 1, what, OPTIONS["sizes"][3]) for size in options.sizes.split(",")],
+    )
 
 
 def _whole(text: Optional[str], default: int, what: str, numbers: range) -> int:
@@ -145,7 +167,9 @@ def _whole(text: Optional[str], default: int, what: str, numbers: range) -> int:
         return default
     if not text.isdecimal() or int(text) not in numbers:
         kind = "a whole" if numbers.step == 1 else "an odd"
-        raise UsageError(f"{what} is {kind} number from {numbers[0]} to {numbers[-1]}, not {text!r}")
+        raise UsageError(
+            f"{what} is {kind} number from {numbers[0]} to {numbers[-1]}, not {text!r}"
+        )
     return int(text)
 
 

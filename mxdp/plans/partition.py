@@ -31,7 +31,9 @@ def bounds(length: int, parts: int) -> List[Bounds]:
     """Cut ``range(length)`` into ``parts`` neighbouring pieces ``(start, stop)``. Their lengths differ by at most one;
     longer ones come first, and empty ones last. Raises a ValueError for a negative length or less than one part."""
     if length < 0 or parts < 1:
-        raise ValueError(f"can't cut {length} elements into {parts} parts: needs length >= 0 and parts >= 1")
+        raise ValueError(
+            f"can't cut {length} elements into {parts} parts: needs length >= 0 and parts >= 1"
+        )
     short, longer = divmod(length, parts)
     starts = [part * short + min(part, longer) for part in range(parts + 1)]
     return list(zip(starts, starts[1:]))
@@ -93,7 +95,9 @@ def balance(times: Sequence[float], stages: int) -> Tuple[int, ...]:
     (3,)
     """
     if not 1 <= stages <= len(times):
-        raise ValueError(f"can't cut {len(times)} layers into {stages} stages: each needs at least one layer")
+        raise ValueError(
+            f"can't cut {len(times)} layers into {stages} stages: each needs at least one layer"
+        )
     sums = [0.0, *accumulate(map(float, times))]
     # By the border behind the stages so far: the largest sum of the best cut, and its borders.
     best: Dict[int, Tuple[float, Tuple[int, ...]]] = {0: (0.0, ())}

@@ -47,7 +47,9 @@ class PipelinePlan:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.stages} stages, {self.micro_batches} micro-batches"]
-        lines += [f"stage {stage}: {' '.join(map(str, tasks))}" for stage, tasks in enumerate(self.tasks)]
+        lines += [
+            f"stage {stage}: {' '.join(map(str, tasks))}" for stage, tasks in enumerate(self.tasks)
+        ]
         return "\n".join(lines)
 
 
@@ -106,7 +108,9 @@ PIPELINES: Dict[str, Callable[[int, int], PipelinePlan]] = {"1f1b": one_f_one_b,
 def pipeline(schedule: str, stages: int, micro_batches: int) -> PipelinePlan:
     """The plan of the schedule with this name. Raises a ValueError if there is none."""
     if schedule not in PIPELINES:
-        raise ValueError(f"no schedule is called {schedule!r}; {did_you_mean(schedule, sorted(PIPELINES))}")
+        raise ValueError(
+            f"no schedule is called {schedule!r}; {did_you_mean(schedule, sorted(PIPELINES))}"
+        )
     return PIPELINES[schedule](stages, micro_batches)
 
 
@@ -130,10 +134,14 @@ def cycles(plan: PipelinePlan) -> List[Tuple[Optional[Task], ...]]:
     while any(waiting):
         row: List[Optional[Task]] = []
         for stage, tasks in enumerate(waiting):
-            ready = tasks and all(done.get(need, len(rows)) < len(rows) for need in needs(plan, stage, tasks[0]))
+            ready = tasks and all(
+                done.get(need, len(rows)) < len(rows) for need in needs(plan, stage, tasks[0])
+            )
             row.append(tasks.pop(0) if ready else None)
         if not any(row):
-            raise ValueError(f"{plan.name} never ends: after cycle {len(rows)} every stage waits for another")
+            raise ValueError(
+                f"{plan.name} never ends: after cycle {len(rows)} every stage waits for another"
+            )
         done.update({(stage, task): len(rows) for stage, task in enumerate(row) if task})
         rows.append(tuple(row))
     return rows
@@ -162,7 +170,9 @@ def kept(plan: PipelinePlan) -> List[int]:
     most = []
     for tasks in plan.tasks:
         back = {task.micro_batch for task in tasks if task.kind == BACKWARD}
-        changes = ((task.micro_batch in back) * (1 if task.kind == FORWARD else -1) for task in tasks)
+        changes = (
+            (task.micro_batch in back) * (1 if task.kind == FORWARD else -1) for task in tasks
+        )
         most.append(max([0, *accumulate(changes)]))
     return most
 

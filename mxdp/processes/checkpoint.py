@@ -30,7 +30,17 @@ from mxdp.datasets.records import positive_int
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
 from mxdp.processes import checkpoint_file
-from mxdp.processes.checkpoint_file import LOCKS, TAKING, UNREADABLE, Arrays, Facts, FolderLock, identity, match, plain
+from mxdp.processes.checkpoint_file import (
+    LOCKS,
+    TAKING,
+    UNREADABLE,
+    Arrays,
+    Facts,
+    FolderLock,
+    identity,
+    match,
+    plain,
+)
 from mxdp.processes.world import World
 
 Report = Callable[[str], Any]
@@ -50,7 +60,11 @@ class CheckpointFolder:
     """
 
     def __init__(
-        self, folder: Union[str, Path], keep: int = 3, world: Optional[World] = None, report: Report = print
+        self,
+        folder: Union[str, Path],
+        keep: int = 3,
+        world: Optional[World] = None,
+        report: Report = print,
     ) -> None:
         self.folder, self._keep = Path(folder), positive_int("keep", keep)
         self._world = world or World()
@@ -59,9 +73,13 @@ class CheckpointFolder:
         self._thread: Optional[threading.Thread] = None
         self._failure: Optional[Exception] = None
         self._lock: Optional[FolderLock] = None
-        self._given_up: Optional[str] = None  # the line about the first one that had to go, until it is reported
+        self._given_up: Optional[str] = (
+            None  # the line about the first one that had to go, until it is reported
+        )
         self._place = ""  # of the checkpoint that the thread writes
-        self._unsaved: Optional[str] = None  # the place of the first that was not written after the newest
+        self._unsaved: Optional[str] = (
+            None  # the place of the first that was not written after the newest
+        )
         self._ours = False  # whether the newest checkpoint is of this training
         self._on_rank_0(lambda: checkpoint_file.make_checkpoint_folder(self.folder))
 
@@ -69,7 +87,9 @@ class CheckpointFolder:
         """``do()`` of rank 0, on every rank. Where it fails, every rank raises."""
         return self._world.together(do if self._world.rank == 0 else lambda: None)[0]
 
-    def lock(self, header: Optional[Facts] = None, arrays: Optional[Mapping[str, Any]] = None) -> None:
+    def lock(
+        self, header: Optional[Facts] = None, arrays: Optional[Mapping[str, Any]] = None
+    ) -> None:
         """Keep other processes from writing, until this object is gone. Every rank calls it; else the first
         :meth:`write` takes the lock. Files that processes left half written are removed. Objects of one process share
         the lock and write one after the other.
@@ -80,7 +100,9 @@ class CheckpointFolder:
         self._on_rank_0(lambda: self._claim(header, arrays or {}))
         self._ours = self._ours or header is not None
 
-    def write(self, header: Facts, arrays: Mapping[str, Union[NDArray, HostArray]], facts: Facts) -> None:
+    def write(
+        self, header: Facts, arrays: Mapping[str, Union[NDArray, HostArray]], facts: Facts
+    ) -> None:
         """Write a checkpoint in the background. Waits only for the one before. Needs memory for one copy.
 
         If the disk is full, the oldest checkpoints are removed, never the newest whole one. If that is not enough, or
@@ -101,7 +123,9 @@ class CheckpointFolder:
         def work() -> None:
             try:
                 copied.wait()
-                host = {n: x if isinstance(x, onp.ndarray) else host_view(x) for n, x in copies.items()}
+                host = {
+                    n: x if isinstance(x, onp.ndarray) else host_view(x) for n, x in copies.items()
+                }
                 assert self._lock
                 with self._lock.writing:
                     self._write_next(host, text)
@@ -125,7 +149,11 @@ class CheckpointFolder:
 
         def newest() -> Optional[Tuple[Path, List[str], Facts]]:
             self._join()
-            whole = self._newest(lambda arrays, was: check and here == was["training"] and check(arrays, was["facts"]))
+            whole = self._newest(
+                lambda arrays, was: (
+                    check and here == was["training"] and check(arrays, was["facts"])
+                )
+            )
             held.update(whole[1] if whole else {})
             return whole and (whole[0], list(held), whole[2])
 
@@ -151,7 +179,9 @@ class CheckpointFolder:
         self._join()
         if self._unsaved is not None:
             files = self._files()
-            newest = f"{files[-1].name} is the newest checkpoint" if files else "there is no checkpoint"
+            newest = (
+                f"{files[-1].name} is the newest checkpoint" if files else "there is no checkpoint"
+            )
             self._report(f"nothing is saved from {self._unsaved or 'there'} on: {newest}")
 
     def _join(self) -> None:
@@ -166,7 +196,9 @@ class CheckpointFolder:
         if isinstance(failure, OSError):
             files = self._files()
             stays = f"{files[-1].name} stays the newest" if files else "there is none before it"
-            self._report(f"a checkpoint could not be written ({failure}): {stays}, and the training goes on")
+            self._report(
+                f"a checkpoint could not be written ({failure}): {stays}, and the training goes on"
+            )
             self._unsaved = self._place if self._unsaved is None else self._unsaved
         elif failure:
             raise failure
@@ -202,7 +234,11 @@ class CheckpointFolder:
             raise MxdpError(problem)
         newest = self._newest() if header and not self._ours else None
         if header and newest:
-            match(self.folder, identity(newest[2]["training"], newest[1]), identity(header["training"], arrays))
+            match(
+                self.folder,
+                identity(newest[2]["training"], newest[1]),
+                identity(header["training"], arrays),
+            )
 
     _TO_READ = ""
     """The end of the sentence for the second writer."""
@@ -211,12 +247,17 @@ class CheckpointFolder:
         """Write a checkpoint with the next number, and remove the oldest."""
         while True:
             files = self._files()
-            path = self.folder / f"checkpoint-{checkpoint_file.number_of(files[-1]) + 1 if files else 1:06d}.npz"
+            path = (
+                self.folder
+                / f"checkpoint-{checkpoint_file.number_of(files[-1]) + 1 if files else 1:06d}.npz"
+            )
             try:
                 checkpoint_file.write_checkpoint(path, host, text)
                 break
             except OSError as error:
-                if error.errno not in FULL or not self._give_up_oldest(sum(x.nbytes for x in host.values())):
+                if error.errno not in FULL or not self._give_up_oldest(
+                    sum(x.nbytes for x in host.values())
+                ):
                     raise
         for old in self._not_refused()[: -self._keep]:
             with suppress(OSError):
@@ -259,10 +300,16 @@ class CheckpointFolder:
                 return path, arrays, was
             except UNREADABLE as error:
                 self._refused.add(path)
-                if isinstance(error, FileNotFoundError):  # the training that writes here has newer ones
+                if isinstance(
+                    error, FileNotFoundError
+                ):  # the training that writes here has newer ones
                     files = self._not_refused()
                     continue
-                instead = f"{files[-1].name}, the one before it, is taken" if files else "there is none before it"
+                instead = (
+                    f"{files[-1].name}, the one before it, is taken"
+                    if files
+                    else "there is none before it"
+                )
                 self._report(f"{path} is not used ({error or type(error).__name__}): {instead}")
         return None
 

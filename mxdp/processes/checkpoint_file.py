@@ -67,10 +67,14 @@ def read_checkpoint(path: Path) -> Tuple[Arrays, Facts]:
         with zipfile.ZipFile(file) as members:
             if sum(member.file_size for member in members.infolist()) > size:
                 raise ValueError("no checkpoint of mxdp: it is longer inside than outside")
-            arrays = {member.filename[:-4]: _read_array(members, member) for member in members.infolist()}
+            arrays = {
+                member.filename[:-4]: _read_array(members, member) for member in members.infolist()
+            }
     was = json.loads(str(arrays.pop("facts")))
     kinds = {"training": dict, "replicas": str, "facts": dict}
-    if not isinstance(was, dict) or not all(isinstance(was[name], kind) for name, kind in kinds.items()):
+    if not isinstance(was, dict) or not all(
+        isinstance(was[name], kind) for name, kind in kinds.items()
+    ):
         raise ValueError("no checkpoint of mxdp: its facts are of another kind")
     return arrays, {name: was[name] for name in kinds}
 
@@ -99,7 +103,9 @@ def make_checkpoint_folder(folder: Path) -> None:
 
 def checkpoints(folder: Path) -> List[Path]:
     """The checkpoints in a folder, the oldest first."""
-    return sorted((path for path in folder.glob("*.npz") if NAME.fullmatch(path.name)), key=number_of)
+    return sorted(
+        (path for path in folder.glob("*.npz") if NAME.fullmatch(path.name)), key=number_of
+    )
 
 
 def number_of(path: Path) -> int:
@@ -149,17 +155,27 @@ def plain(value: Any, name: str = "facts") -> Any:
 
 def identity(training: Facts, arrays: Mapping[str, Any]) -> Facts:
     """The facts that identify a training, as a file gives them back, with dtype and shape of each parameter."""
-    params = {n: f"{onp.dtype(x.dtype)} {tuple(x.shape)}" for n, x in arrays.items() if n.startswith("parameters/")}
+    params = {
+        n: f"{onp.dtype(x.dtype)} {tuple(x.shape)}"
+        for n, x in arrays.items()
+        if n.startswith("parameters/")
+    }
     return {**plain(training), **params}
 
 
 def match(folder: Path, there: Facts, here: Facts) -> None:
     """Raise an MxdpError, which says what differs, unless a checkpoint there is of the training here."""
-    differ = [name for name in [*here, *(set(there) - set(here))] if there.get(name) != here.get(name)]
+    differ = [
+        name for name in [*here, *(set(there) - set(here))] if there.get(name) != here.get(name)
+    ]
     if differ:
-        what = ", ".join(f"{name} is {there.get(name)} there and {here.get(name)} here" for name in differ[:3])
+        what = ", ".join(
+            f"{name} is {there.get(name)} there and {here.get(name)} here" for name in differ[:3]
+        )
         what += ", ..." if len(differ) > 3 else ""
-        raise MxdpError(f"{folder} holds another training: {what}; use another folder, or train as before")
+        raise MxdpError(
+            f"{folder} holds another training: {what}; use another folder, or train as before"
+        )
 
 
 class FolderLock:
@@ -184,7 +200,9 @@ class FolderLock:
             holder = os.pread(file, 1000, 0).decode(errors="replace").strip()
             os.close(file)
             if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise BlockingIOError(error.errno, holder or "a process that does not say its number") from None
+                raise BlockingIOError(
+                    error.errno, holder or "a process that does not say its number"
+                ) from None
             raise
         self._file = file
         weakref.finalize(self, os.close, file).atexit = False

@@ -31,7 +31,10 @@ def agree_names(world: World, names: Sequence[str]) -> None:
     for rank, (theirs, order) in enumerate(ranks):
         for number, (first, other) in enumerate(zip_longest(ranks[0][1], order)):
             if first != other:
-                here, there = ((*of_rank[number : number + 1], "missing")[0] for of_rank in (theirs, ranks[0][0]))
+                here, there = (
+                    (*of_rank[number : number + 1], "missing")[0]
+                    for of_rank in (theirs, ranks[0][0])
+                )
                 what = f"parameter {number} is {here} on rank {rank} and {there} on rank 0"
                 raise MxdpError(
                     f"the ranks can't train together: {what}, which is another place in the network: {SAME}"
@@ -55,9 +58,15 @@ def without_counts(names: Sequence[str]) -> List[str]:
     for parts in split:
         for at in range(1, len(parts), 2):
             counts[tuple(parts[:at])].add(int(parts[at]))
-    places = {text: {count: place for place, count in enumerate(sorted(numbers))} for text, numbers in counts.items()}
+    places = {
+        text: {count: place for place, count in enumerate(sorted(numbers))}
+        for text, numbers in counts.items()
+    }
     return [
-        "".join(str(places[tuple(parts[:at])][int(part)]) if at % 2 else part for at, part in enumerate(parts))
+        "".join(
+            str(places[tuple(parts[:at])][int(part)]) if at % 2 else part
+            for at, part in enumerate(parts)
+        )
         for parts in split
     ]
 

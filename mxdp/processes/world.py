@@ -27,7 +27,14 @@ from mxdp.engine import CompletionEvent, EngineJob, plain_layout, prepare, wait_
 from mxdp.errors import MxdpError, plural
 from mxdp.memory import need_shared_memory
 from mxdp.plans.partition import bounds
-from mxdp.processes.leaving import INSIDE, LEFT, STEPS, forget_shared_memory, launchers_file, leaving
+from mxdp.processes.leaving import (
+    INSIDE,
+    LEFT,
+    STEPS,
+    forget_shared_memory,
+    launchers_file,
+    leaving,
+)
 from mxdp.sections import RANK_SUM
 
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
@@ -63,14 +70,18 @@ class _MpiJob(EngineJob):
 
     NAME = RANK_SUM.encode()
 
-    def __init__(self, do: Callable[[], Any], reads: Sequence[NDArray], array: NDArray, token: NDArray) -> None:
+    def __init__(
+        self, do: Callable[[], Any], reads: Sequence[NDArray], array: NDArray, token: NDArray
+    ) -> None:
         self._do = do
         self._push(reads, (array, token))
 
     def _call(self) -> None:
         try:
             self._do()
-        except BaseException:  # in a thread of MXNet nobody would see it, and the other ranks would wait for ever
+        except (
+            BaseException
+        ):  # in a thread of MXNet nobody would see it, and the other ranks would wait for ever
             _abort(traceback.format_exc())
 
 
@@ -87,7 +98,9 @@ class World:
             forget_shared_memory()
             return
         if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
-            raise MxdpError("this MPI allows no calls from several threads (MPI_THREAD_MULTIPLE), which mxdp needs")
+            raise MxdpError(
+                "this MPI allows no calls from several threads (MPI_THREAD_MULTIPLE), which mxdp needs"
+            )
         # Copies, so that no message of the user's, nor of another World, is taken for one of these.
         self._mpi, self._arrays, self._objects = mpi, mpi.COMM_WORLD.Dup(), mpi.COMM_WORLD.Dup()
         forget_shared_memory()
@@ -111,12 +124,16 @@ class World:
         of five or more dimensions. Raises a TypeError if MPI can't add this dtype."""
         if self.size > 1:
             for array in arrays:
-                self._exchange(array, lambda host: self._arrays.Allreduce(self._mpi.IN_PLACE, host), note)
+                self._exchange(
+                    array, lambda host: self._arrays.Allreduce(self._mpi.IN_PLACE, host), note
+                )
 
     def broadcast(self, arrays: Sequence[NDArray]) -> None:
         """Overwrite each array with rank 0's, in place; else as :meth:`sum`. Waits for work that uses the arrays."""
         for array in arrays if self.size > 1 else ():
-            wait_for_use(array)  # an inference pass that is still running may change its layout once more
+            wait_for_use(
+                array
+            )  # an inference pass that is still running may change its layout once more
             self._exchange(array, lambda host: self._arrays.Bcast(host))
 
     def reduce_scatter(self, vector: NDArray, note: Optional[Note] = None) -> None:
@@ -135,7 +152,9 @@ class World:
         """Overwrite, in a vector, each rank's :meth:`shard` with that of the rank; else as :meth:`sum`."""
         counts = self._counts(vector)
         if self.size > 1:
-            self._exchange(vector, lambda host: self._arrays.Allgatherv(self._mpi.IN_PLACE, [host, counts]))
+            self._exchange(
+                vector, lambda host: self._arrays.Allgatherv(self._mpi.IN_PLACE, [host, counts])
+            )
 
     def gather(self, value: Any) -> List[Any]:
         """Every rank's ``value``, in the order of ranks, on every rank. For small objects. Waits for the ranks."""
@@ -200,19 +219,29 @@ class World:
         for name in dict.fromkeys(name for other in ranks for name in other):
             for rank, other in enumerate(ranks):
                 if other.get(name) != first.get(name):
-                    differs = f"rank {rank} has {name} {other.get(name)}, rank 0 has {first.get(name)}"
-                    raise MxdpError(f"the ranks can't train together: {differs}; start all with the same")
+                    differs = (
+                        f"rank {rank} has {name} {other.get(name)}, rank 0 has {first.get(name)}"
+                    )
+                    raise MxdpError(
+                        f"the ranks can't train together: {differs}; start all with the same"
+                    )
 
     def _counts(self, vector: NDArray) -> List[int]:
         """The lengths of all ranks' :meth:`shard`."""
         return [stop - start for start, stop in bounds(vector.size, self.size)]
 
-    def _exchange(self, array: NDArray, call: Callable[[Any], Any], note: Optional[Note] = None) -> None:
+    def _exchange(
+        self, array: NDArray, call: Callable[[Any], Any], note: Optional[Note] = None
+    ) -> None:
         if not array.size:
             return
         number = onp.dtype(array.dtype)
-        if number.kind not in "iuf" or number.char not in self._mpi._typedict:  # not every MPI adds float16
-            raise TypeError(f"MPI can't add numbers of dtype {number}: use float32, float64 or whole numbers")
+        if (
+            number.kind not in "iuf" or number.char not in self._mpi._typedict
+        ):  # not every MPI adds float16
+            raise TypeError(
+                f"MPI can't add numbers of dtype {number}: use float32, float64 or whole numbers"
+            )
         self.begun[0] += 1
         on_host = self._on_host(array, number.char)
         letter = note if note and note.carrier is None else None
@@ -221,7 +250,9 @@ class World:
                 for restore in plain_layout([array]):
                     restore()
             else:
-                prepare("_copyto", [array], on_host)()  # NumPy's arrays have no copyto for a classic one
+                prepare(
+                    "_copyto", [array], on_host
+                )()  # NumPy's arrays have no copyto for a classic one
 
         def do() -> None:
             if letter:
@@ -268,7 +299,9 @@ def world() -> World:
     if steps is not None:
         steps[1] = INSIDE
         if signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL:
-            faulthandler.register(signal.SIGUSR2, file=2)  # by which the launcher asks where this rank stands
+            faulthandler.register(
+                signal.SIGUSR2, file=2
+            )  # by which the launcher asks where this rank stands
         steps[2] = os.getpid()
     try:
         import mpi4py

@@ -37,7 +37,19 @@ from dataclasses import dataclass, fields
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.errors import TraceError
-from mxdp.tracing.events import CALL, COMMUNICATION, COMPUTE, ENGINE, INPUT, PYTHON, SECTION, STEP, UPLOAD, WAIT, WORK
+from mxdp.tracing.events import (
+    CALL,
+    COMMUNICATION,
+    COMPUTE,
+    ENGINE,
+    INPUT,
+    PYTHON,
+    SECTION,
+    STEP,
+    UPLOAD,
+    WAIT,
+    WORK,
+)
 from mxdp.tracing.events import to_microseconds as us
 from mxdp.tracing.intervals import intersect, merge, subtract, total, within
 from mxdp.tracing.timeline import Timeline
@@ -91,7 +103,11 @@ class _Python:
         lane = timeline.lanes.get(PYTHON, ())
         inputs = [(us(start), us(end)) for start, end in timeline.python(SECTION, INPUT)]
         calls = [(us(event.start), us(event.end)) for event in lane if event.kind == CALL]
-        steps = [(us(event.start), us(event.end)) for event in lane if (event.kind, event.name) == (SECTION, STEP)]
+        steps = [
+            (us(event.start), us(event.end))
+            for event in lane
+            if (event.kind, event.name) == (SECTION, STEP)
+        ]
         return cls(inputs, _busy(timeline, [PYTHON], WAIT), calls, steps)
 
     def last_push(self, before: int) -> int:
@@ -102,7 +118,11 @@ class _Python:
     def waited(self, start: int, end: int) -> int:
         """How long Python had waited when the gap began, if this wait ended before the gap did; else 0."""
         number = bisect_right(self.waits, (start, start)) - 1
-        return start - self.waits[number][0] if number >= 0 and start < self.waits[number][1] <= end else 0
+        return (
+            start - self.waits[number][0]
+            if number >= 0 and start < self.waits[number][1] <= end
+            else 0
+        )
 
 
 def split(timeline: Timeline) -> Dict[str, Parts]:
@@ -110,16 +130,26 @@ def split(timeline: Timeline) -> Dict[str, Parts]:
     Marked steps (``section("step")``) make it more exact: each device's operators are assigned to the steps in order,
     and an operator of a step was pushed before Python ended this step."""
     if not timeline.devices:
-        raise TraceError("no device worked in this timeline, so there is no time to split: record some work")
+        raise TraceError(
+            "no device worked in this timeline, so there is no time to split: record some work"
+        )
     python = _Python.of(timeline)
     return {device: _split_device(timeline, device, python) for device in timeline.devices}
 
 
 def _split_device(timeline: Timeline, device: str, python: _Python) -> Parts:
     length, others = us(timeline.length), [name for name in timeline.devices if name != device]
-    compute, communication = _busy(timeline, [device], COMPUTE), _busy(timeline, [device], *COMMUNICATION)
-    moving, work = _busy(timeline, [device], *COMMUNICATION, UPLOAD), _busy(timeline, [device], *WORK)
-    ended = sorted(us(event.end) for name in others for event in timeline.lanes[name] if event.kind in WORK)
+    compute, communication = (
+        _busy(timeline, [device], COMPUTE),
+        _busy(timeline, [device], *COMMUNICATION),
+    )
+    moving, work = (
+        _busy(timeline, [device], *COMMUNICATION, UPLOAD),
+        _busy(timeline, [device], *WORK),
+    )
+    ended = sorted(
+        us(event.end) for name in others for event in timeline.lanes[name] if event.kind in WORK
+    )
     engine = subtract(_busy(timeline, [device], ENGINE), work)
     gaps = _Gaps(python, _busy(timeline, others, *WORK), ended, engine)
     limits = _push_limits(timeline, device, python)
@@ -161,7 +191,9 @@ class _Gaps:
         number = bisect_right(self._ended, end)
         if number and end - self._ended[number - 1] <= TRIGGER:
             open_ = self._take("waiting", open_, self._others)
-        open_ = self._take("input", open_, self._python.input)  # the device has no work: Python has not pushed any
+        open_ = self._take(
+            "input", open_, self._python.input
+        )  # the device has no work: Python has not pushed any
         self._late(self._take("waiting", open_, self._python.waits))
 
     def _for_others(self, gap: Spans, long: Spans) -> None:
@@ -198,7 +230,10 @@ def _push_limits(timeline: Timeline, device: str, python: _Python) -> Mapping[in
     if not steps or len(work) % steps:
         return {}
     count = len(work) // steps
-    names = [Counter(event.name for event in work[first : first + count]) for first in range(0, len(work), count)]
+    names = [
+        Counter(event.name for event in work[first : first + count])
+        for first in range(0, len(work), count)
+    ]
     if any(others != names[0] for others in names):
         return {}
     return {us(event.start): python.steps[number // count][1] for number, event in enumerate(work)}
@@ -210,5 +245,7 @@ def _both(gap: Spans, where: Spans) -> Spans:
 
 
 def _busy(timeline: Timeline, lanes: Sequence[str], *kinds: str) -> Spans:
-    events = (event for lane in lanes for event in timeline.lanes.get(lane, ()) if event.kind in kinds)
+    events = (
+        event for lane in lanes for event in timeline.lanes.get(lane, ()) if event.kind in kinds
+    )
     return merge((us(event.start), us(event.end)) for event in events)

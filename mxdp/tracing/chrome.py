@@ -18,11 +18,21 @@ def chrome_trace(timeline: Timeline) -> Dict[str, Any]:
     records: List[Dict[str, Any]] = []
     for number, (lane, events) in enumerate(timeline.lanes.items(), start=1):
         records.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": lane}})
-        records.append({"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}})
+        records.append(
+            {"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}}
+        )
         for first, sections in ((1, True), (101, False)):  # sections come first
-            for track, event in tracks(event for event in events if (event.kind == SECTION) == sections):
+            for track, event in tracks(
+                event for event in events if (event.kind == SECTION) == sections
+            ):
                 start = to_microseconds(event.start)
-                record = {"ph": "X", "name": event.name, "cat": event.kind, "pid": number, "tid": first + track}
+                record = {
+                    "ph": "X",
+                    "name": event.name,
+                    "cat": event.kind,
+                    "pid": number,
+                    "tid": first + track,
+                }
                 records.append({**record, "ts": start, "dur": to_microseconds(event.end) - start})
     return {"traceEvents": records, "displayTimeUnit": "ms"}
 

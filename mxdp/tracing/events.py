@@ -43,7 +43,13 @@ STEP = "step"
 _SUMS = frozenset({"broadcast_add", "elemwise_add", "add_n", "ElementwiseSum", RANK_SUM})
 _COPIES = ("Copy", "_copyto", "_CrossDeviceCopy")
 _ENGINE = frozenset({"DeleteVariable", "DeleteOperator", "WaitForVar", "SetupExec", JOB})
-_WAITS = ("MXNDArrayWait", "MXNDArraySync", "MXNDArraySave", "MXNDArrayGetSharedMem", "MXKVStoreBarrier")
+_WAITS = (
+    "MXNDArrayWait",
+    "MXNDArraySync",
+    "MXNDArraySave",
+    "MXNDArrayGetSharedMem",
+    "MXKVStoreBarrier",
+)
 
 
 @dataclass(frozen=True)

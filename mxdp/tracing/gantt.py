@@ -57,7 +57,9 @@ PLAIN = {"ImperativeBulk": BULK, "[ImperativeBulk]": BULK}
 # The place of each kind in its lane: bottom and height, in a lane of height 1.
 UPPER, LOWER = (0.36, 0.56), (0.08, 0.28)
 Strip = Tuple[float, float]
-PLACES = {kind: LOWER if kind in (COPY, ALL_REDUCE, UPLOAD, SECTION, INPUT) else UPPER for kind in LOOKS}
+PLACES = {
+    kind: LOWER if kind in (COPY, ALL_REDUCE, UPLOAD, SECTION, INPUT) else UPPER for kind in LOOKS
+}
 
 STRIP_GAP = 0.02
 """Gap between two strips, as a share of the lane's height."""
@@ -79,7 +81,13 @@ LETTER = 0.56
 Bar = Tuple[float, float]
 
 
-def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0, stop: Optional[float] = None) -> None:
+def draw(
+    figure: Figure,
+    timeline: Timeline,
+    title: str = "",
+    start: float = 0.0,
+    stop: Optional[float] = None,
+) -> None:
     """Draw ``timeline`` from ``start`` to ``stop`` seconds (None: to its end) on ``figure``, which keeps its width
     (made for 1000 pixels, readable from 500 on) and gets the height that the lanes need. Raises a ValueError if the
     timeline has no such part, a TraceError if no device worked."""
@@ -98,21 +106,36 @@ def draw(figure: Figure, timeline: Timeline, title: str = "", start: float = 0.0
                     bars[kind], before = _seen(bars[kind], shown.length), bars[kind]
                     widened = widened or bars[kind] != before
                 spans = [((start + at) * scale, length * scale) for at, length in bars[kind]]
-                axes.broken_barh(spans, (row + 1 - bottom - height, height), facecolors=LOOKS[kind][1], linewidth=0)
+                axes.broken_barh(
+                    spans,
+                    (row + 1 - bottom - height, height),
+                    facecolors=LOOKS[kind][1],
+                    linewidth=0,
+                )
             points = LABEL_POINTS if figure.get_figwidth() < WIDE_INCHES else LANE_POINTS
             if height * LANE_INCHES * 72 > points:
-                _label(axes, events, shown.length, row + 1 - bottom - height / 2, scale, start, points)
-    axes.set(xlim=(start * scale, (start + shown.length) * scale), ylim=(len(lanes), 0), title=title)
+                _label(
+                    axes, events, shown.length, row + 1 - bottom - height / 2, scale, start, points
+                )
+    axes.set(
+        xlim=(start * scale, (start + shown.length) * scale), ylim=(len(lanes), 0), title=title
+    )
     axes.set_yticks(
-        [row + 0.5 for row in range(len(lanes))], [_lane_text(shown, lane) for lane in lanes], fontsize=LANE_POINTS
+        [row + 0.5 for row in range(len(lanes))],
+        [_lane_text(shown, lane) for lane in lanes],
+        fontsize=LANE_POINTS,
     )
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    notes = ["bulk: several operators run as one"] * any(text.get_text() == BULK for text in axes.texts)
+    notes = ["bulk: several operators run as one"] * any(
+        text.get_text() == BULK for text in axes.texts
+    )
     notes += ["short copies and sums are drawn wider"] * widened
     axes.set_xlabel("\n".join([unit, *notes]), fontsize=LANE_POINTS)
     legend_rows = _legend(figure, [kind for kind in LOOKS if kind in drawn])
-    figure.set_figheight(AROUND_INCHES + LANE_INCHES * len(lanes) + LEGEND_INCHES * (legend_rows + len(notes)))
+    figure.set_figheight(
+        AROUND_INCHES + LANE_INCHES * len(lanes) + LEGEND_INCHES * (legend_rows + len(notes))
+    )
 
 
 def boxes(timeline: Timeline) -> Dict[str, Any]:
@@ -132,12 +155,22 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
         for event, (bottom, height) in sorted(placed, key=lambda pair: pair[0].start):
             start, end = to_microseconds(event.start), to_microseconds(event.end)
             words = f"{PLAIN.get(event.name) or _passed(event.name)} {event.name}".lstrip()
-            kind, name = kinds.setdefault(_look(event), len(kinds)), names.setdefault(words, len(names))
-            lane_boxes.append([kind, name, round(bottom, 3), round(height, 3), start - before, end - start])
+            kind, name = (
+                kinds.setdefault(_look(event), len(kinds)),
+                names.setdefault(words, len(names)),
+            )
+            lane_boxes.append(
+                [kind, name, round(bottom, 3), round(height, 3), start - before, end - start]
+            )
             before = start
         lanes.append({"text": _lane_text(timeline, lane), "boxes": lane_boxes})
     looks = [list(LOOKS[kind]) for kind in kinds]
-    return {"length": to_microseconds(timeline.length), "lanes": lanes, "names": list(names), "kinds": looks}
+    return {
+        "length": to_microseconds(timeline.length),
+        "lanes": lanes,
+        "names": list(names),
+        "kinds": looks,
+    }
 
 
 def _lanes(timeline: Timeline) -> List[str]:
@@ -180,9 +213,13 @@ def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Strip, List[Eve
     strips, since it does one thing at a time and its sections are nested."""
     strips: List[Tuple[Strip, List[Event]]] = []
     for bottom, height in (UPPER, LOWER):
-        here = [event for event in events if _look(event) and PLACES[_look(event)] == (bottom, height)]
+        here = [
+            event for event in events if _look(event) and PLACES[_look(event)] == (bottom, height)
+        ]
         work = [] if python else [event for event in here if event.kind in WORK]
-        strips.append(((bottom, height), [event for event in here if python or event.kind not in WORK]))
+        strips.append(
+            ((bottom, height), [event for event in here if python or event.kind not in WORK])
+        )
         placed = list(tracks(work))
         count = 1 + max((track for track, _ in placed), default=0)
         step = (height + STRIP_GAP) / count
@@ -198,14 +235,21 @@ def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
     for event in events:
         bars = bars_of.setdefault(_look(event), [])
         before = bars[-1] if bars else (0.0, 0.0)
-        if bars and event.start - sum(before) < least and min(before[1], event.seconds) < WIDE * least:
+        if (
+            bars
+            and event.start - sum(before) < least
+            and min(before[1], event.seconds) < WIDE * least
+        ):
             bars[-1] = (before[0], max(sum(before), event.end) - before[0])
         else:
             bars.append((event.start, event.seconds))
     # The engine runs often and briefly: with bars of at least one pixel it would look like a large part of the time.
     bars_of[ENGINE] = [bar for bar in bars_of.get(ENGINE, []) if bar[1] >= 3 * least]
     return {
-        kind: [(at, length - least if length >= WIDE * least else max(length, least)) for at, length in bars]
+        kind: [
+            (at, length - least if length >= WIDE * least else max(length, least))
+            for at, length in bars
+        ]
         for kind, bars in bars_of.items()
         if bars
     }
@@ -219,7 +263,13 @@ def _seen(bars: Sequence[Bar], length: float) -> List[Bar]:
 
 
 def _label(
-    axes: Axes, events: Sequence[Event], length: float, middle: float, scale: float, start: float, points: float
+    axes: Axes,
+    events: Sequence[Event],
+    length: float,
+    middle: float,
+    scale: float,
+    start: float,
+    points: float,
 ) -> None:
     """Write names into the bars that are wide enough."""
     letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (points * LETTER)

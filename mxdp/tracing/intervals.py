@@ -87,7 +87,12 @@ def at_least(count: int, sets: Iterable[Sequence[Tuple[T, T]]]) -> List[Tuple[T,
     >>> at_least(2, [[(0, 4)], [(3, 9)], [(8, 10)]])
     [(3, 4), (8, 9)]
     """
-    changes = sorted((time, change) for intervals in sets for span in intervals for time, change in zip(span, (1, -1)))
+    changes = sorted(
+        (time, change)
+        for intervals in sets
+        for span in intervals
+        for time, change in zip(span, (1, -1))
+    )
     spans: List[Tuple[T, T]] = []
     level, start = 0, None
     for time, change in changes:

@@ -18,7 +18,16 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.errors import TraceError
-from mxdp.tracing.events import ALL_REDUCE, COMPUTE, ENGINE, OTHER_THREADS, PYTHON, SECTION, call_kind, operator_kind
+from mxdp.tracing.events import (
+    ALL_REDUCE,
+    COMPUTE,
+    ENGINE,
+    OTHER_THREADS,
+    PYTHON,
+    SECTION,
+    call_kind,
+    operator_kind,
+)
 
 CALLS = "MXNET_C_API"
 PINNED, SHARED = "cpu pinned/", "cpu shared/"
@@ -48,19 +57,28 @@ class Trace:
     marks: Dict[str, int] = field(default_factory=dict)
     thread: Optional[int] = None
 
-    def events(self, kinds: Optional[Mapping[str, str]] = None) -> List[Tuple[str, str, str, int, int]]:
+    def events(
+        self, kinds: Optional[Mapping[str, str]] = None
+    ) -> List[Tuple[str, str, str, int, int]]:
         """All events as :func:`mxdp.tracing.timeline.build` takes them, on MXNet's clock."""
         devices = _device_names(self.names, self.operators)
         placed = [
-            (devices[pair.process, pair.thread], operator_kind(pair.name, kinds), pair) for pair in self.operators
+            (devices[pair.process, pair.thread], operator_kind(pair.name, kinds), pair)
+            for pair in self.operators
         ]
         if len({device for device, kind, _ in placed if kind != ENGINE}) == 1:
             # A single device has no all-reduce, so its sums are compute.
             placed = [
-                (device, COMPUTE if kind == ALL_REDUCE and pair.name not in (kinds or {}) else kind, pair)
+                (
+                    device,
+                    COMPUTE if kind == ALL_REDUCE and pair.name not in (kinds or {}) else kind,
+                    pair,
+                )
                 for device, kind, pair in placed
             ]
-        for pair, kind in [(p, call_kind(p.name)) for p in self.calls] + [(p, SECTION) for p in self.tasks]:
+        for pair, kind in [(p, call_kind(p.name)) for p in self.calls] + [
+            (p, SECTION) for p in self.tasks
+        ]:
             placed.append((PYTHON if pair.thread == self.thread else OTHER_THREADS, kind, pair))
         return [(lane, pair.name, kind, pair.begin, pair.end) for lane, kind, pair in placed]
 
@@ -75,7 +93,11 @@ def parse(text: str, names: Mapping[int, str]) -> Trace:
     """Parse a trace. ``names``: of its processes, if the text has none. Raises a TraceError if it is damaged."""
     try:
         lines = records(text)
-        named = {r["pid"]: r["args"]["name"] for r in lines if r["ph"] == "M" and r["name"] == "process_name"}
+        named = {
+            r["pid"]: r["args"]["name"]
+            for r in lines
+            if r["ph"] == "M" and r["name"] == "process_name"
+        }
         trace = Trace({**names, **named})
         _sort_out(lines, trace)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -95,7 +117,12 @@ def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
             trace.thread = record["tid"] if trace.thread is None else trace.thread
         if phase not in ("B", "E", "b", "e"):
             continue
-        process, thread, name, category = record["pid"], record["tid"], record["name"], record["cat"]
+        process, thread, name, category = (
+            record["pid"],
+            record["tid"],
+            record["name"],
+            record["cat"],
+        )
         key = (process, thread, name, f"{'device' if phase in 'BE' else 'other'} {category}")
         if phase in "Bb":
             if key in open_:
@@ -113,16 +140,24 @@ def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
         elif category not in ("operator", "Custom Operator"):
             trace.tasks.append(pair)
     if open_:
-        raise ValueError(f"{len(open_)} events begin and do not end, the first of them {next(iter(open_))[2]}")
+        raise ValueError(
+            f"{len(open_)} events begin and do not end, the first of them {next(iter(open_))[2]}"
+        )
 
 
-def _device_names(names: Mapping[int, str], operators: Sequence[TracePair]) -> Dict[Tuple[int, int], str]:
+def _device_names(
+    names: Mapping[int, str], operators: Sequence[TracePair]
+) -> Dict[Tuple[int, int], str]:
     """The device of each pair's process and thread, named as MXNet prints a context. In a CPU build with n processors
     "cpu pinned/" is ``cpu(n)``, and "cpu shared/" ``cpu(n + 1)``. But the thread of ``cpu(0)`` also works in pinned
     memory, which MXNet's key-value store uses even there."""
     cpus = sum(1 for name in names.values() if name.startswith("cpu/"))
     has_gpus = any(name.startswith("gpu/") for name in names.values())
-    of_first = {p.thread for p in operators if names.get(p.process) == "cpu/0" and operator_kind(p.name) != ENGINE}
+    of_first = {
+        p.thread
+        for p in operators
+        if names.get(p.process) == "cpu/0" and operator_kind(p.name) != ENGINE
+    }
     devices = {}
     for process, thread in {(pair.process, pair.thread) for pair in operators}:
         match = _DEVICE.match(names[process])

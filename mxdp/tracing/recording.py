@@ -40,7 +40,9 @@ Reading = Tuple[str, float, float]
 class Recording:
     """The result of :func:`record`: a context manager, and after the block the recorded timeline."""
 
-    def __init__(self, devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(
+        self, devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None
+    ) -> None:
         self._devices = list(devices)
         self._kinds = kinds
         self._timeline: Optional[Timeline] = None
@@ -78,7 +80,10 @@ class Recording:
             self._sections = sections.start()
             ending.callback(sections.stop)
             self._timeline, self._problem = None, "the block has not ended yet"
-            self._file = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-trace-")), "trace.json")
+            self._file = Path(
+                ending.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-trace-")),
+                "trace.json",
+            )
             npx.waitall()
             _check_threads()
             mx.profiler.set_config(
@@ -108,7 +113,9 @@ class Recording:
             text = self._file.read_text(encoding="utf-8")
         if error[0] is None:
             trace = parse(text, process_names())
-            self._timeline, self._problem = assemble(trace, self._sections.marked, self._readings, self._kinds)
+            self._timeline, self._problem = assemble(
+                trace, self._sections.marked, self._readings, self._kinds
+            )
 
 
 def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None) -> Recording:
@@ -132,7 +139,9 @@ def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = 
 
 def can_record(devices: Sequence[Device]) -> bool:
     """Whether MXNet's profiler can record these devices: it records every GPU, and the first few CPU devices."""
-    return all(device.device_type != "cpu" or device.device_id < _cpu_devices() for device in devices)
+    return all(
+        device.device_type != "cpu" or device.device_id < _cpu_devices() for device in devices
+    )
 
 
 def _cpu_devices() -> int:
@@ -179,7 +188,10 @@ def assemble(
     moved = [(*event[:3], event[3] - began, event[4] - began) for event in events]
     timeline = build(ended - began, moved)
     if not any(event.kind in WORK for event in timeline.events):
-        return None, "no operator ran in the block (MXNet's key-value stores on other machines can't be recorded)"
+        return (
+            None,
+            "no operator ran in the block (MXNet's key-value stores on other machines can't be recorded)",
+        )
     return timeline, ""
 
 

@@ -58,20 +58,28 @@ class Timeline:
     def devices(self) -> List[str]:
         """The devices that did any work, such as ``["cpu(0)", "cpu(1)"]``."""
         return [
-            name for name, events in self.lanes.items() if not _is_python(name) and any(e.kind in WORK for e in events)
+            name
+            for name, events in self.lanes.items()
+            if not _is_python(name) and any(e.kind in WORK for e in events)
         ]
 
     def spans(self, device: Optional[str] = None, kinds: Sequence[str] = WORK) -> List[Span]:
         """When ``device`` (None: any device) ran events of these kinds: intervals that do not touch. Raises a
         ValueError if no device with events has this name."""
         if device not in (None, *self.lanes):
-            raise ValueError(f"there is no event on {device!r}; there are events on {', '.join(self.lanes) or 'none'}")
-        chosen = self.lanes[device] if device else (e for e in self.events if not _is_python(e.device))
+            raise ValueError(
+                f"there is no event on {device!r}; there are events on {', '.join(self.lanes) or 'none'}"
+            )
+        chosen = (
+            self.lanes[device] if device else (e for e in self.events if not _is_python(e.device))
+        )
         return intervals.merge((event.start, event.end) for event in chosen if event.kind in kinds)
 
     def python(self, kind: str = SECTION, name: Optional[str] = None) -> List[Span]:
         """When the thread that recorded was in an event of this kind (and name): intervals that do not touch."""
-        chosen = (e for e in self.lanes.get(PYTHON, ()) if e.kind == kind and name in (None, e.name))
+        chosen = (
+            e for e in self.lanes.get(PYTHON, ()) if e.kind == kind and name in (None, e.name)
+        )
         return intervals.merge((event.start, event.end) for event in chosen)
 
     def busy(self, device: str) -> float:
@@ -80,7 +88,9 @@ class Timeline:
 
     def together(self, count: int = 2) -> float:
         """Seconds in which at least ``count`` devices worked at the same time."""
-        return intervals.total(intervals.at_least(count, [self.spans(device) for device in self.devices]))
+        return intervals.total(
+            intervals.at_least(count, [self.spans(device) for device in self.devices])
+        )
 
     def overlap(self, device: Optional[str] = None) -> Overlap:
         """Communication and its overlap with compute: on ``device``, or (None) with each of them on any device."""
@@ -92,21 +102,30 @@ class Timeline:
     def critical(self) -> str:
         """The device that worked longest; the first of equals. Raises a TraceError if no device worked."""
         if not self.devices:
-            raise TraceError("no device worked in this timeline, so none is critical: record some work")
+            raise TraceError(
+                "no device worked in this timeline, so none is critical: record some work"
+            )
         return max(self.devices, key=self.busy)
 
     def between(self, start: float, stop: float) -> Timeline:
         """The part from ``start`` to ``stop``. Its times count from ``start``, and events are cut at both ends. Raises
         a ValueError unless 0 <= start < stop <= length."""
         if not 0 <= start < stop <= self.length:
-            raise ValueError(f"a part lies between 0 and {self.length} s, and has a length, not {start} to {stop} s")
+            raise ValueError(
+                f"a part lies between 0 and {self.length} s, and has a length, not {start} to {stop} s"
+            )
         first, last = to_microseconds(start), to_microseconds(stop)
         cut = []
         for event in self.events:
-            begin, end = max(to_microseconds(event.start), first), min(to_microseconds(event.end), last)
+            begin, end = (
+                max(to_microseconds(event.start), first),
+                min(to_microseconds(event.end), last),
+            )
             if begin < end or (begin == end and first < begin < last):
                 cut.append((event.device, event.name, event.kind, begin - first, end - first))
-        return build(last - first, cut)  # sorts: events that began before the part now share its start
+        return build(
+            last - first, cut
+        )  # sorts: events that began before the part now share its start
 
     def to_json(self) -> Dict[str, Any]:
         """A compact dict for ``json.dump``, about 12 bytes an event. :meth:`from_json` gives an equal timeline."""
@@ -129,7 +148,9 @@ class Timeline:
     def from_json(cls, data: Mapping[str, Any]) -> Timeline:
         """The timeline of a dict that :meth:`to_json` made. Raises a TraceError if it is no such dict."""
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-            raise TraceError(f"this is not a timeline that mxdp has written (format {FORMAT!r}): record it again")
+            raise TraceError(
+                f"this is not a timeline that mxdp has written (format {FORMAT!r}): record it again"
+            )
         try:
             return build(data["microseconds"], _events(data))
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -146,7 +167,10 @@ def build(length: int, events: Sequence[Tuple[str, str, str, int, int]]) -> Time
         for device, name, kind, start, end in events
         if start <= length and end >= 0
     )
-    made = (Event(device, name, kind, to_seconds(start), to_seconds(end)) for start, end, device, name, kind in inside)
+    made = (
+        Event(device, name, kind, to_seconds(start), to_seconds(end))
+        for start, end, device, name, kind in inside
+    )
     return Timeline(to_seconds(length), tuple(made))
 
 

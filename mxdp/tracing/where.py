@@ -79,7 +79,8 @@ def on_processor(before: ThreadTimes, after: ThreadTimes) -> Optional[float]:
     0.75
     """
     ran, waited = (
-        sum(now[which] - before.get(thread, (0, 0))[which] for thread, now in after.items()) for which in (0, 1)
+        sum(now[which] - before.get(thread, (0, 0))[which] for thread, now in after.items())
+        for which in (0, 1)
     )
     return ran / (ran + waited) if ran > 0 else None
 
@@ -104,4 +105,11 @@ def split_steps(timeline: Timeline, steps: int) -> TimeSplit:
     }
     device, seconds = timeline.critical, timeline.length / steps
     parts = by_device[device].as_dict()
-    return TimeSplit(**parts, wall_clock=seconds, steps=steps, device=device, by_device=by_device, timeline=timeline)
+    return TimeSplit(
+        **parts,
+        wall_clock=seconds,
+        steps=steps,
+        device=device,
+        by_device=by_device,
+        timeline=timeline,
+    )

@@ -52,7 +52,9 @@ class BoundGraph:
         used = set(graph.list_inputs())
         self._used = [param for name, param in zip(names[1:], params) if name in used]
         if not self._used:
-            raise ValueError(f"{name_of(net)} uses none of its params, so there is nothing to train")
+            raise ValueError(
+                f"{name_of(net)} uses none of its params, so there is nothing to train"
+            )
         self._executor: Any = graph.bind(
             X.ctx,
             dict(zip(names, [inputs[0], *params, inputs[1]])),
@@ -98,7 +100,9 @@ class Inbox:
             return host_view(made), prepare("_copyto", [made], array)
 
         bounded = run_ahead < math.inf
-        self._turns = cycle([stage() for _ in range(int(run_ahead) + 1)]) if bounded else iter(stage, None)
+        self._turns = (
+            cycle([stage() for _ in range(int(run_ahead) + 1)]) if bounded else iter(stage, None)
+        )
 
     def put(self, batch: Batch) -> None:
         """Copy ``batch``, which may then be overwritten. Doesn't wait: the caller must ensure that the copy of

@@ -36,7 +36,11 @@ class History:
     test_accuracies: List[float]
 
     def __repr__(self) -> str:
-        last = f", the last with test accuracy {self.test_accuracies[-1]:.4f}" if self.test_accuracies else ""
+        last = (
+            f", the last with test accuracy {self.test_accuracies[-1]:.4f}"
+            if self.test_accuracies
+            else ""
+        )
         epochs = plural(len(self.epochs), "epoch")
         return f"<History: {epochs} on {', '.join(map(str, self.devices))}{last}>"
 
@@ -120,7 +124,10 @@ def train(
     setup.say(f"trained on {', '.join(map(str, devices))}{processes}; replicas in sync: {equal}")
     if setup.folder:
         setup.folder.wait()
-    epochs, accuracies = [epoch for epoch, _ in setup.finished], [accuracy for _, accuracy in setup.finished]
+    epochs, accuracies = (
+        [epoch for epoch, _ in setup.finished],
+        [accuracy for _, accuracy in setup.finished],
+    )
     history = History(devices, device_params, epochs, accuracies)
     if stopped and not hasattr(sys, "ps1"):  # which every interactive Python has
         raise Interrupted(history)
@@ -137,9 +144,15 @@ def _epochs(setup: Setup, device_params: List[List[NDArray]]) -> None:
     )
     for params in device_params:
         ranks.broadcast(params)
-    step = TrainStep(device_params, setup.devices, setup.lr, sync, setup.net, setup.loss, momentum=setup.momentum)
+    step = TrainStep(
+        device_params, setup.devices, setup.lr, sync, setup.net, setup.loss, momentum=setup.momentum
+    )
     step.update.load(setup.momenta)
-    stream, net, timer = Stream(train_set, setup.batch_size, setup.seed, *setup.place), BoundNet(setup.net), Timer()
+    stream, net, timer = (
+        Stream(train_set, setup.batch_size, setup.seed, *setup.place),
+        BoundNet(setup.net),
+        Timer(),
+    )
     if len(setup.finished) >= setup.num_epochs:
         setup.say(
             f"nothing is left to train: {plural(len(setup.finished), 'epoch')} of {setup.num_epochs} are finished"
@@ -192,11 +205,15 @@ def mean_loss(losses: Sequence[NDArray], world: Optional[World] = None) -> float
     return float(statistics.mean(loss for rank in ranks_of(world).gather(here) for loss in rank))
 
 
-def accuracy_of_ranks(test: Split, device_params: Sequence[Params], ranks: World, net: Function) -> float:
+def accuracy_of_ranks(
+    test: Split, device_params: Sequence[Params], ranks: World, net: Function
+) -> float:
     """:func:`mxdp.evaluate`, each rank on its own part of ``test``. Waits."""
     part = ranks.shard(len(test))
     part_set = Split(test.X[part], test.y[part])
-    right = round(evaluate(part_set, device_params, net=net) * len(part_set)) if len(part_set) else 0
+    right = (
+        round(evaluate(part_set, device_params, net=net) * len(part_set)) if len(part_set) else 0
+    )
     return float(sum(ranks.gather(right)) / len(test))
 
 

@@ -121,7 +121,9 @@ class _Watch:
             raise ValueError(f"{name_of(function)} {self._refused[0]}")
         if not isinstance(result, np.ndarray):
             kind = type(result).__name__
-            raise TypeError(f"{name_of(function)} must return one array of MXNet's np, (n, ...), not a {kind}")
+            raise TypeError(
+                f"{name_of(function)} must return one array of MXNet's np, (n, ...), not a {kind}"
+            )
         return result
 
     @contextmanager
@@ -185,7 +187,9 @@ class _Watch:
         raise ValueError(why)
 
 
-def check_net(net: Function, loss: Function, params: Params, X: HostArray, y: HostArray, classes: int) -> None:
+def check_net(
+    net: Function, loss: Function, params: Params, X: HostArray, y: HostArray, classes: int
+) -> None:
     """Raise what training or evaluation would raise, for samples like ``X`` and labels like ``y``: as
     :func:`record_graph`, or a ValueError if scores are not of shape (n, ``classes``) or wider."""
     x, labels = upload(X, params[0].ctx), upload(y, params[0].ctx)

@@ -56,7 +56,9 @@ class Setup(SimpleNamespace):
         if self.checkpoint is not None:
             self.folder = CheckpointFolder(self.checkpoint, world=self.ranks, report=self.say)
             self._continue()
-        chosen, *_ = plan_for(self.algorithm, self.devices, [param.size for param in self.params], itemsize=4)
+        chosen, *_ = plan_for(
+            self.algorithm, self.devices, [param.size for param in self.params], itemsize=4
+        )
         self.algorithm = self.ranks.gather(chosen)[0]
 
     def say(self, line: str) -> None:
@@ -70,7 +72,9 @@ class Setup(SimpleNamespace):
         within = [step for step in range(1, self.steps) if step // due > (step - 1) // due]
         return [*(step * self.batch_size for step in within), len(self.dataset.train)]
 
-    def save(self, epoch: int, position: int, seconds: float, params: Params, update: Update) -> None:
+    def save(
+        self, epoch: int, position: int, seconds: float, params: Params, update: Update
+    ) -> None:
         """Write a checkpoint of this place, ``seconds`` after the epoch's start, if there is a folder for it."""
         if not self.folder:
             return
@@ -101,8 +105,12 @@ class Setup(SimpleNamespace):
         if self.params is None and self.net is lenet:
             self.params = init_lenet(self.seed)
         given = self.params if isinstance(self.params, (list, tuple)) else []
-        if not given or not all(isinstance(x, np.ndarray) and onp.dtype(x.dtype) == onp.float32 for x in given):
-            raise TypeError("params must be a list of float32 arrays of MXNet's np: net's initial parameters")
+        if not given or not all(
+            isinstance(x, np.ndarray) and onp.dtype(x.dtype) == onp.float32 for x in given
+        ):
+            raise TypeError(
+                "params must be a list of float32 arrays of MXNet's np: net's initial parameters"
+            )
         check_params(self.params)
         X, y = self.dataset.train.X[:2], self.dataset.train.y[:2]
         first = [param.as_in_ctx(self.devices[0]) for param in self.params]
@@ -129,7 +137,9 @@ class Setup(SimpleNamespace):
             )
         every = self.checkpoint_every
         if not isinstance(every, Real) or not (0 < every < 1 or (every >= 1 and every % 1 == 0)):
-            raise ValueError(f"checkpoint_every is a whole number of epochs, or a part of one, not {every!r}")
+            raise ValueError(
+                f"checkpoint_every is a whole number of epochs, or a part of one, not {every!r}"
+            )
         if not isinstance(self.checkpoint, (str, os.PathLike, type(None))):
             raise TypeError(f"checkpoint must be the path of a folder, not {self.checkpoint!r}")
         check_functions(report=self.report, draw=self.draw or print, net=self.net, loss=self.loss)
@@ -157,7 +167,10 @@ class Setup(SimpleNamespace):
             }
         )
         processes, devices = plural(self.ranks.size, "process"), plural(self.num_devices, "device")
-        return {"training": training, "replicas": f"{processes} of {devices}, algorithm {self.algorithm}"}
+        return {
+            "training": training,
+            "replicas": f"{processes} of {devices}, algorithm {self.algorithm}",
+        }
 
     def _continue(self) -> None:
         """Take the folder's lock, and go on from its newest whole checkpoint, if it has one."""
@@ -169,11 +182,16 @@ class Setup(SimpleNamespace):
         self.place, self.seconds, self.finished = self._stood(arrays, facts)
         # "auto" depends on the cores of rank 0, and its choice decides the last bits: so it belongs to the checkpoint.
         self.algorithm = facts.get("algorithm", self.algorithm) if same_replicas else self.algorithm
-        self.params = [upload(arrays.pop(f"parameters/{number}"), mx.cpu()) for number in range(len(self.params))]
+        self.params = [
+            upload(arrays.pop(f"parameters/{number}"), mx.cpu())
+            for number in range(len(self.params))
+        ]
         names = [f"momentum/{number}" for number in range(len(self.params))]
         self.momenta = [arrays[name] for name in names if name in arrays]
 
-    def _stood(self, arrays: Arrays, facts: Facts) -> Tuple[Tuple[int, int], float, List[Tuple[Epoch, float]]]:
+    def _stood(
+        self, arrays: Arrays, facts: Facts
+    ) -> Tuple[Tuple[int, int], float, List[Tuple[Epoch, float]]]:
         """Where the training stood: the stream's epoch and position, seconds of the unfinished epoch, finished ones.
         Raises a KeyError, TypeError or ValueError if this training can't have written it."""
         for kind in dict.fromkeys(["parameters", *(name.split("/")[0] for name in arrays)]):
@@ -181,7 +199,11 @@ class Setup(SimpleNamespace):
                 array = arrays[f"{kind}/{number}"]
                 if array.shape != param.shape or array.dtype != onp.float32:
                     raise ValueError(f"{kind}/{number} has another shape or dtype")
-        epoch, position, seconds = int(facts["epoch"]), int(facts["position"]), float(facts["seconds"])
+        epoch, position, seconds = (
+            int(facts["epoch"]),
+            int(facts["position"]),
+            float(facts["seconds"]),
+        )
         finished = [(Epoch(**part), float(accuracy)) for part, accuracy in facts["finished"]]
         if epoch < 0 or not 0 <= position <= len(self.dataset.train):
             raise ValueError(f"epoch {epoch} has no position {position}")

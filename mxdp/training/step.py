@@ -15,7 +15,16 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Union
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, NDArray, Shares, check_arrays, check_functions, check_replicas, npx
+from mxdp.backend import (
+    Batch,
+    Device,
+    NDArray,
+    Shares,
+    check_arrays,
+    check_functions,
+    check_replicas,
+    npx,
+)
 from mxdp.collectives import GradientSync
 from mxdp.collectives.fresh import Held, OwnSync
 from mxdp.datasets import check_labels, positive_int
@@ -34,17 +43,23 @@ def _check_run_ahead(run_ahead: float) -> None:
     whole = isinstance(run_ahead, (int, onp.integer)) and not isinstance(run_ahead, bool)
     endless = isinstance(run_ahead, float) and run_ahead == math.inf
     if not endless and not (whole and run_ahead >= 0):
-        raise ValueError(f"run_ahead is a whole number of steps, at least 0, or math.inf, not {run_ahead!r}")
+        raise ValueError(
+            f"run_ahead is a whole number of steps, at least 0, or math.inf, not {run_ahead!r}"
+        )
 
 
-def _as_sync(sync: Optional[Callable[[], Any]], device_params: Sequence[Params]) -> Union[GradientSync, OwnSync]:
+def _as_sync(
+    sync: Optional[Callable[[], Any]], device_params: Sequence[Params]
+) -> Union[GradientSync, OwnSync]:
     if sync is None:
         return GradientSync(device_params)
     if not isinstance(sync, GradientSync):
         check_functions(sync=sync)
         return OwnSync(device_params, sync, "TrainStep can't train")
     if not sync.sums(device_params):
-        raise ValueError("sync sums the gradients of other arrays than device_params: make it of the same replicas")
+        raise ValueError(
+            "sync sums the gradients of other arrays than device_params: make it of the same replicas"
+        )
     return sync
 
 
@@ -117,7 +132,9 @@ class TrainStep:
         requests = self._sync.requests
         graphs = self._graphs(X, y, requests) if length else []
         borders = offsets([graph.samples for graph in graphs])
-        losses = [graph.forward(X[a:b], y[a:b]) for graph, a, b in zip(graphs, borders, borders[1:])]
+        losses = [
+            graph.forward(X[a:b], y[a:b]) for graph, a, b in zip(graphs, borders, borders[1:])
+        ]
         self._sync.fresh.forget()  # also what a step has written that was broken off
         for graph in graphs:
             graph.backward()
@@ -162,7 +179,17 @@ class TrainStep:
             self._bound.clear()
         on_devices = zip(X_shards, y_shards, self._replicas, self._gradients, self._largest)
         graphs = [
-            BoundGraph(self._net, self._loss, x, labels, params, gradients, requests, largest, self._run_ahead)
+            BoundGraph(
+                self._net,
+                self._loss,
+                x,
+                labels,
+                params,
+                gradients,
+                requests,
+                largest,
+                self._run_ahead,
+            )
             for x, labels, params, gradients, largest in on_devices
         ]
         self._largest = [largest or graph for largest, graph in zip_longest(self._largest, graphs)]

@@ -50,7 +50,9 @@ def prepare_update(
     return update
 
 
-def sgd_calls(rows: Iterable[Tuple[Sequence[NDArray], float, float]], **options: float) -> List[Call]:
+def sgd_calls(
+    rows: Iterable[Tuple[Sequence[NDArray], float, float]], **options: float
+) -> List[Call]:
     """Prepared calls of MXNet's operators for SGD: each large array by a call alone, small ones together.
 
     ``rows``: a parameter, its gradient and, if the ``options`` have a momentum, its momentum; the rate; weight decay.
@@ -68,19 +70,27 @@ def sgd_calls(rows: Iterable[Tuple[Sequence[NDArray], float, float]], **options:
     for group in groups.values():
         for start in range(0, len(group), ROOM):
             some, lrs, wds = zip(*group[start : start + ROOM])
-            weights, many = [weight for weight, *_ in some], dict(lrs=lrs, wds=wds, num_weights=len(some))
+            weights, many = (
+                [weight for weight, *_ in some],
+                dict(lrs=lrs, wds=wds, num_weights=len(some)),
+            )
             calls.append(prepare(f"multi_{name}", list(chain(*some)), *weights, **many, **options))
     return calls
 
 
-def _in_double(param: NDArray, gradient: NDArray, *momenta: NDArray, lr: float, momentum: float) -> List[Call]:
+def _in_double(
+    param: NDArray, gradient: NDArray, *momenta: NDArray, lr: float, momentum: float
+) -> List[Call]:
     """The update in the operators of :func:`mxdp.scratch.sgd`: those of MXNet's optimisers round ``lr`` to float32."""
     change = mx.np.empty(param.shape, dtype=param.dtype, ctx=param.ctx)
     calls = [prepare("_mul_scalar", [gradient], change, scalar=lr)]
     if not momenta:
         return [*calls, prepare("broadcast_sub", [param, change], param)]
     (v,) = momenta
-    calls += [prepare("_mul_scalar", [v], v, scalar=momentum), prepare("broadcast_sub", [v, change], v)]
+    calls += [
+        prepare("_mul_scalar", [v], v, scalar=momentum),
+        prepare("broadcast_sub", [v, change], v),
+    ]
     return [*calls, prepare("broadcast_add", [param, v], param)]
 
 
@@ -100,7 +110,11 @@ class Update:
     """
 
     def __init__(
-        self, device_params: Sequence[Params], lr: float, sync: Callable[[], Any], momentum: float = 0.0
+        self,
+        device_params: Sequence[Params],
+        lr: float,
+        sync: Callable[[], Any],
+        momentum: float = 0.0,
     ) -> None:
         finite("lr", lr)
         check_momentum(momentum)
@@ -139,13 +153,18 @@ class Update:
         if not (self._sync and self._momentum):
             return self._momenta[0]
         whole = self._sync.whole([[[x] for x in momenta] for momenta in self._momenta])
-        return [whole[n][0] if n in whole else onp.zeros(shape, "float32") for n, shape in enumerate(self._shapes)]
+        return [
+            whole[n][0] if n in whole else onp.zeros(shape, "float32")
+            for n, shape in enumerate(self._shapes)
+        ]
 
     def load(self, state: Sequence[HostArray]) -> None:
         """Continue with what :meth:`state` gave, on these or other devices, whole or in shards. Nothing: from zero."""
         for device, momenta in enumerate(self._momenta if state else ()):
             values: Sequence[HostArray] = state
             if self._sync:
-                values = [state[part.number].reshape(-1)[part.where] for part in self._sync.parts[device]]
+                values = [
+                    state[part.number].reshape(-1)[part.where] for part in self._sync.parts[device]
+                ]
             for v, value in zip(momenta, values):
                 upload(value.reshape(v.shape), v.ctx).copyto(v)

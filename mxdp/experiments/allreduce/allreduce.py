@@ -30,7 +30,9 @@ COMPARED = "every element of every replica, against the exact sum"
 TOGETHER = True
 PRESETS = {
     "quick": dict(devices=[2, 4], sizes=[1 << k for k in (2, 18, 22, 24)], timeout=120.0),
-    "full": dict(devices=[2, 4, 8], sizes=[1 << k for k in (2, 10, 16, 18, 20, 22, 24, 26)], timeout=1200.0),
+    "full": dict(
+        devices=[2, 4, 8], sizes=[1 << k for k in (2, 10, 16, 18, 20, 22, 24, 26)], timeout=1200.0
+    ),
 }
 CHECKS = SEVERAL
 LITTLE = dict(sizes=[4, 1 << 20])
@@ -39,22 +41,35 @@ NAMES = sorted(ALGORITHMS)
 
 
 def cases(s):
-    short = {"bidirectional-ring": "bidir. ring", "shared-memory": "shared mem."}  # for a terminal of 80 columns
+    short = {
+        "bidirectional-ring": "bidir. ring",
+        "shared-memory": "shared mem.",
+    }  # for a terminal of 80 columns
     for n, nbytes, name in itertools.product(s.devices, s.sizes, [*NAMES, AUTO, *arrays.STORES]):
-        yield Case(f"{n} arrays of {size(nbytes)}, {short.get(name, name)}", n, algorithm=name, bytes=nbytes)
+        yield Case(
+            f"{n} arrays of {size(nbytes)}, {short.get(name, name)}",
+            n,
+            algorithm=name,
+            bytes=nbytes,
+        )
 
 
 def expect(s, cores):
     machine, largest, fastest_ones = CPU.with_cores(cores), max(s.sizes), []
     for n in several(s):
-        best, name = min((predict(plan(name, n, [largest]), largest, machine), name) for name in ALGORITHMS)
+        best, name = min(
+            (predict(plan(name, n, [largest]), largest, machine), name) for name in ALGORITHMS
+        )
         fastest_ones.append(f"on {n} devices {name} ({style.number(best * 1e3)} ms)")
     return f"The fastest for {size(largest)}, at the reference machine's speeds: {', '.join(fastest_ones)}."
 
 
 def oracle(case, s):
     devices = devices_of(case, s)
-    data = [[upload(arrays.numbers(_shape(case), rank, s.seed), device)] for rank, device in enumerate(devices)]
+    data = [
+        [upload(arrays.numbers(_shape(case), rank, s.seed), device)]
+        for rank, device in enumerate(devices)
+    ]
     return arrays.exact_sums(data, _sync(case, data), s.seed)
 
 
@@ -67,15 +82,22 @@ def set_up(case, s):
 
     def one_round():
         machine = calibrated(few)
-        seconds, chosen = _times(devices, case.bytes, next(rounds), machine)[case.algorithm], case.algorithm
+        seconds, chosen = (
+            _times(devices, case.bytes, next(rounds), machine)[case.algorithm],
+            case.algorithm,
+        )
         if chosen in arrays.STORES:
             return seconds, {}
         more: dict = {}
         if chosen == AUTO:
-            chosen, default = (choose(devices, _shape(case), 4, speeds) for speeds in (machine, None))
+            chosen, default = (
+                choose(devices, _shape(case), 4, speeds) for speeds in (machine, None)
+            )
             more = dict(choice=NAMES.index(chosen), default_choice=NAMES.index(default))
         if len(devices) > 1:
-            more["predicted_ms"] = predict(plan(chosen, case.devices, [case.bytes // 4]), case.bytes, machine) * 1e3
+            more["predicted_ms"] = (
+                predict(plan(chosen, case.devices, [case.bytes // 4]), case.bytes, machine) * 1e3
+            )
         return seconds, {"chosen": chosen, **more}
 
     return Work(one_round, devices)
@@ -92,7 +114,9 @@ def _times(devices, nbytes, number, machine):
     """What the sum of each case took in round ``number``, by the case's algorithm. Sums of zeros stay zeros."""
     cases = _cases(devices, nbytes)
     data = [[np.zeros(_shape(cases[0]), ctx=device)] for device in devices]
-    return arrays.seconds_in_turn({case.algorithm: partial(_sync, case, data, machine) for case in cases})
+    return arrays.seconds_in_turn(
+        {case.algorithm: partial(_sync, case, data, machine) for case in cases}
+    )
 
 
 def _shape(case):
@@ -109,13 +133,29 @@ def _sync(case, data, machine=None):
 def tell(t, s):
     for row in t:
         row.busbw = bus_bandwidth(row.bytes, row.seconds.median, row.devices) / 1e9
-        row.error = arrays.apart(row.predicted_ms / 1e3, row.seconds) if row.get("predicted_ms") else None
+        row.error = (
+            arrays.apart(row.predicted_ms / 1e3, row.seconds) if row.get("predicted_ms") else None
+        )
         store = t.one(bytes=row.bytes, devices=row.devices, algorithm="mxnet-device")
         row.of_device_store = row.seconds / store.seconds
-    t.column("seconds", "ms", scale=1e3, about="to sum one array on each device in place; each call is waited for")
+    t.column(
+        "seconds",
+        "ms",
+        scale=1e3,
+        about="to sum one array on each device in place; each call is waited for",
+    )
     t.column("busbw", form=".2f", about="what the link of each device carries at least, in GB/s")
-    t.column("predicted_ms", "pred. ms", about="the plan simulated with the speeds measured in the same process")
-    t.column("error", "off", "+.0%", about="how far its interval is off that of the time; 0 %: they overlap")
+    t.column(
+        "predicted_ms",
+        "pred. ms",
+        about="the plan simulated with the speeds measured in the same process",
+    )
+    t.column(
+        "error",
+        "off",
+        "+.0%",
+        about="how far its interval is off that of the time; 0 %: they overlap",
+    )
     t.note("""auto: what the cost model chose, compared with all others. Algorithms that do the same, such as naive and
         sharded for one array, are one: the median of their rows (and of auto's) counts.""")
     t.first(t.find(bytes=max(row.bytes for row in t)))
@@ -125,7 +165,9 @@ def tell(t, s):
     ours = [row for row in shown if row.algorithm in ALGORITHMS]
     best, names = fastest(ours), [row.algorithm for row in contenders(ours)]
     chosen = next(row.chosen for row in shown if row.algorithm == AUTO)
-    expected = "as the cost model expects" if chosen in names else "which the cost model does not expect"
+    expected = (
+        "as the cost model expects" if chosen in names else "which the cost model does not expect"
+    )
     t.answer(f"""For {size(best.bytes)} on {plural(best.devices, "device")}, mxdp's fastest all-reduce is
         {best.algorithm}, {expected}; it {faster(1 / best.of_device_store)} as MXNet's device store.""")
     if others := [name for name in names if name != best.algorithm]:
@@ -140,7 +182,11 @@ def _tell_model(t):
     autos = [row for row in t.find(algorithm=AUTO) if row.devices > 1]
     model = []
     for auto in autos:
-        large = [row for row in t.find(devices=auto.devices) if row.bytes >= 1 << 20 and row.get("predicted_ms")]
+        large = [
+            row
+            for row in t.find(devices=auto.devices)
+            if row.bytes >= 1 << 20 and row.get("predicted_ms")
+        ]
         if auto in t.answering and large:
             ratios = [factor(row.predicted_ms / 1e3 / row.seconds) for row in large]
             off = by_process(lambda *values: statistics.median(values), *ratios)
@@ -160,7 +206,10 @@ def _tell_choices(t, autos, which):
     over = []
     for auto in autos:
         work = {name: _tell_operations(name, auto.devices, *_shape(auto)) for name in NAMES}
-        chosen = [None if number is None else work[NAMES[int(number)]] for number in auto.get(which).values]
+        chosen = [
+            None if number is None else work[NAMES[int(number)]]
+            for number in auto.get(which).values
+        ]
         does = {row: [work[row.algorithm]] * len(chosen) for row in _tell_ours(t, auto)}
         over.extend(arrays.tell_over_others(auto, chosen, {**does, auto: chosen}))
     return over
@@ -168,14 +217,18 @@ def _tell_choices(t, autos, which):
 
 def _tell_ours(t, auto):
     """The rows of single algorithms that sum the same arrays."""
-    return [row for row in t.find(devices=auto.devices, bytes=auto.bytes) if row.algorithm in ALGORITHMS]
+    return [
+        row for row in t.find(devices=auto.devices, bytes=auto.bytes) if row.algorithm in ALGORITHMS
+    ]
 
 
 @lru_cache(maxsize=None)
 def _tell_operations(name, devices, elements):
     """What the algorithm does with one array of that size. Without what has no element to work on."""
     schedule = plan(name, devices, [elements])
-    return tuple(operations(schedule, filled=[start < stop for start, stop in schedule.borders(elements)]))
+    return tuple(
+        operations(schedule, filled=[start < stop for start, stop in schedule.borders(elements)])
+    )
 
 
 def _draw(axes, t, n):
@@ -185,6 +238,12 @@ def _draw(axes, t, n):
         rows = t.find(devices=n, algorithm=name)
         ratios = [row.of_device_store.median for row in rows]
         axes.plot([row.bytes for row in rows], ratios, color=colour, marker=marker, label=name)
-    axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="time / mxnet-device's", title=plural(n, "device"))
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="bytes",
+        ylabel="time / mxnet-device's",
+        title=plural(n, "device"),
+    )
     style.plain_logarithmic(axes.yaxis)
     style.legend_below(axes)

@@ -46,7 +46,9 @@ def store_sync(name: str, arrays: Arrays) -> Sync:
     return sync
 
 
-def exact_sums(arrays: Arrays, sync: Sync, seed: int) -> Iterator[Tuple[HostArray, HostArray, float]]:
+def exact_sums(
+    arrays: Arrays, sync: Sync, seed: int
+) -> Iterator[Tuple[HostArray, HostArray, float]]:
     """For an oracle: ``sync``, and every array of every replica with the exact sum over all ranks. Waits."""
     sync()
     npx.waitall()
@@ -62,7 +64,9 @@ def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float
     leave their threads on one of two cores, where Linux keeps them for a while. So each runs before its spell counts,
     and does not begin with the threads where another has left them."""
     times: Dict[str, List[float]] = {}
-    short: Dict[str, Tuple[Sync, int]] = {}  # what takes longer than a spell is dropped, with its memory
+    short: Dict[
+        str, Tuple[Sync, int]
+    ] = {}  # what takes longer than a spell is dropped, with its memory
     for name, make in makers.items():
         sync = make()
         sync()
@@ -99,18 +103,25 @@ def apart(number: Number, other: Number) -> Optional[float]:
     return max(0.0, number.low / other.high - 1) + min(0.0, number.high / other.low - 1)
 
 
-def tell_over_others(auto: Row, chosen: Sequence[Any], does: Mapping[Row, Sequence[Any]]) -> List[Number]:
+def tell_over_others(
+    auto: Row, chosen: Sequence[Any], does: Mapping[Row, Sequence[Any]]
+) -> List[Number]:
     """The time of what ``auto`` has chosen in each process over that of everything else that was measured.
     ``does[row]`` is what a row did, process by process. Rows that did the same measure one thing, of which the median
     counts: so a right choice is not judged by how much two measurements of it differ."""
     times: Dict[Any, List[Any]] = {}
-    for thing in dict.fromkeys(thing for things in does.values() for thing in things if thing is not None):
+    for thing in dict.fromkeys(
+        thing for things in does.values() for thing in things if thing is not None
+    ):
         times[thing] = []
         for k in range(len(chosen)):
             same = [row.seconds.values[k] for row, things in does.items() if things[k] == thing]
             known = [seconds for seconds in same if seconds is not None]
             times[thing].append(statistics.median(known) if known else None)
-    runs, taken = auto.seconds.runs, [times[thing][k] if thing in times else None for k, thing in enumerate(chosen)]
+    runs, taken = (
+        auto.seconds.runs,
+        [times[thing][k] if thing in times else None for k, thing in enumerate(chosen)],
+    )
     over = []
     for thing, seconds in times.items():
         if set(chosen) - {thing, None}:
@@ -125,4 +136,6 @@ def tell_worst(over: Sequence[Number]) -> str:
     if not over:
         return "nothing to choose"
     worst = max(over, key=lambda number: number.median)
-    return f"{worst:.2f} times as long ({worst.label}; the worst of {plural(len(over), 'comparison')})"
+    return (
+        f"{worst:.2f} times as long ({worst.label}; the worst of {plural(len(over), 'comparison')})"
+    )

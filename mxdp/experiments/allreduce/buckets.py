@@ -62,7 +62,9 @@ def set_up(case, s):
     def one_round():
         sync = _sync(case, devices)[1]
         buckets = [(bucket.nbytes, bucket.algorithm) for bucket in getattr(sync, "buckets", ())]
-        return arrays.seconds_in_turn({"": lambda: sync})[""], {"buckets": buckets} if buckets else {}
+        return arrays.seconds_in_turn({"": lambda: sync})[""], {
+            "buckets": buckets
+        } if buckets else {}
 
     return Work(one_round, devices)
 
@@ -83,7 +85,9 @@ def _sync(case, devices):
     replicas = [get_params(params, device) for device in devices]
     if case.bucket_mb:
         sync = GradientSync(replicas, case.algorithm, case.bucket_mb)
-        return [[of_rank[number] for number in range(len(of_rank))] for of_rank in sync.gradients], sync
+        return [
+            [of_rank[number] for number in range(len(of_rank))] for of_rank in sync.gradients
+        ], sync
     gradients = [[param.grad for param in replica] for replica in replicas]
     if case.algorithm in arrays.STORES:
         return gradients, arrays.store_sync(case.algorithm, gradients)
@@ -102,14 +106,26 @@ def tell(t, s):
     for net, n in itertools.product(NETS, s.devices):
         rows = t.find(net=net, devices=n)
         for row in rows:
-            row.of_device_store = row.seconds / t.one(net=net, devices=n, algorithm="mxnet-device").seconds
+            row.of_device_store = (
+                row.seconds / t.one(net=net, devices=n, algorithm="mxnet-device").seconds
+            )
         ours = [row for row in rows if row.bucket_mb]
         best[net, n] = fastest(ours)
         does = {row: [str(row.get("buckets", row.label))] * len(row.seconds.values) for row in ours}
         for auto in t.find(net=net, devices=n, algorithm=AUTO, bucket_mb=DEFAULT_MB):
             choices += arrays.tell_over_others(auto, does[auto], does)
-    t.column("seconds", "ms", scale=1e3, about="to sum all gradients of all replicas in place; each call is waited for")
-    t.column("of_device_store", "/device", ".2f", about="over MXNet's device store, which sums array by array")
+    t.column(
+        "seconds",
+        "ms",
+        scale=1e3,
+        about="to sum all gradients of all replicas in place; each call is waited for",
+    )
+    t.column(
+        "of_device_store",
+        "/device",
+        ".2f",
+        about="over MXNet's device store, which sums array by array",
+    )
     t.note("""Rows named after an algorithm have one bucket. Rows with the same buckets and algorithms do the same, so
         the median of their times counts.""")
     few = s.devices[0]
@@ -122,7 +138,13 @@ def tell(t, s):
     else:
         shown = defaults
         how = "in default buckets"
-    t.first([row for row in t if row in [*best.values(), *shown] or row.algorithm in ("mxnet-device", "one by one")])
+    t.first(
+        [
+            row
+            for row in t
+            if row in [*best.values(), *shown] or row.algorithm in ("mxnet-device", "one by one")
+        ]
+    )
     lenet, resnet = (faster(1 / row.of_device_store) for row in shown)
     t.answer(f"""On {plural(few, "device")}, summing LeNet's gradients {how} {lenet} as one by one, by {store};
         ResNet-18's {resnet}.""")
@@ -134,4 +156,6 @@ def tell(t, s):
             {faster(1 / row.of_device_store)} as {store}.""")
     t.explain(f"The default bucket costs most where 'auto' takes {arrays.tell_worst(choices)}.")
     for net, title in NETS.items():
-        t.bars(unit="ms", scale=1e3, title=title, colour="bucket_mb", rows=t.find(net=net, devices=few))
+        t.bars(
+            unit="ms", scale=1e3, title=title, colour="bucket_mb", rows=t.find(net=net, devices=few)
+        )

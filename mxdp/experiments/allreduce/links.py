@@ -78,10 +78,16 @@ def _copies(case, s, nbytes):
 def tell(t, s):
     for row in t:
         # medians over the processes (old results have plain numbers)
-        times = {int(nbytes): getattr(time, "median", time) for nbytes, time in row.seconds_by_bytes.items()}
+        times = {
+            int(nbytes): getattr(time, "median", time)
+            for nbytes, time in row.seconds_by_bytes.items()
+        }
         link = fit_link(list(times.items()))
         row.alpha, row.beta = link.alpha, link.beta
-        row.latency_us, row.bandwidth_gbs = times[min(times)] * 1e6, max(times) / times[max(times)] / 1e9
+        row.latency_us, row.bandwidth_gbs = (
+            times[min(times)] * 1e6,
+            max(times) / times[max(times)] / 1e9,
+        )
     alone = [row for row in t.rows if len(row.pairs) == 1 and len(set(row.pairs[0])) == 2]
     together = [row for row in t.rows if len(row.pairs) > 1]
     usual = by_process(lambda *pairs: statistics.median(pairs), *(row.seconds for row in alone))
@@ -89,10 +95,18 @@ def tell(t, s):
         row.over_alone = row.seconds / usual
     t.column("latency_us", "µs", ".1f", about="the time of the smallest copy")
     t.column("bandwidth_gbs", "GB/s", ".1f", about="the bandwidth of the largest")
-    about = "the start-up time: the time of a copy of m bytes is alpha + m beta, fitted to all sizes"
+    about = (
+        "the start-up time: the time of a copy of m bytes is alpha + m beta, fitted to all sizes"
+    )
     t.column("alpha", "alpha µs", ".1f", 1e6, about=about)
     t.column("beta", "beta ps/B", ".0f", 1e12, about="the time of a byte")
-    t.column("over_alone", "over alone", ".1f", spread=True, about="the time over that of a pair alone (their median)")
+    t.column(
+        "over_alone",
+        "over alone",
+        ".1f",
+        spread=True,
+        about="the time over that of a pair alone (their median)",
+    )
     t.note("At once: every device copies to the next; the numbers are those of one device.")
     t.bars(unit="ms", scale=1e3, title=f"A copy of {size(max(s.sizes))}")
     speeds = sorted(row.bandwidth_gbs for row in alone)
@@ -100,7 +114,11 @@ def tell(t, s):
         {together[-1].devices} devices copy at once, each copy takes {together[-1].over_alone:.1f} times as long.""")
     fast, slow = (end(alone, key=lambda row: row.seconds.median) for end in (min, max))
     apart = slow.seconds / fast.seconds
-    alike = {True: ", so one link will do for all", False: ", so one link does not do for all", None: ""}
+    alike = {
+        True: ", so one link will do for all",
+        False: ", so one link does not do for all",
+        None: "",
+    }
     alpha, beta = (statistics.median(row.get(name) for row in alone) for name in ("alpha", "beta"))
     t.explain(f"""The speed is the median of {plural(len(alone), "pair")}, which have {speeds[0]:.1f} to
         {speeds[-1]:.1f} GB/s. The slowest pair takes {apart:.2f} times as long as the

@@ -55,7 +55,10 @@ def cases(s):
 
 def expect(s, cores):
     machine = CPU.with_cores(cores)
-    seconds = {case.label: predict(schedule_of(case, s.nbytes // 4), s.nbytes, machine) for case in cases(s)}
+    seconds = {
+        case.label: predict(schedule_of(case, s.nbytes // 4), s.nbytes, machine)
+        for case in cases(s)
+    }
     times = ", ".join(f"{label} {style.number(one * 1e3)}" for label, one in seconds.items())
     return f"For {size(s.nbytes)}, in ms at the reference machine's speeds: {times}."
 
@@ -74,7 +77,9 @@ def set_up(case, s):
         seconds, compared = summed(schedule, devices, case.devices, elements, s.seed)
         checked, wrong = count(compared)
         if wrong:
-            raise MxdpError(f"{wrong:,} of {checked:,} numbers of the sums that were timed are wrong")
+            raise MxdpError(
+                f"{wrong:,} of {checked:,} numbers of the sums that were timed are wrong"
+            )
         return seconds, {"predicted_ms": predict(schedule, 4 * elements, machine) * 1e3}
 
     return Work(one_round, devices)
@@ -84,7 +89,11 @@ def schedule_of(case, elements):
     """The plan of a case or row. As in the book, ``sharded`` gets one array for each device, all of nearly one size."""
     if case.algorithm == "server":
         return one_hop.server(case.devices + 1)
-    return plan(case.algorithm, case.devices, [stop - start for start, stop in bounds(elements, case.devices)])
+    return plan(
+        case.algorithm,
+        case.devices,
+        [stop - start for start, stop in bounds(elements, case.devices)],
+    )
 
 
 def summed(schedule, devices, replicas, elements, seed):
@@ -98,7 +107,12 @@ def summed(schedule, devices, replicas, elements, seed):
         if rank < replicas:
             total += numbers
         if schedule.sizes:  # it sums whole arrays, not parts of one
-            spots.append([mx.nd.array(numbers[start:stop], ctx=device) for start, stop in schedule.borders(elements)])
+            spots.append(
+                [
+                    mx.nd.array(numbers[start:stop], ctx=device)
+                    for start, stop in schedule.borders(elements)
+                ]
+            )
         else:
             spots.append(chunk_views(schedule, mx.nd.array(numbers, ctx=device)))
     program = Program(schedule, spots)
@@ -130,8 +144,18 @@ def tell(t, s):
         row.sent_bytes_busiest = 4 * max(schedule.sent(row.bytes // 4))
         row.prediction_error = apart(row.predicted_ms / 1e3, row.seconds)
     t.column("seconds", "ms", ".2f", 1e3, about="to sum one vector a device")
-    t.column("predicted_ms", "simulated", ".2f", about="the plan's time at this machine's measured speeds")
-    t.column("prediction_error", "off", "+.0%", about="its distance from the time; 0 % if their intervals overlap")
+    t.column(
+        "predicted_ms",
+        "simulated",
+        ".2f",
+        about="the plan's time at this machine's measured speeds",
+    )
+    t.column(
+        "prediction_error",
+        "off",
+        "+.0%",
+        about="its distance from the time; 0 % if their intervals overlap",
+    )
     t.column("book_ms", "book's", ".2f", about="transfers times the book's link of 16 GB/s")
     t.column("sent_bytes_busiest", "sent MB", scale=1e-6, about="what leaves the busiest device")
     t.note("The server is a further CPU device without gradients.")

@@ -24,7 +24,13 @@ from mxdp.backend import mx, np
 from mxdp.engine import prepare
 from mxdp.errors import plural
 from mxdp.experiments import sources
-from mxdp.experiments.automatic_parallelism.products import SLIDES, Products, compare_products, factors, whole_factors
+from mxdp.experiments.automatic_parallelism.products import (
+    SLIDES,
+    Products,
+    compare_products,
+    factors,
+    whole_factors,
+)
 from mxdp.experiments.devices import devices_of, timed, workers
 from mxdp.experiments.lab import Case, Work, faster
 
@@ -81,7 +87,12 @@ class CopiedProducts(Products):
 def oracle(case, s):
     device, host = device_and_host(case, s)
     lefts, w = whole_factors(4, device, s.seed)
-    job = CopiedProducts(lefts, w, case.work == CHAIN, [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts])
+    job = CopiedProducts(
+        lefts,
+        w,
+        case.work == CHAIN,
+        [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts],
+    )
     job.both()
     arrays = [(result, *landed) for result, landed in zip(job.results, job.landed)]
     return compare_products(arrays, lefts, w, case.work == CHAIN)
@@ -100,7 +111,9 @@ def set_up(case, s):
 
     def job(count):
         x, w = factors(height, width, device, s.seed)
-        return CopiedProducts([x] * count, w, case.work == CHAIN, [[np.zeros(x.shape, ctx=host)] * copies] * count)
+        return CopiedProducts(
+            [x] * count, w, case.work == CHAIN, [[np.zeros(x.shape, ctx=host)] * copies] * count
+        )
 
     def measure():  # the cases share one process, so none may hold memory while another is measured
         return one_round(job(count))
@@ -108,7 +121,13 @@ def set_up(case, s):
     one_round(job(min(WARM_UP, count)))
     jobs: list = []
     facts = {"products": count, "copies": copies}
-    return Work(measure, [device, host], lambda: jobs[0].both(), prepare=lambda: jobs.append(job(count)), **facts)
+    return Work(
+        measure,
+        [device, host],
+        lambda: jobs[0].both(),
+        prepare=lambda: jobs.append(job(count)),
+        **facts,
+    )
 
 
 def one_round(job):
@@ -130,7 +149,9 @@ def balanced(height, width, products, device, host):
     copies = FIRST_COPIES
     for _ in range(2):
         x, w = factors(height, width, device, 0)
-        job = CopiedProducts([x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products)
+        job = CopiedProducts(
+            [x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products
+        )
         run, away = map(min, zip(*[(timed(job.push), timed(job.copy)) for _ in range(2)]))
         copies = max(1, round(run * copies / away))
     return copies
@@ -144,8 +165,17 @@ def tell(t, s):
     t.column("run_seconds", "run", scale=1e3, about="the products alone, in ms")
     t.column("copy_seconds", "copy", scale=1e3, about="the copies of their results alone")
     t.column("seconds", "both", scale=1e3, about="both with no wait between")
-    t.column("over_sum", "/sum", ".2f", about="both over their sum (1: nothing is hidden, 0.5: all that can be)")
-    t.column("beside", form=".0%", about="the share of a timeline in which products and copies run at the same time")
+    t.column(
+        "over_sum",
+        "/sum",
+        ".2f",
+        about="both over their sum (1: nothing is hidden, 0.5: all that can be)",
+    )
+    t.column(
+        "beside",
+        form=".0%",
+        about="the share of a timeline in which products and copies run at the same time",
+    )
     t.note("""slides: independent products of square matrices, each result copied once; indep.: products of tall
         matrices, each result copied until copying takes as long as the product; chain: the same, but each product needs
         the one before.""")

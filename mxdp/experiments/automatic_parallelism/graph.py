@@ -52,7 +52,10 @@ MID = [
     Job("mid 2", 0, ("copy for mid 2",)),
 ]
 SHORT = [Job(f"short {number}", 0, ("stem",)) for number in range(1, 6)]
-STEM, JOIN = Job("stem", 0), Job("join", 0, ("copy for join", "mid 2", *(task.name for task in SHORT)))
+STEM, JOIN = (
+    Job("stem", 0),
+    Job("join", 0, ("copy for join", "mid 2", *(task.name for task in SHORT))),
+)
 TASKS = [STEM, *LONG, *MID, *SHORT, JOIN]
 LONG_LAST = [STEM, *MID, *SHORT, *LONG, JOIN]
 PHASES = [
@@ -80,7 +83,9 @@ def cases(s):
 
 
 def expect(s, cores):
-    times = [f"{label} {modelled(way, cores):.1f}" for way, (label, _) in WAYS.items() if way != "one"]
+    times = [
+        f"{label} {modelled(way, cores):.1f}" for way, (label, _) in WAYS.items() if way != "one"
+    ]
     return f"In products' times, on {plural(cores, 'core')}: one device 15; on two devices: {'; '.join(times)}."
 
 
@@ -98,8 +103,13 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round times a pass; with a wait after each task, then every task in another pass."""
-    x, *weights = random_of(s).uniform(-1, 1, size=(1 + len(TASKS), s.size, s.size)).astype("float32") * s.size**-0.5
-    functions = net(TASKS, {task.name: weight for task, weight in zip(TASKS, weights)}, x, devices_of(case, s))
+    x, *weights = (
+        random_of(s).uniform(-1, 1, size=(1 + len(TASKS), s.size, s.size)).astype("float32")
+        * s.size**-0.5
+    )
+    functions = net(
+        TASKS, {task.name: weight for task, weight in zip(TASKS, weights)}, x, devices_of(case, s)
+    )
     one_pass = partial(run_tasks, WAYS[case.way][1], functions)
 
     def measure():
@@ -134,7 +144,10 @@ def exact_weights(tasks, seed, rows=67, k=31):
     """(x, weights) of exact products, however deep the net is: the weights permute columns and change signs."""
     random = onp.random.RandomState(seed)
     signs = {task.name: random.choice([-1.0, 1.0], size=(k, 1)).astype("float32") for task in tasks}
-    weights = {name: onp.eye(k, dtype="float32")[random.permutation(k)] * sign for name, sign in signs.items()}
+    weights = {
+        name: onp.eye(k, dtype="float32")[random.permutation(k)] * sign
+        for name, sign in signs.items()
+    }
     return random.randint(-99, 100, size=(rows, k)).astype("float32"), weights
 
 
@@ -143,23 +156,40 @@ def serial_results(tasks, weights, x):
     done: dict = {}
     for task in tasks:
         total = sum(done[need] for need in task.needs) if task.needs else x.astype("int64")
-        done[task.name] = total if task.name.startswith(COPY) else total @ weights[task.name].astype("int64")
+        done[task.name] = (
+            total if task.name.startswith(COPY) else total @ weights[task.name].astype("int64")
+        )
     return done
 
 
 def tell(t, s):
     t.column("seconds", "ms", ".1f", 1e3, about="the time of a pass: the net once")
-    t.column("of_by_hand", "by hand", ".2f", spread=True, about="that over the time with the phases made by hand")
-    t.column("model_ms", "model ms", ".1f", about="the order, simulated with each task's time, measured with waits")
+    t.column(
+        "of_by_hand",
+        "by hand",
+        ".2f",
+        spread=True,
+        about="that over the time with the phases made by hand",
+    )
+    t.column(
+        "model_ms",
+        "model ms",
+        ".1f",
+        about="the order, simulated with each task's time, measured with waits",
+    )
     t.bars(unit="ms", scale=1e3, title="Time of a pass")
-    one, waits, by_hand, engine, last = (t.one(way=way) for way in ("one", "waits", "by hand", "engine", "long last"))
+    one, waits, by_hand, engine, last = (
+        t.one(way=way) for way in ("one", "waits", "by hand", "engine", "long last")
+    )
     for row in t.rows:
         row.of_by_hand = row.seconds / by_hand.seconds
         if row is not one:
             row.model_ms = modelled(row.way, row.cores, waits.tasks) * 1e3
     side_by_side = by_hand.seconds / one.seconds
     if side_by_side.at_most(0.9) is False:
-        t.answer(f"There was no order to choose: by hand, two devices take {side_by_side:.2f} times as long as one.")
+        t.answer(
+            f"There was no order to choose: by hand, two devices take {side_by_side:.2f} times as long as one."
+        )
     else:
         t.answer(f"""With the longest branch listed first, MXNet's engine takes {engine.of_by_hand:.2f} times as long as
             an order made by hand; with it listed last, {last.of_by_hand:.2f} times.""")

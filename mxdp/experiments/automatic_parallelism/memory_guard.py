@@ -88,9 +88,13 @@ def set_up(case, s):
         pieces, said = done[-1]
         at_once = max((stop - start for start, stop in pieces), default=0)
         predicted = job.needed(at_once or job.products)
-        return seconds[-1], dict(measured_bytes=measured, predicted_bytes=predicted, at_once=at_once, said=said)
+        return seconds[-1], dict(
+            measured_bytes=measured, predicted_bytes=predicted, at_once=at_once, said=said
+        )
 
-    return Work(measure, record=case.way == "sliced" and (lambda: run_job(job, device, s.seed, done[-1][0])))
+    return Work(
+        measure, record=case.way == "sliced" and (lambda: run_job(job, device, s.seed, done[-1][0]))
+    )
 
 
 def _attempt(job, device, seed, limit, cut):
@@ -123,7 +127,9 @@ def run_job(job, device, seed, pieces):
     kept = onp.full((job.products, job.size), onp.nan, "float32")
     for start, stop in pieces:
         left = [a + number for number in range(start, stop)]
-        results = [npx.fully_connected(factor, b, num_hidden=len(b), no_bias=True) for factor in left]
+        results = [
+            npx.fully_connected(factor, b, num_hidden=len(b), no_bias=True) for factor in left
+        ]
         sums = [result.sum(axis=1) for result in results]
         npx.waitall()
         for number, row_sums in enumerate(sums, start):
@@ -145,7 +151,13 @@ def slices_of(job, device, limit, cut):
 
 def tell(t, s):
     fits, refused, sliced = (t.one(way=way) for way in ("fits", "refused", "sliced"))
-    t.column("predicted_bytes", "needs MB", ".1f", 1 / MB, about="the predicted peak, beyond what was there before")
+    t.column(
+        "predicted_bytes",
+        "needs MB",
+        ".1f",
+        1 / MB,
+        about="the predicted peak, beyond what was there before",
+    )
     about = "the growth of the process at its worst moment (on a GPU: what MXNet had there)"
     t.column("measured_bytes", "measured MB", ".1f", 1 / MB, about=about)
     t.column("of_needs", "of needs", ".3f", spread=True, about="their ratio")
@@ -153,15 +165,28 @@ def tell(t, s):
     t.column("seconds", "ms", scale=1e3, about="the time of the attempt")
     t.bars("measured_bytes", "MB", 1 / MB)
     at_most = "The job takes at most 1.1 times the memory that was predicted before its start, whole and in slices."
-    at_least = "The job takes at least 0.9 times the memory that was predicted, whole and in slices."
+    at_least = (
+        "The job takes at least 0.9 times the memory that was predicted, whole and in slices."
+    )
     for row in (fits, sliced):
         row.of_needs = row.measured_bytes / row.predicted_bytes
         t.claim(at_most, row.of_needs, at_most=1.1)
         t.claim(at_least, row.of_needs, at_least=0.9)
-    t.claim("In slices the job takes at most 1 times its limit.", sliced.measured_bytes / s.limit_bytes, at_most=1)
-    t.claim("Whole, the job is refused under the limit: it computes 0 results.", refused.at_once, at_most=0, exact=True)
+    t.claim(
+        "In slices the job takes at most 1 times its limit.",
+        sliced.measured_bytes / s.limit_bytes,
+        at_most=1,
+    )
+    t.claim(
+        "Whole, the job is refused under the limit: it computes 0 results.",
+        refused.at_once,
+        at_most=0,
+        exact=True,
+    )
     result = BigResults(s.size, s.products).result_bytes
-    t.claim("The refused job allocates less than 1 result.", refused.measured_bytes / result, at_most=1)
+    t.claim(
+        "The refused job allocates less than 1 result.", refused.measured_bytes / result, at_most=1
+    )
     if not (fits.at_once.last and sliced.at_once.last):
         return t.answer(f"The job could not be run: {fits.said or sliced.said}")
     t.answer(f"""A job of {s.products} products takes {fits.of_needs:.3f} times the memory that was predicted before its

@@ -26,7 +26,9 @@ from mxdp.plans.cost.simulate import Job
 from mxdp.plans.partition import bounds
 
 SOURCE = f"figure and exercise 3 of {sources.PARALLELISM}"
-COMPARED = "gradients and all copies of the weights after two steps, against NumPy's integers, exactly"
+COMPARED = (
+    "gradients and all copies of the weights after two steps, against NumPy's integers, exactly"
+)
 TOGETHER = True
 CHECKS = SEVERAL
 PRESETS = {
@@ -57,8 +59,17 @@ def step_tasks(workers, steps):
     for step in range(steps):
         tasks.append(Job(f"batch {step}", 0, (), SMALL))
         for rank, (name, (products, needs)) in itertools.product(ranks, WORKER_TASKS.items()):
-            known = tuple(need.format(step, step - 1, rank) for need in needs if step or "{1}" not in need)
-            tasks.append(Job(f"{name} {step} @{rank}", 1 + rank if workers else 0, known, products / len(ranks)))
+            known = tuple(
+                need.format(step, step - 1, rank) for need in needs if step or "{1}" not in need
+            )
+            tasks.append(
+                Job(
+                    f"{name} {step} @{rank}",
+                    1 + rank if workers else 0,
+                    known,
+                    products / len(ranks),
+                )
+            )
         for name in ("fc2", "fc1"):
             gradients = tuple(f"{name} backward {step} @{rank}" for rank in ranks)
             weights = (f"{name} update {step - 1}",) if step else ()
@@ -87,7 +98,8 @@ def expect(s, cores):
 def oracle(case, s):
     batches, weights, serial = whole_numbers_run(s.seed)
     done = run_tasks(
-        _groups(case.devices, case.run, len(batches)), task_functions(lanes(case, s), batches, weights, 1.0)
+        _groups(case.devices, case.run, len(batches)),
+        task_functions(lanes(case, s), batches, weights, 1.0),
     )
     for step, expected in enumerate(serial):
         for layer, (gradient, weight) in enumerate(expected, 1):
@@ -110,7 +122,9 @@ def set_up(case, s):
 
     for _ in range(2):  # the first ones ask for memory, which takes longer than the tasks
         measure()
-    few = partial(run_tasks, _groups(case.devices, case.run, min(RECORDED_STEPS, s.steps)), functions)
+    few = partial(
+        run_tasks, _groups(case.devices, case.run, min(RECORDED_STEPS, s.steps)), functions
+    )
     return Work(measure, lanes(case, s), record=None if case.run == "one" else few)
 
 
@@ -144,7 +158,9 @@ def task_functions(devices, batches, weights, lr):
         functions[f"batch {step}"] = partial(_split, upload(X, keeper), upload(Y, keeper), workers)
         for rank in range(len(workers)):
             of_rank = _worker(rank, keeper, sent)
-            functions.update({f"{name} {step} @{rank}": function for name, function in of_rank.items()})
+            functions.update(
+                {f"{name} {step} @{rank}": function for name, function in of_rank.items()}
+            )
         for layer, weight in enumerate(first, 1):
             functions[f"fc{layer} sum {step}"] = _sum
             functions[f"fc{layer} update {step}"] = partial(_update, weight, lr)
@@ -154,7 +170,9 @@ def task_functions(devices, batches, weights, lr):
 
 def _split(X, Y, workers):
     shares = zip(workers, bounds(len(X), len(workers)))
-    return tuple(array[start:stop].as_in_ctx(worker) for worker, (start, stop) in shares for array in (X, Y))
+    return tuple(
+        array[start:stop].as_in_ctx(worker) for worker, (start, stop) in shares for array in (X, Y)
+    )
 
 
 def _sum(*parts):
@@ -186,7 +204,9 @@ def _worker(rank, keeper, first):
         "fc2 forward": lambda hidden, weights=first[1]: (_product(hidden[0], weights[rank]),),
         "loss": lambda outputs, batch: (outputs[0] - batch[2 * rank + 1],),
         "fc2 backward": fc2_backward,
-        "fc1 backward": lambda above, batch: (_product(above[1].T, batch[2 * rank].T).as_in_ctx(keeper),),
+        "fc1 backward": lambda above, batch: (
+            _product(above[1].T, batch[2 * rank].T).as_in_ctx(keeper),
+        ),
     }
 
 
@@ -227,8 +247,15 @@ def _exact(a, b):
 def tell(t, s):
     t.column("seconds", "ms a step", ".1f", 1e3 / s.steps, about="the time of a step")
     t.column("of_one", "of one", ".2f", about="that over its time with everything on one device")
-    t.column("model_ms", "model ms", ".1f", about="the order, simulated with each task's time, measured with waits")
-    t.column("together", form=".0%", about="the share of a timeline in which two or more devices work")
+    t.column(
+        "model_ms",
+        "model ms",
+        ".1f",
+        about="the order, simulated with each task's time, measured with waits",
+    )
+    t.column(
+        "together", form=".0%", about="the share of a timeline in which two or more devices work"
+    )
     t.note("The tasks are listed in the same order with waits and without.")
     t.bars(unit="ms", scale=1e3 / s.steps, title="Time of a step")
     one = t.one(run="one")

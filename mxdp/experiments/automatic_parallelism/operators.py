@@ -7,7 +7,12 @@ repeated into one array: MXNet lets one operator at a time write an array.
 
 from mxdp.errors import plural
 from mxdp.experiments import sources
-from mxdp.experiments.automatic_parallelism.products import Products, compare_products, factors, whole_factors
+from mxdp.experiments.automatic_parallelism.products import (
+    Products,
+    compare_products,
+    factors,
+    whole_factors,
+)
 from mxdp.experiments.devices import devices_of, mean_seconds, workers
 from mxdp.experiments.lab import Case, Work, faster
 from mxdp.plans.cost.link import jobs_ratio
@@ -17,7 +22,9 @@ COMPARED = "independent products, against NumPy's, exactly"
 TOGETHER = True
 PRESETS = {
     "quick": dict(products=8, timeout=120.0, round_seconds=0.03, sides=[8, 32, 64, 128, 256, 512]),
-    "full": dict(products=8, timeout=600.0, round_seconds=0.05, sides=[8, 16, 32, 64, 128, 256, 512, 1024]),
+    "full": dict(
+        products=8, timeout=600.0, round_seconds=0.05, sides=[8, 16, 32, 64, 128, 256, 512, 1024]
+    ),
 }
 LITTLE = dict(sides=[8, 32], products=2, round_seconds=0.001)
 WORKERS = (1, 2)
@@ -28,7 +35,12 @@ RECORDED = 256
 def cases(s):
     for count in WORKERS:
         for side in s.sides:
-            yield Case(f"{plural(count, 'worker')}, {side}", environment=workers(count), workers=count, side=side)
+            yield Case(
+                f"{plural(count, 'worker')}, {side}",
+                environment=workers(count),
+                workers=count,
+                side=side,
+            )
 
 
 def expect(s, cores):
@@ -56,7 +68,9 @@ def set_up(case, s):
         return Products([x] * count, w, chain=False)
 
     def measure():
-        one, together = (mean_seconds(products(count).push, s.round_seconds)[1] for count in (1, s.products))
+        one, together = (
+            mean_seconds(products(count).push, s.round_seconds)[1] for count in (1, s.products)
+        )
         return together, {"one_seconds": one}
 
     measure()  # the first one of small products takes twice as long
@@ -68,17 +82,37 @@ def tell(t, s):
     for row in t.rows:
         row.over_k_times_one = row.seconds / (s.products * row.one_seconds)
         row.over_one_worker = row.seconds / t.one(workers=1, side=row.side).seconds
-    t.column("one_seconds", "one, µs", scale=1e6, about="the time of a product, one after the other into one array")
-    t.column("seconds", "all, µs", scale=1e6, about="that of k independent products, pushed without a wait")
+    t.column(
+        "one_seconds",
+        "one, µs",
+        scale=1e6,
+        about="the time of a product, one after the other into one array",
+    )
+    t.column(
+        "seconds",
+        "all, µs",
+        scale=1e6,
+        about="that of k independent products, pushed without a wait",
+    )
     over_one = "all over k times one: 1 means one after the other, 0.5 two at a time"
     t.column("over_k_times_one", "/k x one", ".2f", spread=True, about=over_one)
-    t.column("over_one_worker", "/1 worker", ".2f", spread=True, about="all over all on a device with one worker")
-    t.note("A row is a number of workers, set in the environment of its process, and a side of the square matrices.")
+    t.column(
+        "over_one_worker",
+        "/1 worker",
+        ".2f",
+        spread=True,
+        about="all over all on a device with one worker",
+    )
+    t.note(
+        "A row is a number of workers, set in the environment of its process, and a side of the square matrices."
+    )
     t.bars("over_k_times_one", "", title="All products over k times one", colour="workers")
     least, most = min(s.sides), max(s.sides)
     one, two = (t.one(workers=count, side=most) for count in WORKERS)
     t.answer(f"""With two workers, a set of {s.products} independent products of {most} x {most}
         {faster(1 / two.over_k_times_one)} as one by one; with one worker it {faster(1 / one.over_k_times_one)}.""")
-    t.explain("A device runs as many operators at once as it has workers; MXNet gives a CPU device one.")
+    t.explain(
+        "A device runs as many operators at once as it has workers; MXNet gives a CPU device one."
+    )
     if t.one(workers=2, side=least).over_one_worker.at_most(1.0) is False:
         t.explain("Small products take longer with two: MXNet wakes a worker for every operator.")

@@ -24,7 +24,9 @@ class Products:
         self.results = [np.zeros(left.shape, ctx=left.ctx) for left in lefts]
         if chain:
             lefts = [lefts[0], *self.results[:-1]]
-        self._calls = [prepare("_np_dot", [left, w], result) for left, result in zip(lefts, self.results)]
+        self._calls = [
+            prepare("_np_dot", [left, w], result) for left, result in zip(lefts, self.results)
+        ]
 
     def push(self) -> None:
         """Push all products in order. Doesn't wait."""
@@ -43,7 +45,9 @@ def factors(height: int, width: int, device: Device, seed: int) -> Tuple[NDArray
 def whole_factors(count: int, device: Device, seed: int) -> Tuple[List[NDArray], NDArray]:
     """``count`` different matrices and one more, (33, 33), of -1, 0 and 1: their products, and a chain of four, are
     exact in float32 in any order of additions, as 33 ** 4 is below 2 ** 24."""
-    *lefts, w = onp.random.RandomState(seed).randint(-1, 2, size=(count + 1, 33, 33)).astype("float32")
+    *lefts, w = (
+        onp.random.RandomState(seed).randint(-1, 2, size=(count + 1, 33, 33)).astype("float32")
+    )
     return [upload(left, device) for left in lefts], upload(w, device)
 
 

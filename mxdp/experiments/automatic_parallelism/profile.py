@@ -26,7 +26,9 @@ def other(s):
     if question.module.__name__ == __name__:
         raise UsageError("profile can't record itself: set 'of' to another experiment")
     known = question.preset("quick")
-    return question, Settings({**known, **{name: value for name, value in s.items() if name in known}})
+    return question, Settings(
+        {**known, **{name: value for name, value in s.items() if name in known}}
+    )
 
 
 def cases(s):
@@ -62,7 +64,9 @@ def set_up(case, s):
         except TraceError as error:
             raise UsageError(f"{s.of} records its own rounds: run it by itself") from error
         if not timeline:
-            raise UsageError(f"MXNet's profiler can't follow {len(devices)} CPU devices on this machine")
+            raise UsageError(
+                f"MXNet's profiler can't follow {len(devices)} CPU devices on this machine"
+            )
         return took[0], {"cost": took[0] / plain, **timeline}
 
     return Work(measure, devices, **work.facts)
@@ -71,10 +75,17 @@ def set_up(case, s):
 def tell(t, s):
     t.column("busy", form=".0%", about="the share of the round in which each device worked")
     t.column("together", form=".0%", about="the share in which at least two did")
-    t.column("hidden", "comm. beside compute", ".0%", about="the share of the copies and sums that lay beside compute")
+    t.column(
+        "hidden",
+        "comm. beside compute",
+        ".0%",
+        about="the share of the copies and sums that lay beside compute",
+    )
     t.column("critical", about="the device that decided, in the last process")
     t.column("cost", form=".2f", about="a recorded round over a plain one")
-    t.note("The timelines in the report are of the last process, with a trace of each for ui.perfetto.dev.")
+    t.note(
+        "The timelines in the report are of the last process, with a trace of each for ui.perfetto.dev."
+    )
     t.bars("together", "%", 100, title="At least two devices work")
     most, worst = (max(t, key=lambda row: row.get(name).median) for name in ("together", "cost"))
     t.answer(f"""Two devices work at the same time for up to {most.together:.0%} of a round; that is the case

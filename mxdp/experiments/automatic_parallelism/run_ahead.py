@@ -23,11 +23,29 @@ from mxdp.scratch import get_params, init_lenet
 from mxdp.training import RUN_AHEAD, TrainStep
 
 SOURCE = f"exercises 1 and 2 of {sources.ASYNCHRONOUS}; exercise 3 of {sources.CONCISE}"
-COMPARED = "parameters after 6 steps: bits as with a wait at each, values as on one device; products; sums"
+COMPARED = (
+    "parameters after 6 steps: bits as with a wait at each, values as on one device; products; sums"
+)
 TOGETHER = True
 PRESETS = {
-    "quick": dict(devices=[2], additions=10_000, timeout=120.0, batch_size=64, samples=896, size=768, products=10),
-    "full": dict(devices=[2], additions=10_000, timeout=1800.0, batch_size=256, samples=3584, size=1000, products=10),
+    "quick": dict(
+        devices=[2],
+        additions=10_000,
+        timeout=120.0,
+        batch_size=64,
+        samples=896,
+        size=768,
+        products=10,
+    ),
+    "full": dict(
+        devices=[2],
+        additions=10_000,
+        timeout=1800.0,
+        batch_size=256,
+        samples=3584,
+        size=1000,
+        products=10,
+    ),
 }
 LITTLE = dict(batch_size=20, samples=100, size=64, products=2, additions=20)
 POLICIES = ("never", "each epoch", "each step", "2 ahead, events")
@@ -61,7 +79,10 @@ def expect(s, cores):
 def oracle(case, s):
     devices = devices_of(case, s)
     if case.get("wait"):
-        waited, (serial,) = _trained("each step", devices, s.seed), _trained("each step", devices[:1], s.seed)
+        waited, (serial,) = (
+            _trained("each step", devices, s.seed),
+            _trained("each step", devices[:1], s.seed),
+        )
         for replica, same in zip(_trained(case.wait, devices, s.seed), waited):
             for param, bits, number in zip(replica, same, serial):
                 yield param, bits, 0.0
@@ -100,7 +121,9 @@ def set_up(case, s):
             WAITS[case.way](push())
             return time.perf_counter() - started
 
-        for _ in range(3):  # alone in its process, the first rounds after a single push took twice as long
+        for _ in range(
+            3
+        ):  # alone in its process, the first rounds after a single push took twice as long
             until_python_goes_on()
             npx.waitall()
         return Work(until_python_goes_on)
@@ -123,7 +146,9 @@ def _train(way, devices, s):
 
     train(s.samples)
     # In a few steps, waiting each epoch is the same as never waiting.
-    return Work(measure, record=way != "each epoch" and (lambda: train(RECORDED_STEPS * s.batch_size)))
+    return Work(
+        measure, record=way != "each epoch" and (lambda: train(RECORDED_STEPS * s.batch_size))
+    )
 
 
 class Training:
@@ -132,7 +157,9 @@ class Training:
     def __init__(self, devices, seed, way, scale=0.01):
         self.devices, self._way, params = devices, way, init_lenet(seed, scale)
         self.replicas = [get_params(params, device) for device in devices]
-        self._step = TrainStep(self.replicas, devices, LR, run_ahead=RUN_AHEAD if way == BOUNDED else math.inf)
+        self._step = TrainStep(
+            self.replicas, devices, LR, run_ahead=RUN_AHEAD if way == BOUNDED else math.inf
+        )
 
     def steps(self, batches, epoch_steps):
         """A step for each batch. Returns the most steps that were pushed and not done, the one being pushed included.
@@ -141,7 +168,9 @@ class Training:
         for number, (X, y) in enumerate(batches, 1):
             ahead = max(ahead, self._step.ahead + 1)
             self._step(X, y)
-            if self._way == "each step" or (self._way == "each epoch" and number % epoch_steps == 0):
+            if self._way == "each step" or (
+                self._way == "each epoch" and number % epoch_steps == 0
+            ):
                 npx.waitall()
         return ahead
 
@@ -151,7 +180,9 @@ def products(devices, size, count, s):
     # Whole numbers this small have exact float32 products, in any order of the sums.
     factor = random_of(s).randint(-8, 9, size=(size, size)).astype("float32")
     in_turn = [upload(factor, device) for device in devices] * count
-    return factor, lambda: [npx.fully_connected(x, x, num_hidden=size, no_bias=True) for x in in_turn]
+    return factor, lambda: [
+        npx.fully_connected(x, x, num_hidden=size, no_bias=True) for x in in_turn
+    ]
 
 
 def additions(x, count, each):
@@ -172,13 +203,24 @@ def tell(t, s):
         if first is pushed:
             row.us_an_op = row.seconds * 1e6 / s.additions
     t.column("seconds", "ms", scale=1e3, about="the time of a round")
-    t.column("of_first", "of first", ".2f", spread=True, about="the time over that of the first row of its kind")
-    t.column("peak_bytes", "peak MB", ".1f", 1e-6, about="the most that the process grew in a round")
+    t.column(
+        "of_first",
+        "of first",
+        ".2f",
+        spread=True,
+        about="the time over that of the first row of its kind",
+    )
+    t.column(
+        "peak_bytes", "peak MB", ".1f", 1e-6, about="the most that the process grew in a round"
+    )
     t.column("ahead", form=".0f", about="the most steps pushed and not done")
     t.column("us_an_op", "µs an op", ".1f", about="the time of an addition")
     t.note("""The first rows: two epochs of LeNet. The next rows: the time until Python goes on after it has pushed
         several products. The last rows: y = x + 1, many times.""")
-    trained, steps = [row for row in t.rows if row.get("wait")], EPOCHS * -(-s.samples // s.batch_size)
+    trained, steps = (
+        [row for row in t.rows if row.get("wait")],
+        EPOCHS * -(-s.samples // s.batch_size),
+    )
     t.bars("peak_bytes", "MB", 1e-6, title="Memory at the worst moment", rows=trained)
     t.bars(unit="ms", scale=1e3 / steps, title="Time of a step", rows=trained)
     peak = bounded.peak_bytes / never.peak_bytes

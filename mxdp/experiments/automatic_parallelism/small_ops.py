@@ -21,11 +21,21 @@ SOURCE = f"exercise 2 of {sources.PARALLELISM}"
 COMPARED = "every way's sums, against NumPy's, exactly"
 TOGETHER = True
 PRESETS = {
-    "quick": dict(timeout=120.0, round_seconds=0.0125, sizes=[4, 1 << 12, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 21]),
-    "full": dict(timeout=1800.0, round_seconds=0.025, sizes=[4, 1 << 8, 1 << 12, *(1 << n for n in range(15, 22))]),
+    "quick": dict(
+        timeout=120.0,
+        round_seconds=0.0125,
+        sizes=[4, 1 << 12, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 21],
+    ),
+    "full": dict(
+        timeout=1800.0,
+        round_seconds=0.025,
+        sizes=[4, 1 << 8, 1 << 12, *(1 << n for n in range(15, 22))],
+    ),
 }
 LITTLE = dict(sizes=[4, 4096], round_seconds=0.001)
-CHECKS = {"sizes": (lambda sizes: all(n % 4 == 0 for n in sizes), "multiples of 4, a float32's bytes")}
+CHECKS = {
+    "sizes": (lambda sizes: all(n % 4 == 0 for n in sizes), "multiples of 4, a float32's bytes")
+}
 COUNT = 30
 """Operators in a group."""
 COMPARED_BYTES = 1 << 18
@@ -38,7 +48,13 @@ WAYS = {ONE: ("calls", "ready", f"calls{BOTH}", f"ready{BOTH}"), TWO: ("calls", 
 def cases(s):
     for number, under in enumerate(WAYS, 1):
         for nbytes in sorted(s.sizes):
-            yield Case(f"{under}, {size(nbytes)}", 2, environment=workers(number), under=under, bytes=nbytes)
+            yield Case(
+                f"{under}, {size(nbytes)}",
+                2,
+                environment=workers(number),
+                under=under,
+                bytes=nbytes,
+            )
 
 
 def expect(s, cores):
@@ -84,18 +100,27 @@ def set_up(case, s):
         numbers = {}
         for way in WAYS[case.under]:
             pushed, done = mean_seconds(group(way, case.bytes, s)[-1], s.round_seconds)
-            numbers.update({f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT})
+            numbers.update(
+                {f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT}
+            )
         return numbers["calls_us"] / 1e6, numbers
 
     return Work(measure, devices(2, s.kind))
 
 
 def tell(t, s):
-    t.column("calls_us", "calls", ".1f", about="µs an operator (x + i, into an array of its own), by MXNet's function")
+    t.column(
+        "calls_us",
+        "calls",
+        ".1f",
+        about="µs an operator (x + i, into an array of its own), by MXNet's function",
+    )
     t.column("calls_push_us", "push", ".1f", about="the part of it until the call returns")
     t.column("ready_us", "ready", ".1f", about="calls prepared once (mxdp.engine)")
     for way in ("calls", "ready"):
-        t.column(f"{way}{BOTH}_us", f"{way}+", ".1f", about="every second operator on another device")
+        t.column(
+            f"{way}{BOTH}_us", f"{way}+", ".1f", about="every second operator on another device"
+        )
     t.note("A row is a device's number of workers, and the bytes of an array.")
     t.draw(partial(_draw, t))
     least, most = min(s.sizes), max(s.sizes)

@@ -23,11 +23,15 @@ Functions = Mapping[str, Callable[..., Results]]
 """By a task's name: takes the results of the tasks it needs, in that order, and pushes the task's operators."""
 
 
-def length(groups: Groups, cores: int, workers: int = 1, seconds: Optional[Mapping[str, Number]] = None) -> float:
+def length(
+    groups: Groups, cores: int, workers: int = 1, seconds: Optional[Mapping[str, Number]] = None
+) -> float:
     """The simulated time until the last task ends, in the unit of the costs. With ``seconds``, measured for each task,
     their medians are the costs."""
     if seconds:
-        groups = [[replace(task, cost=seconds[task.name].median) for task in group] for group in groups]
+        groups = [
+            [replace(task, cost=seconds[task.name].median) for task in group] for group in groups
+        ]
     return max(end for _, end in simulate(groups, cores, workers).values())
 
 

@@ -39,11 +39,19 @@ def cases(s):
             yield Case(f"job {job + 1} of {n} alone", n, environment=space, run="alone", job=job)
         yield Case(f"{_all(n)}, in turn", n, environment=space, run="in turn")
         yield Case(f"{_all(n)} at once", n, environment=space, run="at once")
-        yield Case(f"{_all(n)} at once, shared temp space", n, environment=STOCK, reference=True, run="at once")
+        yield Case(
+            f"{_all(n)} at once, shared temp space",
+            n,
+            environment=STOCK,
+            reference=True,
+            run="at once",
+        )
 
 
 def expect(s, cores):
-    ratios = [f"{_all(n).capitalize()} at once over one: {jobs_ratio(n, cores):.2f}" for n in s.devices]
+    ratios = [
+        f"{_all(n).capitalize()} at once over one: {jobs_ratio(n, cores):.2f}" for n in s.devices
+    ]
     return f"{'; '.join(ratios)} (on {plural(cores, 'core')}). One after the other: as many times as jobs."
 
 
@@ -85,13 +93,17 @@ def _push(x, products):
 
 def tell(t, s):
     for row in t:
-        row.over_one = row.seconds / mean(one.seconds for one in t.find(run="alone", devices=row.devices))
+        row.over_one = row.seconds / mean(
+            one.seconds for one in t.find(run="alone", devices=row.devices)
+        )
     both, stock = t.find(run="at once")[-1], t.references[-1]
     t.column("seconds", form=".3f", spread=True, about="the time of all jobs of the row")
     over_one = "that over the mean time of a job alone: 1 if the devices work side by side, 2 if they wait in turn"
     t.column("over_one", form=".2f", spread=True, about=over_one)
     t.column("device_names", "devices")
-    t.note("The last row has MXNet's own MXNET_CPU_TEMP_COPY=4: pieces of temporary space that all CPU devices share.")
+    t.note(
+        "The last row has MXNet's own MXNET_CPU_TEMP_COPY=4: pieces of temporary space that all CPU devices share."
+    )
     t.answer(f"""{_all(both.devices).capitalize()} at once, one on each device, take {both.over_one:.2f} times as long
         as one alone; with the temporary space that MXNet's CPU devices share by default, {stock.over_one:.2f}
         times.""")

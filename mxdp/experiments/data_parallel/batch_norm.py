@@ -106,14 +106,43 @@ def tell(t, s):
     for row in t:
         if row.way in (APART, SYNCED):
             row.of_own = row.seconds / t.one(way=OWN, shard=row.shard).seconds
-    small, large = ({way: t.one(way=way, shard=pick(s.shards)) for way in WAYS} for pick in (min, max))
+    small, large = (
+        {way: t.one(way=way, shard=pick(s.shards)) for way in WAYS} for pick in (min, max)
+    )
     t.column("seconds", "ms", ".1f", 1e3, about="of a step")
-    t.column("of_own", "of own", ".2f", spread=True, about="the time over that with MXNet's operator on each shard")
-    t.column("differs", form=".2g", spread=True, about="from one device's parameters, over the way from their start")
+    t.column(
+        "of_own",
+        "of own",
+        ".2f",
+        spread=True,
+        about="the time over that with MXNet's operator on each shard",
+    )
+    t.column(
+        "differs",
+        form=".2g",
+        spread=True,
+        about="from one device's parameters, over the way from their start",
+    )
     t.column("test_accuracy", "accuracy", ".3f", about="with the running statistics of replica 0")
-    t.column("gain", "from serial", "+.3f", spread=True, more=True, about="that less the serial run's accuracy")
-    t.column("other_replica", "other replica", ".3f", spread=True, more=True, about="change with the last's statistics")
-    t.note("Each device has as many samples as the row says. 'mxdp's operators' compute each shard's statistics alone.")
+    t.column(
+        "gain",
+        "from serial",
+        "+.3f",
+        spread=True,
+        more=True,
+        about="that less the serial run's accuracy",
+    )
+    t.column(
+        "other_replica",
+        "other replica",
+        ".3f",
+        spread=True,
+        more=True,
+        about="change with the last's statistics",
+    )
+    t.note(
+        "Each device has as many samples as the row says. 'mxdp's operators' compute each shard's statistics alone."
+    )
     if small[OWN].devices == 1:
         return t.answer("One device has nothing to exchange: run it with --devices 2.")
     sentence = "Synchronised, the parameters differ from the serial run's by rounding: at most 0.01 of their way."

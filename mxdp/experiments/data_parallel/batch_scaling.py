@@ -45,11 +45,20 @@ SCALE = 0.1
 def cases(s):
     n, size = max(s.devices), s.batch_size
     for devices in sorted({1, n}):
-        yield Case(f"batch {size}, {plural(devices, 'device')}", devices, times=1, rule="", batch=size, rate=s.lr)
+        yield Case(
+            f"batch {size}, {plural(devices, 'device')}",
+            devices,
+            times=1,
+            rule="",
+            batch=size,
+            rate=s.lr,
+        )
     for k in sorted({n, *s.times} - {1}):
         for rule, power in RULES.items():
             rate = s.lr * k**power
-            yield Case(f"batch {k * size}, lr {rate:.3g}", n, times=k, rule=rule, batch=k * size, rate=rate)
+            yield Case(
+                f"batch {k * size}, lr {rate:.3g}", n, times=k, rule=rule, batch=k * size, rate=rate
+            )
 
 
 def expect(s, cores):
@@ -112,15 +121,39 @@ def tell(t, s):
         if row is not base:
             row.gain = row.test_accuracy - base.test_accuracy
     t.column("seconds", form=".2f", about="to train on 'samples' samples")
-    t.column("of_base", "of the time", ".2f", spread=True, about="over that of the smallest batch on as many devices")
-    t.column("test_accuracy", "accuracy", ".3f", about=f"the mean of the last three of {PARTS} evaluations")
-    t.column("gain", "differs", "+.3f", spread=True, about="from the smallest batch on as many devices, seed by seed")
+    t.column(
+        "of_base",
+        "of the time",
+        ".2f",
+        spread=True,
+        about="over that of the smallest batch on as many devices",
+    )
+    t.column(
+        "test_accuracy",
+        "accuracy",
+        ".3f",
+        about=f"the mean of the last three of {PARTS} evaluations",
+    )
+    t.column(
+        "gain",
+        "differs",
+        "+.3f",
+        spread=True,
+        about="from the smallest batch on as many devices, seed by seed",
+    )
     t.note("One device differs by the order of its sums alone, which training magnifies.")
     kept, root, linear = (t.maybe(times=n, rule=rule) for rule in RULES)
     if linear is None:
         return t.answer("One device has nothing to scale: run it with --devices 1,2.")
-    sentence = "With the learning rate kept, k times the batch is less accurate after as many samples."
-    t.claim(sentence, kept.gain, at_most=0.0, source=f"{sources.GOYAL}, for ResNet-50 and with a warm-up")
+    sentence = (
+        "With the learning rate kept, k times the batch is less accurate after as many samples."
+    )
+    t.claim(
+        sentence,
+        kept.gain,
+        at_most=0.0,
+        source=f"{sources.GOYAL}, for ResNet-50 and with a warm-up",
+    )
     t.answer(f"""On {plural(n, "device")}, {n} times the batch and the learning rate change the accuracy by
         {linear.gain:+.3f}; the training {faster(1 / linear.of_base)}.""")
     t.explain(f"""The accuracy changes by {kept.gain:+.3f} with {kept.label} and {root.gain:+.3f} with {root.label}.

@@ -47,7 +47,10 @@ class Bug(NamedTuple):
     allreduce: str = "naive_allreduce"
 
 
-STEPS = {IMPORTS: f"{IMPORTS}\nfrom itertools import count\n", GLOBALS: f"STEPS = count()\n{GLOBALS}"}
+STEPS = {
+    IMPORTS: f"{IMPORTS}\nfrom itertools import count\n",
+    GLOBALS: f"STEPS = count()\n{GLOBALS}",
+}
 DROPPED = "np.array_split(kept, len(devices))"
 DROPOUT = {
     **STEPS,
@@ -91,7 +94,9 @@ BUGS = [
             "loss(*pair) for": "loss(*pair) / len(pair[1]) for",
             "        sgd(params, lr, len(X))\n": "        sgd(params, lr, len(devices))\n",
         },
-        base={SPLIT: "    X_shards, y_shards = split_batch(X, y, devices, range(1, 2 * len(devices), 2))\n"},
+        base={
+            SPLIT: "    X_shards, y_shards = split_batch(X, y, devices, range(1, 2 * len(devices), 2))\n"
+        },
         right="right, uneven shards",
     ),
     Bug(
@@ -134,7 +139,11 @@ BUGS = [
         "running-statistics",
         "each device keeps running statistics of its own shards",
         "MXNet 8458 and 5888; batch normalisation's running mean",
-        {MEANS: MEAN.format(one="own, device", many="zip(onp.array_split(X, len(devices)), devices)", data="own")},
+        {
+            MEANS: MEAN.format(
+                one="own, device", many="zip(onp.array_split(X, len(devices)), devices)", data="own"
+            )
+        },
         base=RUNNING,
         right="right, with running statistics",
     ),
@@ -142,7 +151,10 @@ BUGS = [
         "same-shard",
         "every device reads the first shard",
         "a sampler that does not know the rank",
-        {SPLIT: f"{SPLIT}    X_shards, y_shards = ([x[0].copyto(d) for d in devices] for x in (X_shards, y_shards))\n"},
+        {
+            SPLIT: SPLIT
+            + "    X_shards, y_shards = ([x[0].copyto(d) for d in devices] for x in (X_shards, y_shards))\n"
+        },
     ),
     Bug(
         "learning-rate",
@@ -171,7 +183,9 @@ def source(bug: Bug, optimizer: str = SGD, right: bool = False) -> str:
     for change in (common, COMMON[optimizer], bug.base, NOTHING if right else wrong):
         for old, new in change.items():
             if text.count(old) != 1:
-                raise ValueError(f"{bug.name}: scratch.py has {text.count(old)} times, not once: {old!r}")
+                raise ValueError(
+                    f"{bug.name}: scratch.py has {text.count(old)} times, not once: {old!r}"
+                )
             text = text.replace(old, new)
     return text
 

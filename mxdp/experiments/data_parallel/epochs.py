@@ -80,10 +80,14 @@ def set_up(case, s):
 
     warm_up, replicas = ([get_params(params, device) for device in devices] for _ in range(2))
     warm, step = (TrainStep(of_devices, devices, s.lr) for of_devices in (warm_up, replicas))
-    stream = Stream(data.train, batch_size, s.seed, *divmod(case.number * s.rounds * samples, len(data.train)))
+    stream = Stream(
+        data.train, batch_size, s.seed, *divmod(case.number * s.rounds * samples, len(data.train))
+    )
     # On replicas of its own, since a recorded step is a step of training; it warms the devices up.
     record = training.recorder(data.train, batch_size, s.seed, warm, devices)
-    train_steps(Stream(data.train, batch_size, s.seed).take(batch_size + samples % batch_size), step)
+    train_steps(
+        Stream(data.train, batch_size, s.seed).take(batch_size + samples % batch_size), step
+    )
     training.set_params(replicas, params)
     net, timer = BoundNet(lenet), Timer()
 
@@ -126,13 +130,34 @@ def tell(t, s):
             vars(row).update({f"lost_{name}": part for name, part in row.lost.items()})
             t.claim(HALVES, row.speedup / row.devices, at_least=0.8, source=HALF)
         t.claim("All replicas stay equal, bit for bit.", row.in_sync, at_least=1, exact=True)
-    t.column("sec_per_epoch", "s/epoch", ".2f", about="the time of all samples of the training set, at this speed")
+    t.column(
+        "sec_per_epoch",
+        "s/epoch",
+        ".2f",
+        about="the time of all samples of the training set, at this speed",
+    )
     t.column("samples_per_sec", "samples/s", ",.0f")
-    t.column("speedup", "speed-up", ".2f", spread=True, about="the first row's time over this row's")
-    t.column("of_ceiling", form=".2f", spread=True, about="the time of processes that share nothing, over this row's")
-    t.column("accuracy", form=".4f", about="on the test set, in the end: each process continues the training")
+    t.column(
+        "speedup", "speed-up", ".2f", spread=True, about="the first row's time over this row's"
+    )
+    t.column(
+        "of_ceiling",
+        form=".2f",
+        spread=True,
+        about="the time of processes that share nothing, over this row's",
+    )
+    t.column(
+        "accuracy",
+        form=".4f",
+        about="on the test set, in the end: each process continues the training",
+    )
     t.column("in_sync", about="all replicas of the row are equal, bit for bit")
-    t.column("possible", form=".2f", more=True, about="the speed-up that the devices, or fewer cores, could give")
+    t.column(
+        "possible",
+        form=".2f",
+        more=True,
+        about="the speed-up that the devices, or fewer cores, could give",
+    )
     for name in ("machine", *training.PARTS.values()):
         t.column(f"lost_{name}", name, "+.2f", -1, more=True)
     t.note("""Processes that share nothing train alone, one for each device, on its part of the batch. The possible
@@ -146,7 +171,9 @@ def tell(t, s):
         ceiling = t.references[-1]
         t.answer(f"""{on} an epoch {faster(accounted.speedup)}; in {plural(ceiling.processes, "process")} that share
             nothing it {faster(ceiling.speedup)}.""")
-        t.explain(f"Sharing one network takes {1 / accounted.of_ceiling:.2f} times as long as sharing nothing.")
+        t.explain(
+            f"Sharing one network takes {1 / accounted.of_ceiling:.2f} times as long as sharing nothing."
+        )
         t.explain(_tell_losses(accounted))
     else:
         t.answer("There is nothing to compare: run it with --devices 1,2.")
@@ -156,7 +183,11 @@ def tell(t, s):
 
 def _tell_account(row, ceiling):
     """What of the ``possible`` speed-up of ``row`` is lost to what. With ``speedup`` it adds up."""
-    of_ceiling, shared, alone = row.of_ceiling.median, training.mean_shares(row), training.mean_shares(ceiling)
+    of_ceiling, shared, alone = (
+        row.of_ceiling.median,
+        training.mean_shares(row),
+        training.mean_shares(ceiling),
+    )
     if not (shared and alone):
         shared = alone = {"rest": 1.0}
     lost = {"machine": row.possible * of_ceiling - row.speedup.median}
@@ -188,9 +219,19 @@ def _draw(axes, row):
     bars.append(("reached", 0.0, right, style.COLOURS[0]))
     for y, (_, left, width, colour) in enumerate(bars):
         axes.barh(y, width, left=left, height=0.7, color=colour)
-        text = f"{width:.2f}" if left == 0 else f"{-width:+.2f}".replace("+0.00", "0.00").replace("-0.00", "0.00")
-        axes.annotate(text, (max(left, left + width), y), (5, 0), textcoords="offset points", va="center")
+        text = (
+            f"{width:.2f}"
+            if left == 0
+            else f"{-width:+.2f}".replace("+0.00", "0.00").replace("-0.00", "0.00")
+        )
+        axes.annotate(
+            text, (max(left, left + width), y), (5, 0), textcoords="offset points", va="center"
+        )
     axes.set_yticks(range(len(bars)), [name for name, *_ in bars], fontsize=10)
-    axes.set(ylim=(len(bars) - 0.4, -0.6), xlabel="times as fast as one device", title=f"What {row.label} lose")
+    axes.set(
+        ylim=(len(bars) - 0.4, -0.6),
+        xlabel="times as fast as one device",
+        title=f"What {row.label} lose",
+    )
     axes.margins(x=0.15)
     axes.grid(axis="y", visible=False)

@@ -24,7 +24,9 @@ class NormedLeNet:
     def __init__(self, devices, way, seed, batch=1, lr=0.0):
         self._batch, self.devices = batch, list(devices)
         self.replicas = [get_params(_params(seed), device) for device in devices]
-        self.running = [[array.copyto(device) for array in _pairs(np.zeros, np.ones)] for device in devices]
+        self.running = [
+            [array.copyto(device) for array in _pairs(np.zeros, np.ones)] for device in devices
+        ]
         ranks = range(len(devices))
         self.groups = [[*ranks]] if way == SYNCED else [[rank] for rank in ranks]
         """Replicas whose shards are normalised together."""
@@ -48,11 +50,19 @@ class NormedLeNet:
                 hs = [_layer(layer, x, params) for x, params in zip(xs, self.replicas)]
                 if self._norms:
                     norms = self._norms[layer]
-                    xs = [x for norm, group in zip(norms, self.groups) for x in norm([hs[i] for i in group])]
+                    xs = [
+                        x
+                        for norm, group in zip(norms, self.groups)
+                        for x in norm([hs[i] for i in group])
+                    ]
                     cuts.append((norms, hs))
                 else:
-                    xs = [_normalise(h, *self._arrays(number, layer)) for number, h in enumerate(hs)]
-            losses = [cross_entropy(_layer(NORMS, x, W), y) for x, y, W in zip(xs, ys, self.replicas)]
+                    xs = [
+                        _normalise(h, *self._arrays(number, layer)) for number, h in enumerate(hs)
+                    ]
+            losses = [
+                cross_entropy(_layer(NORMS, x, W), y) for x, y, W in zip(xs, ys, self.replicas)
+            ]
         autograd.backward(losses)
         for norms, hs in reversed(cuts):
             autograd.backward(hs, [gradient for norm in norms for gradient in norm.backward()])
@@ -97,7 +107,9 @@ class NormedLeNet:
 def _params(seed):
     """Weights by Glorot and Bengio; each normalisation's scale of 1 and shift of 0."""
     random = onp.random.RandomState(seed)
-    limits = [(6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5 for shape in WEIGHTS]
+    limits = [
+        (6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5 for shape in WEIGHTS
+    ]
     weights = [random.uniform(-limit, limit, shape) for limit, shape in zip(limits, WEIGHTS)]
     return [*(np.array(weight, dtype="float32") for weight in weights), *_pairs(np.ones, np.zeros)]
 
@@ -119,5 +131,7 @@ def _layer(number, x, params):
     if number in (1, 2):
         x = npx.pooling(x, pool_type="avg", kernel=(2, 2), stride=(2, 2))
     if number < 2:
-        return npx.convolution(x, weight, kernel=weight.shape[2:], num_filter=len(weight), no_bias=True)
+        return npx.convolution(
+            x, weight, kernel=weight.shape[2:], num_filter=len(weight), no_bias=True
+        )
     return npx.fully_connected(x, weight, num_hidden=len(weight), no_bias=True)

@@ -47,11 +47,18 @@ def set_up(case, s):
     step = TrainStep([params], devices[:1], 0.1)
     for _, (X, y) in zip(range(s.steps), minibatches(data.train, 32, s.seed, epoch=0)):
         step(X, y)
-    replicas, net, accuracies = [get_params(params, device) for device in devices], BoundNet(lenet), []
+    replicas, net, accuracies = (
+        [get_params(params, device) for device in devices],
+        BoundNet(lenet),
+        [],
+    )
 
     def one_round():
         seconds = timed(lambda: accuracies.append(evaluate(data.test, replicas, s.batch_size, net)))
-        return seconds, {"right": round(accuracies[-1] * len(data.test)), "test_accuracy": accuracies[-1]}
+        return seconds, {
+            "right": round(accuracies[-1] * len(data.test)),
+            "test_accuracy": accuracies[-1],
+        }
 
     one_round()
     return Work(one_round, devices, data=data.name)
@@ -66,13 +73,19 @@ def tell(t, s):
     for row in several:
         same = "As many answers are right as on one device: 0 differ."
         t.claim(same, row.differs, at_most=0, exact=True)
-    t.column("seconds", form=".3f", about="the whole test set, in batches of 'batch_size' samples a device")
+    t.column(
+        "seconds",
+        form=".3f",
+        about="the whole test set, in batches of 'batch_size' samples a device",
+    )
     t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time over this row's")
     t.column("test_accuracy", "accuracy", ".4f")
     t.column("differs", form=".0f", about="by how many the right answers differ from one device's")
     if several:
         row = several[-1]
         same = "the same accuracy" if not any(row.differs.values) else "another accuracy"
-        t.answer(f"On {row.label} evaluation {faster(row.speedup)} as on one device, and finds {same}.")
+        t.answer(
+            f"On {row.label} evaluation {faster(row.speedup)} as on one device, and finds {same}."
+        )
     else:
         t.answer("One device has nothing to compare with: run it with --devices 1,2.")

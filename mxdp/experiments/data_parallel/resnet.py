@@ -39,7 +39,9 @@ def cases(s):
         your_net.check(s.net)
     for hybrid, n, trainer in product((False, True), s.devices, TRAINERS):
         if n > 1 or trainer == "device":
-            label = f"{plural(n, 'device')}{f', {TRAINERS[trainer]}' * (n > 1)}{', hybrid' * hybrid}"
+            label = (
+                f"{plural(n, 'device')}{f', {TRAINERS[trainer]}' * (n > 1)}{', hybrid' * hybrid}"
+            )
             yield Case(label, n, trainer=trainer, hybrid=hybrid)
 
 
@@ -97,16 +99,34 @@ def tell(t, s):
         row.samples_per_sec = row.devices * s.batch_size / row.seconds
         one = t.maybe(devices=1, hybrid=row.hybrid)
         if row.devices > 1:
-            row.of_mxnet = row.seconds / t.one(devices=row.devices, hybrid=row.hybrid, trainer="device").seconds
+            row.of_mxnet = (
+                row.seconds
+                / t.one(devices=row.devices, hybrid=row.hybrid, trainer="device").seconds
+            )
         if row.devices > 1 and one:
             row.of_one = row.seconds / one.seconds / row.devices
         if row.devices == 2 and one and row.trainer == "device" and not net:
-            t.claim(BOOK, row.of_one, at_most=0.6, source=f"{sources.CONCISE}, on GPUs, read as 0.6")
+            t.claim(
+                BOOK, row.of_one, at_most=0.6, source=f"{sources.CONCISE}, on GPUs, read as 0.6"
+            )
     ours = t.find(trainer="mxdp.Trainer")
-    t.column("seconds", "ms", ".0f", 1e3, about="a step of 'batch_size' samples on each device, as in the book")
+    t.column(
+        "seconds",
+        "ms",
+        ".0f",
+        1e3,
+        about="a step of 'batch_size' samples on each device, as in the book",
+    )
     t.column("samples_per_sec", "samples/s", ",.1f")
-    t.column("of_one", form=".2f", spread=True, about="the time a sample over one device's: what an epoch takes")
-    t.column("of_mxnet", "of MXNet", ".2f", spread=True, about="the time over that of MXNet's store")
+    t.column(
+        "of_one",
+        form=".2f",
+        spread=True,
+        about="the time a sample over one device's: what an epoch takes",
+    )
+    t.column(
+        "of_mxnet", "of MXNet", ".2f", spread=True, about="the time over that of MXNet's store"
+    )
     t.note("""'MXNet's store' and 'mxdp's store': `gluon.Trainer` with kvstore='device' and 'mxdpauto'; 'hybrid': the
         network is hybridised.""")
     row = next((row for row in reversed(ours) if row.get("of_one") is not None), None)

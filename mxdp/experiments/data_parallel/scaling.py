@@ -21,7 +21,14 @@ from mxdp.errors import plural, size
 from mxdp.experiments import sources
 from mxdp.experiments.devices import SEVERAL, devices_of
 from mxdp.experiments.lab import Case, Work, factor, faster
-from mxdp.experiments.networks import MOST, NETS, begin_anywhere, compared_step, on_all_and_one, seconds_a_step
+from mxdp.experiments.networks import (
+    MOST,
+    NETS,
+    begin_anywhere,
+    compared_step,
+    on_all_and_one,
+    seconds_a_step,
+)
 from mxdp.experiments.oracle import random_batch
 from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import plan
@@ -33,7 +40,9 @@ SOURCE = f"{sources.FIRST_PRINCIPLES}; {sources.IN_PRACTICE}"
 COMPARED = "gradients and parameters of every replica, against the shards one by one on one device"
 TOGETHER = True
 # `lenet` and `resnet`: the batch of a device in weak scaling; in strong scaling all devices share that of two.
-COMMON = dict(devices=[n for n in (1, 2, 4) if n <= max(2, process.cores())], width=64, lenet=128, resnet=8)
+COMMON = dict(
+    devices=[n for n in (1, 2, 4) if n <= max(2, process.cores())], width=64, lenet=128, resnet=8
+)
 PRESETS = {
     "quick": dict(COMMON, at_least=0.3),
     "full": dict(COMMON, at_least=1.0, timeout=1800.0),
@@ -54,7 +63,9 @@ def cases(s):
         for n in sorted({1, *s.devices}):
             for batch in sorted({s[net] * n, 2 * s[net]}):  # the same on two devices
                 if n <= batch:
-                    yield Case(f"{title}, {plural(n, 'device')}, batch {batch}", n, net=net, batch=batch)
+                    yield Case(
+                        f"{title}, {plural(n, 'device')}, batch {batch}", n, net=net, batch=batch
+                    )
 
 
 def expect(s, cores):
@@ -75,7 +86,11 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is some steps; on several devices also steps without the all-reduce, steps of one device on its shard,
     and all-reduces of one vector as long as all gradients. All take turns."""
-    (model, one), devices, batch = on_all_and_one(case, s), devices_of(case, s), random_batch(case.batch, s.seed)
+    (model, one), devices, batch = (
+        on_all_and_one(case, s),
+        devices_of(case, s),
+        random_batch(case.batch, s.seed),
+    )
     shard = tuple(array[: -(-case.batch // case.devices)] for array in batch)
     count = sum(param.size for param in model.replicas[0])
     summed = AllReduce([backend.np.zeros(count, ctx=device) for device in devices], "auto")
@@ -100,8 +115,12 @@ def set_up(case, s):
         return seconds, unsynced, alone, timer.sum() / steps
 
     def one_round():
-        seconds, *others = (statistics.median(times) for times in zip(*[turn() for _ in range(TURNS)]))
-        return seconds, dict(zip(("unsynced_seconds", "shard_seconds", "allreduce_seconds"), others))
+        seconds, *others = (
+            statistics.median(times) for times in zip(*[turn() for _ in range(TURNS)])
+        )
+        return seconds, dict(
+            zip(("unsynced_seconds", "shard_seconds", "allreduce_seconds"), others)
+        )
 
     return Work(one_round, nbytes=4 * count)
 
@@ -110,32 +129,68 @@ def tell(t, s):
     several = [row for row in t.rows if row.devices > 1]
     for row in several:
         _tell_point(row, t, s[row.net])
-    t.column("seconds", "ms", ".4g", 1e3, about="a step of the whole batch, of steps that follow one another")
+    t.column(
+        "seconds",
+        "ms",
+        ".4g",
+        1e3,
+        about="a step of the whole batch, of steps that follow one another",
+    )
     t.column("samples_per_sec", "samples/s", ",.4g")
     t.column("weak", form=".2f", spread=True, about="efficiency with a batch a device: 1 is linear")
-    t.column("strong", form=".2f", spread=True, about="efficiency with one batch for all: 1 is linear")
+    t.column(
+        "strong", form=".2f", spread=True, about="efficiency with one batch for all: 1 is linear"
+    )
     t.column("predicted_seconds", "pred., ms", ".4g", 1e3, about="t_compute(B / k) + 2N / beta")
     t.column("off", "x", ".2f", about="by which factor the prediction is off the time")
     lost = "of the step, lost because"
-    t.column("to_compute", "compute", ".0%", about=f"{lost} t_compute does not fall as 1 / k", more=True)
-    t.column("to_sums", "all-reduce", ".0%", about=f"{lost} of communication: 2N / beta, measured alone", more=True)
-    t.column("to_rest", "rest", "+.0%", about=f"{lost} devices slow each other down; negative: hidden", more=True)
-    t.column("difference", "synced less unsynced, ms", ".3g", 1e3, about="with the all-reduce less without", more=True)
-    t.column("allreduce_seconds", "2N / beta, ms", ".3g", 1e3, about="an all-reduce by itself", more=True)
+    t.column(
+        "to_compute", "compute", ".0%", about=f"{lost} t_compute does not fall as 1 / k", more=True
+    )
+    t.column(
+        "to_sums",
+        "all-reduce",
+        ".0%",
+        about=f"{lost} of communication: 2N / beta, measured alone",
+        more=True,
+    )
+    t.column(
+        "to_rest",
+        "rest",
+        "+.0%",
+        about=f"{lost} devices slow each other down; negative: hidden",
+        more=True,
+    )
+    t.column(
+        "difference",
+        "synced less unsynced, ms",
+        ".3g",
+        1e3,
+        about="with the all-reduce less without",
+        more=True,
+    )
+    t.column(
+        "allreduce_seconds", "2N / beta, ms", ".3g", 1e3, about="an all-reduce by itself", more=True
+    )
     t.column("instrument", "ratio", ".2f", spread=True, about="of these two", more=True)
     t.column("beta", "beta, GB/s", ".1f", 1e-9, about="2N over that time", more=True)
     for row in t:
         row.samples_per_sec = row.batch / row.seconds
     for row in several:
         resnet = row.net == "resnet"
-        t.claim(HALF, None if resnet or row.devices != 2 else row.half, at_least=0.9, source=HALF_SOURCE)
+        t.claim(
+            HALF, None if resnet or row.devices != 2 else row.half, at_least=0.9, source=HALF_SOURCE
+        )
         for n, bound in BOOK_WEAK.items():
             known = row.get("weak") if resnet and row.devices == n else None
             source = f"{sources.IN_PRACTICE}, on RTX 4090"
             t.claim(WEAK.format(n, bound, s.resnet), known, at_least=bound, source=source)
     t.first(several)
     n = max(s.devices)
-    strong, weak = t.one(net="lenet", devices=n, batch=2 * s.lenet), t.one(net="resnet", devices=n, batch=n * s.resnet)
+    strong, weak = (
+        t.one(net="lenet", devices=n, batch=2 * s.lenet),
+        t.one(net="resnet", devices=n, batch=n * s.resnet),
+    )
     t.answer(f"""On {plural(n, "device")} training LeNet with one batch for all {faster(n * strong.strong)} as on one,
         and ResNet-18 with a batch a device {faster(n * weak.weak)}.""")
     half = t.maybe(net="lenet", devices=2)
@@ -158,7 +213,10 @@ def _tell_point(row, t, batch):
     row.to_sums = row.allreduce_seconds / row.seconds
     row.to_rest = (row.seconds - row.predicted_seconds) / row.seconds
     row.difference = row.seconds - row.unsynced_seconds
-    row.instrument, row.beta = row.difference / row.allreduce_seconds, 2.0 * row.nbytes / row.allreduce_seconds
+    row.instrument, row.beta = (
+        row.difference / row.allreduce_seconds,
+        2.0 * row.nbytes / row.allreduce_seconds,
+    )
     if row.batch == k * batch:
         row.weak = t.one(net=row.net, devices=1, batch=batch).seconds / row.seconds
     if row.batch == 2 * batch:
@@ -172,27 +230,44 @@ def _draw_efficiency(axes, t, s):
         rows = [row for row in t.find(net=net) if row.get(kind) is not None]
         counts = [1, *(row.devices for row in rows)]
         measured = [1.0, *(row.get(kind).median for row in rows)]
-        predicted = [1.0, *((row.get(kind) * row.seconds / row.predicted_seconds).median for row in rows)]
+        predicted = [
+            1.0,
+            *((row.get(kind) * row.seconds / row.predicted_seconds).median for row in rows),
+        ]
         colour, marker = style.COLOURS[at], style.MARKERS[at]
         axes.plot(counts, measured, f"{marker}-", color=colour, label=f"{NETS[net][0]}, {kind}")
         axes.plot(counts, predicted, "--", color=colour, linewidth=1.2)
     axes.axhline(1, color=style.GREY, linewidth=1)
-    axes.set(xlabel="devices (dashed: predicted)", ylabel="of linear", xticks=sorted({1, *s.devices}), ylim=(0, None))
+    axes.set(
+        xlabel="devices (dashed: predicted)",
+        ylabel="of linear",
+        xticks=sorted({1, *s.devices}),
+        ylim=(0, None),
+    )
     axes.legend(fontsize=9.5, ncols=2, loc="lower center")
 
 
 def _draw_lost(axes, rows):
     """Strong scaling: a step in its parts, in units of one device's time over k; a mark where the step ends."""
-    words = {"1 / k": style.LIGHT_GREY, "compute": style.COLOURS[0], "all-reduce": style.COLOURS[4], "rest": "#DDDDDD"}
+    words = {
+        "1 / k": style.LIGHT_GREY,
+        "compute": style.COLOURS[0],
+        "all-reduce": style.COLOURS[4],
+        "rest": "#DDDDDD",
+    }
     for y, row in enumerate(rows):
         lost = [row.get(name).median for name in ("to_compute", "to_sums", "to_rest")]
         unit, left = 1 - sum(lost), 0.0
         for (name, colour), part in zip(words.items(), (unit, *lost)):
             wide = max(0.0, part / unit)  # what is hidden has no width
-            axes.barh(y, wide, left=left, height=style.THICK, color=colour, label=name if y == 0 else None)
+            axes.barh(
+                y, wide, left=left, height=style.THICK, color=colour, label=name if y == 0 else None
+            )
             left += wide
         axes.plot([1 / unit] * 2, [y - 0.3, y + 0.3], color=style.INK)
-        axes.annotate(row.label, (0, y - style.THICK / 2), (3, 2), textcoords="offset points", va="bottom")
+        axes.annotate(
+            row.label, (0, y - style.THICK / 2), (3, 2), textcoords="offset points", va="bottom"
+        )
     axes.set(ylim=(len(rows) - 0.5, -0.8), yticks=[], xlabel="one device's time / k")
     axes.set_title("Strong scaling: where a step's time goes")
     style.legend_below(axes)

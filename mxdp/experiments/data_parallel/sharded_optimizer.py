@@ -21,7 +21,9 @@ from mxdp.experiments.oracle import random_batch
 from mxdp.plans.collective.algorithms import plan
 
 SOURCE = f"stage 1 of {sources.ZERO}"
-COMPARED = "parameters after five steps with those of the shards of samples one by one, on one device"
+COMPARED = (
+    "parameters after five steps with those of the shards of samples one by one, on one device"
+)
 TOGETHER = True
 PRESETS = {
     "quick": dict(devices=[2], width=64, units=1024, batch_size=8, steps=1),
@@ -49,14 +51,19 @@ def oracle(case, s):
     order: a bias ahead of a batch normalisation has a gradient of rounding errors alone, and Adam takes a whole step in
     the direction of whatever small number is there."""
     devices = devices_of(case, s)
-    together, alone = _training(case, devices, case.sharded, s), _training(case, devices[:1], False, s)
+    together, alone = (
+        _training(case, devices, case.sharded, s),
+        _training(case, devices[:1], False, s),
+    )
     for number in range(5):
         X, y = random_batch(2 * len(devices), s.seed + number)
         together.backward(X, y)
         for param in itertools.chain(*together.replicas):
             param.grad[()] = _coarse(param.grad)
         together.trainer.step(len(X))
-        for param, total in zip(alone.replicas[0], serial_gradients(alone, X, y, len(devices), _coarse)):
+        for param, total in zip(
+            alone.replicas[0], serial_gradients(alone, X, y, len(devices), _coarse)
+        ):
             param.grad[()] = upload(total.astype("float32"), devices[0])
         alone.trainer.step(len(X))
     npx.waitall()  # a copy that is still read from must not be read here, too: see mxdp.scratch.in_sync
@@ -87,7 +94,9 @@ def set_up(case, s):
 
 def _training(case, devices, sharded, s):
     net, name = gluon_mlp(s.units) if case.net == "mlp" else resnet18(s.width), case.optimizer
-    make = partial(mxdp.Trainer, optimizer=name, optimizer_params=OPTIONS[name], shard_optimizer=sharded)
+    make = partial(
+        mxdp.Trainer, optimizer=name, optimizer_params=OPTIONS[name], shard_optimizer=sharded
+    )
     return Gluon(net, devices, s.seed, make, mx.init.Normal(0.05), gluon.loss.SoftmaxCELoss())
 
 
@@ -124,18 +133,42 @@ def tell(t, s):
         share = "Each of k devices holds at most 1.05 / k of the state."
         t.claim(share, row.of_plain * row.devices, at_most=1.05, exact=True, source=sources.ZERO)
         no_more = "No more bytes are moved than without shards."
-        t.claim(no_more, row.moved_bytes / plain.moved_bytes, at_most=1.0, exact=True, source=sources.ZERO)
+        t.claim(
+            no_more,
+            row.moved_bytes / plain.moved_bytes,
+            at_most=1.0,
+            exact=True,
+            source=sources.ZERO,
+        )
     t.column("seconds", "ms", ".1f", 1e3, about="a step of 'batch_size' samples a device")
-    t.column("of_time", "time", ".2f", spread=True, about="that over the time of a step without shards")
-    t.column("state_bytes", "state, MB", ".1f", 1e-6, about="the optimiser's, in all or on the fullest device")
+    t.column(
+        "of_time", "time", ".2f", spread=True, about="that over the time of a step without shards"
+    )
+    t.column(
+        "state_bytes",
+        "state, MB",
+        ".1f",
+        1e-6,
+        about="the optimiser's, in all or on the fullest device",
+    )
     t.column("of_plain", "of plain", ".2f", about="that in shards over all")
-    t.column("moved_bytes", "moved, MB", ".1f", 1e-6, about="sent between devices in a step, if all were messages")
+    t.column(
+        "moved_bytes",
+        "moved, MB",
+        ".1f",
+        1e-6,
+        about="sent between devices in a step, if all were messages",
+    )
     last = t.maybe(net="resnet", optimizer="adam", sharded=True, devices=2)
     if last:
         t.answer(f"""In shards each of 2 devices holds {last.of_plain:.2f} of Adam's state for ResNet-18, and a step
             takes {last.of_time:.2f} times as long as the plain one.""")
     else:
         t.answer("Nothing to compare: run it with --devices 2.")
-    t.explain("Gradients and parameters stay whole on each device (ZeRO's stages 2 and 3 cut them too).")
-    t.bars("state_bytes", "MB", 1e-6, title="The optimiser's state: all, or a shard", colour="sharded")
+    t.explain(
+        "Gradients and parameters stay whole on each device (ZeRO's stages 2 and 3 cut them too)."
+    )
+    t.bars(
+        "state_bytes", "MB", 1e-6, title="The optimiser's state: all, or a shard", colour="sharded"
+    )
     t.bars("seconds", "ms", 1e3, title="A step", colour="sharded")

@@ -26,11 +26,16 @@ from mxdp.experiments.oracle import count
 from mxdp.scratch import in_sync
 
 SOURCE = "ours, from issues of d2l, PyTorch, BytePS, build-nanogpt and MXNet: docs/silent-bugs.md names each bug's"
-COMPARED = "parameters and gradients after two steps: right versions equal the serial run, and no bug does"
+COMPARED = (
+    "parameters and gradients after two steps: right versions equal the serial run, and no bug does"
+)
 TOGETHER = True
 COMMON = dict(devices=[2], data="auto", data_dir=None, lr=0.1, batch_size=32)
 # A process takes minutes.
-PRESETS = {"quick": dict(COMMON, samples=320), "full": dict(COMMON, timeout=600.0, samples=960, processes=6)}
+PRESETS = {
+    "quick": dict(COMMON, samples=320),
+    "full": dict(COMMON, timeout=600.0, samples=960, processes=6),
+}
 LITTLE = dict(data="synthetic", samples=64)
 CLOSE = 0.05
 """An accuracy that is at most so much below the right one's says nothing to somebody who does not know it."""
@@ -58,12 +63,29 @@ def cases(s):
     for optimizer in (SGD, ADAM):
         for right in dict.fromkeys(bug.right for bug in BUGS):
             name = next(bug.name for bug in BUGS if bug.right == right)
-            yield Case(f"{right}, {optimizer}", n, reference=True, bug=name, right=True, optimizer=optimizer)
+            yield Case(
+                f"{right}, {optimizer}",
+                n,
+                reference=True,
+                bug=name,
+                right=True,
+                optimizer=optimizer,
+            )
         for bug in BUGS:
-            yield Case(f"{bug.name}, {optimizer}", n, bug=bug.name, right=False, optimizer=optimizer)
+            yield Case(
+                f"{bug.name}, {optimizer}", n, bug=bug.name, right=False, optimizer=optimizer
+            )
     # It trains nothing, so it is no row beside the others.
     label = "a rank drops its last batch"
-    yield Case(label, n, reference=True, needs=ranks.NEEDS[ranks.MPI], bug=LAST_BATCH, right=False, optimizer="")
+    yield Case(
+        label,
+        n,
+        reference=True,
+        needs=ranks.NEEDS[ranks.MPI],
+        bug=LAST_BATCH,
+        right=False,
+        optimizer="",
+    )
 
 
 def expect(s, cores):
@@ -80,7 +102,13 @@ def train_version(case, data, s, devices, epochs, seed, right):
     module.SEED, allreduce = seed, getattr(module, bug.allreduce)
     with contextlib.redirect_stdout(io.StringIO()):
         replicas = module.train(
-            devices, s.batch_size, s.lr, epochs, data, allreduce, lambda _, known: accuracies.append(known[-1])
+            devices,
+            s.batch_size,
+            s.lr,
+            epochs,
+            data,
+            allreduce,
+            lambda _, known: accuracies.append(known[-1]),
         )
     return replicas, accuracies, module
 
@@ -92,7 +120,9 @@ def compare(case, s, right):
     # Devices that together have k times the batch make half as many steps of an epoch.
     times = n if "k times" in BY_NAME[case.bug].right else 1
     small = pictures(s).take(2 * times * 30, 10)
-    replicas, _, module = train_version(case, small, Settings(s, batch_size=30), n, 1, s.seed, right)
+    replicas, _, module = train_version(
+        case, small, Settings(s, batch_size=30), n, 1, s.seed, right
+    )
     serial = Settings(s, batch_size=times * 30, lr=times * s.lr)
     (expected,), _, true = train_version(case, small, serial, 1, 1, s.seed, True)
     npx.waitall()
@@ -102,7 +132,9 @@ def compare(case, s, right):
             for one, other in zip(replica, expected)
             for x, y, tolerance in zip((one, one.grad), (other, other.grad), TOLERANCES)
         ]
-        compared += [(module.MEANS[device], mean, 1e-5) for mean in getattr(true, "MEANS", {}).values()]
+        compared += [
+            (module.MEANS[device], mean, 1e-5) for mean in getattr(true, "MEANS", {}).values()
+        ]
         yield count(compared)
 
 
@@ -126,9 +158,16 @@ def set_up(case, s):
     def one_round():
         seed = next(seeds)
         started = time.perf_counter()
-        replicas, accuracies, _ = train_version(case, part, s, case.devices, PARTS, seed, case.right)
+        replicas, accuracies, _ = train_version(
+            case, part, s, case.devices, PARTS, seed, case.right
+        )
         after = {f"accuracy_{number}": accuracy for number, accuracy in enumerate(accuracies)}
-        after.update(test_accuracy=accuracies[-1], in_sync=in_sync(replicas), wrong=WRONG.get(case.label), seed=seed)
+        after.update(
+            test_accuracy=accuracies[-1],
+            in_sync=in_sync(replicas),
+            wrong=WRONG.get(case.label),
+            seed=seed,
+        )
         return time.perf_counter() - started, after
 
     return Work(one_round, devices_of(case, s), data=data.name, steps=-(-s.samples // s.batch_size))
@@ -136,7 +175,17 @@ def set_up(case, s):
 
 def last_batch(count_of):
     """Seconds until the job has ended in which one of several ranks ends a step before the others, who wait for it."""
-    command = [sys.executable, "-m", "mxdp.launch", "-n", str(count_of), "--", sys.executable, "-c", LAST]
+    command = [
+        sys.executable,
+        "-m",
+        "mxdp.launch",
+        "-n",
+        str(count_of),
+        "--",
+        sys.executable,
+        "-c",
+        LAST,
+    ]
     started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     if not done.returncode:
@@ -150,19 +199,35 @@ def tell(t, s):
         row.in_sync = all(row.in_sync.values)
     for row in t.rows:
         row.beside = rights[BY_NAME[row.bug].right, row.optimizer]
-        behind = [row.beside.get(f"accuracy_{part}") - row.get(f"accuracy_{part}") for part in range(PARTS)]
+        behind = [
+            row.beside.get(f"accuracy_{part}") - row.get(f"accuracy_{part}")
+            for part in range(PARTS)
+        ]
         row.behind, near = behind[-1], [number.median <= CLOSE for number in behind]
         shown = [part for part in range(PARTS) if not any(near[part:])]
         row.shown_after = (shown[0] + 1) * row.steps if shown else None
     _tell_claims(t)
-    t.column("wrong", form=",.0f", about="parameters and gradients that differ after two steps, on the worst replica")
+    t.column(
+        "wrong",
+        form=",.0f",
+        about="parameters and gradients that differ after two steps, on the worst replica",
+    )
     t.column("in_sync", about="whether the replicas are equal bit for bit in the end")
     t.column("test_accuracy", "accuracy", ".3f", about="after the last step")
-    t.column("behind", form="+.3f", spread=True, about="the right version's accuracy less this one's, seed by seed")
-    about = f"the first evaluation (of {PARTS}) from which on the median is more than {CLOSE} behind"
+    t.column(
+        "behind",
+        form="+.3f",
+        spread=True,
+        about="the right version's accuracy less this one's, seed by seed",
+    )
+    about = (
+        f"the first evaluation (of {PARTS}) from which on the median is more than {CLOSE} behind"
+    )
     t.column("shown_after", form=".0f", unit=" steps", about=about)
     hidden = [row for row in t.rows if row.behind.median <= CLOSE]
-    by_sgd, by_adam = ([row.optimizer for row in hidden].count(optimizer) for optimizer in (SGD, ADAM))
+    by_sgd, by_adam = (
+        [row.optimizer for row in hidden].count(optimizer) for optimizer in (SGD, ADAM)
+    )
     t.answer(f"""Of {len(BUGS)} bugs, {by_sgd} with SGD and {by_adam} with Adam end at most {CLOSE} behind the right
         accuracy, in the median of all seeds; two steps compared with the serial run find all.""")
     always = [row for row in hidden if max(row.behind.different) <= CLOSE]
@@ -170,7 +235,10 @@ def tell(t, s):
         {len(always)} of these {len(hidden)} trainings end that close with every seed.
         {sum(row.in_sync for row in hidden)} keep the replicas equal, so a comparison of the replicas does not find them
         either.""")
-    scaled = [t.one(bug=bug, right=False, optimizer=ADAM).behind for bug in ("averaged-twice", "not-divided")]
+    scaled = [
+        t.one(bug=bug, right=False, optimizer=ADAM).behind
+        for bug in ("averaged-twice", "not-divided")
+    ]
     t.explain(f"""Adam's step does not change if gradients are scaled (Kingma and Ba 2015): averaged twice it ends
         {scaled[0]:+.3f} behind, not divided {scaled[1]:+.3f}.""")
     for optimizer in (SGD, ADAM):
@@ -183,4 +251,6 @@ def _tell_claims(t):
     t.claim(sentence, *(row.wrong for row in t.rows), at_least=1, exact=True)
     sentence = "A rank that drops its last batch hangs others; mxdp ends the job, within 60 s."
     source = f"{DEFECT}. Elsewhere it may wait for ever: {sources.UNEVEN_RANKS}"
-    t.claim(sentence, *(row.seconds for row in t if row.bug == LAST_BATCH), at_most=60.0, source=source)
+    t.claim(
+        sentence, *(row.seconds for row in t if row.bug == LAST_BATCH), at_most=60.0, source=source
+    )

@@ -15,7 +15,13 @@ import numpy as onp
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments import book_loop, sources
-from mxdp.experiments.data_parallel.training import check_step, expect_speedups, pictures, set_params, synced_step
+from mxdp.experiments.data_parallel.training import (
+    check_step,
+    expect_speedups,
+    pictures,
+    set_params,
+    synced_step,
+)
 from mxdp.experiments.devices import WARM_UP, defaults, devices_of, timed
 from mxdp.experiments.lab import Case, Work, faster
 from mxdp.scratch import get_params, init_lenet
@@ -46,7 +52,10 @@ def expect(s, cores):
 
 def oracle(case, s):
     """An even batch: the book's loop can't split another."""
-    book, ours = dict(step=book_loop.train_batch, layout=book_loop.book_layout), dict(step=synced_step())
+    book, ours = (
+        dict(step=book_loop.train_batch, layout=book_loop.book_layout),
+        dict(step=synced_step()),
+    )
     return check_step(devices_of(case, s), 60, s.seed, **(book if case.loop == "book" else ours))
 
 
@@ -78,11 +87,25 @@ def tell(t, s):
     for row in t.rows:
         row.of_book = row.seconds / t.one(loop="book", devices=row.devices).seconds
     ours = t.find(loop="mxdp")
-    t.column("seconds", "s/epoch", ".2f", spread=True, about="an epoch of 'samples' samples, data path included")
-    t.column("of_book", "of the book's", ".2f", spread=True, about="the time over the book's loop's on as many devices")
+    t.column(
+        "seconds",
+        "s/epoch",
+        ".2f",
+        spread=True,
+        about="an epoch of 'samples' samples, data path included",
+    )
+    t.column(
+        "of_book",
+        "of the book's",
+        ".2f",
+        spread=True,
+        about="the time over the book's loop's on as many devices",
+    )
     t.note("""The two loops shuffle differently. With MXNet's default threads the book's loop hangs on several devices
         where there are four cores or more; there it gets OMP_NUM_THREADS=1.""")
-    times = [f"{faster(1 / row.of_book)} on {plural(row.devices, 'device')}" for row in ours[:-3:-1]]
+    times = [
+        f"{faster(1 / row.of_book)} on {plural(row.devices, 'device')}" for row in ours[:-3:-1]
+    ]
     t.answer(f"Compared with the book's loop, an epoch by mxdp {' and '.join(times)}.")
     t.explain("""mxdp's devices share no temporary space, so they work at the same time, and no loader hands over each
         sample.""")

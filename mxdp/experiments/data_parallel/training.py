@@ -52,7 +52,9 @@ def synced_step(weights: Shares = None) -> Step:
     """The step of :func:`mxdp.train`, for one set of replicas. ``weights``: of the devices' shards."""
     steps: List[TrainStep] = []
 
-    def step(X: NDArray, y: NDArray, device_params: Any, devices: Sequence[Device], lr: float) -> None:
+    def step(
+        X: NDArray, y: NDArray, device_params: Any, devices: Sequence[Device], lr: float
+    ) -> None:
         if not steps:
             steps.append(TrainStep(device_params, devices, lr, weights=weights))
         steps[0](X, y)
@@ -84,7 +86,12 @@ def check_step(
     trail: List[List[List[NDArray]]] = []
     for _ in range(steps):
         step(X, y, replicas, devices, 0.1)
-        trail.append([[array.copy() for param in replica for array in (param.grad, param)] for replica in replicas])
+        trail.append(
+            [
+                [array.copy() for param in replica for array in (param.grad, param)]
+                for replica in replicas
+            ]
+        )
     for copies in trail:
         first, *others = [layout([array.asnumpy() for array in replica]) for replica in copies]
         serial = get_params(params, devices[0])
@@ -117,4 +124,7 @@ def recorder(
 def mean_shares(row: Row) -> Dict[str, float]:
     """Each part's mean over the processes: they add up to 1, as medians would not. Empty if none was recorded."""
     recorded = {part: row.get(part) for part in PARTS if row.get(part) is not None}
-    return {part: fmean(value for value in share.values if value is not None) for part, share in recorded.items()}
+    return {
+        part: fmean(value for value in share.values if value is not None)
+        for part, share in recorded.items()
+    }

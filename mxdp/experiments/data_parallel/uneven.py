@@ -28,7 +28,9 @@ from mxdp.scratch import get_params, init_lenet
 from mxdp.training import TrainStep
 
 SOURCE = f"exercise 2 of {sources.CONCISE}"
-COMPARED = "gradients and parameters of every replica, steps with shards in proportion to other weights"
+COMPARED = (
+    "gradients and parameters of every replica, steps with shards in proportion to other weights"
+)
 PRESETS = {
     "quick": dict(devices=[2], kind="cpu", batch_size=128, steps=8),
     "full": dict(devices=[2], kind="cpu", batch_size=128, steps=8, timeout=600.0),
@@ -69,7 +71,9 @@ def set_up(case, s):
         raise Skipped("this system can't bind a thread to a core: run it on Linux")
     cores, count = sorted(os.sched_getaffinity(0)), len(devices)
     if len(cores) < count:
-        raise Skipped(f"{count} devices need a core each, and this process has {len(cores)}: take fewer --devices")
+        raise Skipped(
+            f"{count} devices need a core each, and this process has {len(cores)}: take fewer --devices"
+        )
     params, half = init_lenet(s.seed), len(X) // count
     alone = [TrainStep([get_params(params, device)], [device], 0.1) for device in devices]
     for step, core in zip(alone, cores):
@@ -78,7 +82,9 @@ def set_up(case, s):
     if case.busy:
         neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, str(os.getpid())])
         os.sched_setaffinity(neighbour.pid, {cores[count - 1]})
-        atexit.register(neighbour.wait)  # so that its time counts as this process's, not as another program's
+        atexit.register(
+            neighbour.wait
+        )  # so that its time counts as this process's, not as another program's
         atexit.register(neighbour.kill)  # the last one registered is called first
 
     def train(step, samples, steps):
@@ -96,7 +102,9 @@ def set_up(case, s):
         train(step, half, WARM_UP)
     measured = [speeds() for _ in range(5 if case.split == BY_SPEED else 0)]
     weights = [*map(statistics.median, zip(*measured))] or None
-    together = TrainStep([get_params(params, device) for device in devices], devices, 0.1, weights=weights)
+    together = TrainStep(
+        [get_params(params, device) for device in devices], devices, 0.1, weights=weights
+    )
     train(together, len(X), WARM_UP)  # each device's own number of samples
 
     def one_round():
@@ -115,7 +123,10 @@ def _thread_of(step, *batch):
         for _ in range(times):
             step(*batch)
         npx.waitall()
-        return {int(path.name): int((path / "schedstat").read_text().split()[0]) for path in TASKS.iterdir()}
+        return {
+            int(path.name): int((path / "schedstat").read_text().split()[0])
+            for path in TASKS.iterdir()
+        }
 
     before, after = ran(1), ran(3)
     return max(after, key=lambda thread: after[thread] - before.get(thread, 0))
@@ -128,8 +139,16 @@ def tell(t, s):
     n = by_speed.devices
     by_speed.predicted = n / (1 + (n - 1) * by_speed.slower)
     t.column("seconds", form=".3f", about="the time of 'steps' steps")
-    t.column("shards", about="the samples of each device, from the speeds that `split_and_load` gets as `weights`")
-    t.column("slower", form=".2f", spread=True, about="the last device's time for the same samples, over the first's")
+    t.column(
+        "shards",
+        about="the samples of each device, from the speeds that `split_and_load` gets as `weights`",
+    )
+    t.column(
+        "slower",
+        form=".2f",
+        spread=True,
+        about="the last device's time for the same samples, over the first's",
+    )
     t.column("of_equal", form=".2f", spread=True, about="the time over that of equal shards")
     t.column("predicted", form=".2f", about="2 / (1 + slower)")
     t.note("In all rows but the last a process keeps the last device's core busy.")

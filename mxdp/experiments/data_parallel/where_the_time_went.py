@@ -20,8 +20,12 @@ from mxdp.training import TrainStep
 SOURCE = f"exercise 4 of {sources.PARALLELISM}; {sources.MULTIPLE_GPUS}"
 COMPARED = "gradients and parameters of every replica, steps on an uneven batch"
 PRESETS = {
-    "quick": dict(devices=[1, 2], data="synthetic", data_dir=None, batch_size=256, timeout=120.0, steps=7),
-    "full": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, timeout=600.0, steps=10),
+    "quick": dict(
+        devices=[1, 2], data="synthetic", data_dir=None, batch_size=256, timeout=120.0, steps=7
+    ),
+    "full": dict(
+        devices=[1, 2], data="auto", data_dir=None, batch_size=256, timeout=600.0, steps=10
+    ),
 }
 LITTLE = dict(batch_size=40, steps=2)
 
@@ -52,7 +56,11 @@ def set_up(case, s):
     def one_round():
         split = record(s.steps)
         three_steps = split.timeline.between(0.0, min(split.timeline.length, 3 * split.wall_clock))
-        return split.wall_clock, {**split.shares(), "on_processor": split.on_processor, **timeline_shares(three_steps)}
+        return split.wall_clock, {
+            **split.shares(),
+            "on_processor": split.on_processor,
+            **timeline_shares(three_steps),
+        }
 
     return Work(one_round, devices)
 
@@ -60,20 +68,30 @@ def set_up(case, s):
 def tell(t, s):
     one = t.maybe(devices=1)
     for row in t:
-        vars(row).update({f"mean_{part}": share for part, share in training.mean_shares(row).items()})
+        vars(row).update(
+            {f"mean_{part}": share for part, share in training.mean_shares(row).items()}
+        )
         if one:
             row.speedup = one.seconds / row.seconds
         t.claim("At most 0.05 of the time of a step remains unexplained.", row.rest, at_most=0.05)
     t.column("seconds", "ms", ".1f", 1e3, spread=True, about="the time of a recorded step")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one device's time over this row's")
-    t.column("on_processor", "on CPU", ".0%", about="the share of their working time in which devices had a processor")
+    t.column(
+        "on_processor",
+        "on CPU",
+        ".0%",
+        about="the share of their working time in which devices had a processor",
+    )
     for name, words in training.PARTS.items():
         t.column(f"mean_{name}", words, ".1%", more=True)
     t.note("""Mean shares of the wall clock of the device that works longest add up to 100 %; the answer gives medians.
         Waiting: for another device's result, or because Python waited. Python: the device was idle, since nothing had
         been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons.""")
     row = t.rows[-1]
-    most = max((part for part in training.PARTS if part != "compute"), key=lambda part: training.mean_shares(row)[part])
+    most = max(
+        (part for part in training.PARTS if part != "compute"),
+        key=lambda part: training.mean_shares(row)[part],
+    )
     t.answer(f"""On {plural(row.devices, "device")} {row.compute:.1%} of a training step is compute; the next largest
         part, {training.PARTS[most]}, takes {row.get(most):.1%}.""")
     if row.get("on_processor") is not None and row.on_processor.median < 0.95:
@@ -88,7 +106,12 @@ def _draw(axes, rows):
         axes.barh(range(len(rows)), lengths, 0.4, left, color=colour, label=training.PARTS[name])
         left = [start + length for start, length in zip(left, lengths)]
     for y, row in enumerate(rows):
-        axes.annotate(f"{row.label}: {style.number(ms[y])} ms", (0, y - 0.2), (3, 2), textcoords="offset points")
+        axes.annotate(
+            f"{row.label}: {style.number(ms[y])} ms",
+            (0, y - 0.2),
+            (3, 2),
+            textcoords="offset points",
+        )
     axes.set(ylim=(len(rows) - 0.5, -0.7), xlabel="ms a step", yticks=[])
     axes.grid(axis="y", visible=False)
     style.legend_below(axes)

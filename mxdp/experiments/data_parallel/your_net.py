@@ -19,7 +19,10 @@ from mxdp.backend import gluon, mx, np
 from mxdp.errors import UsageError
 from mxdp.experiments.lab import Skipped
 
-FORM = (lambda given: not given or re.fullmatch(r"[\w.]+:\w+", given), "MODULE:FUNCTION, as in mine:make")
+FORM = (
+    lambda given: not given or re.fullmatch(r"[\w.]+:\w+", given),
+    "MODULE:FUNCTION, as in mine:make",
+)
 LIMIT = 300.0
 """Seconds that :func:`check` waits."""
 
@@ -42,7 +45,9 @@ def make(where):
             "arguments that returns a gluon network, of a module that Python finds from here, as in mine:make"
         ) from error
     if not isinstance(net, gluon.Block):
-        raise UsageError(f"--net {where} returns {type(net).__name__}: it must return a gluon network")
+        raise UsageError(
+            f"--net {where} returns {type(net).__name__}: it must return a gluon network"
+        )
     return net
 
 
@@ -58,14 +63,18 @@ def check(where):
     code = f"import sys; from {__name__} import try_out; try_out(sys.argv[1])"
     command = [sys.executable, "-c", code, where]
     try:
-        done = subprocess.run(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, timeout=LIMIT)
+        done = subprocess.run(
+            command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, timeout=LIMIT
+        )
     except subprocess.TimeoutExpired:
         raise UsageError(
             f"--net {where}: a pass of two samples takes more than {LIMIT:g} s: give a smaller one"
         ) from None
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]  # of the error, behind its type
-        raise UsageError(last.rpartition("mxdp.errors.UsageError: ")[2] or f"--net {where}: its process died")
+        raise UsageError(
+            last.rpartition("mxdp.errors.UsageError: ")[2] or f"--net {where}: its process died"
+        )
 
 
 def try_out(where):

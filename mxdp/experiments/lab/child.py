@@ -49,7 +49,11 @@ class Child:
         self.cases = [Case(**record) for record in order["cases"]]
         self.size, self.rank = self.cases[0].processes, ranks.rank(self.cases[0].engine)
         for index, case in enumerate(self.cases):
-            case.process, case.number, case.folder = self.rank, order["number"], order["folders"][index]
+            case.process, case.number, case.folder = (
+                self.rank,
+                order["number"],
+                order["folders"][index],
+            )
             case.draw = order["draw"]
             os.makedirs(case.folder, exist_ok=True)
             if self.size > 1:
@@ -59,7 +63,9 @@ class Child:
     def measure(self) -> None:
         """Oracle and warm-up of every case, rounds in turn, a recording. A case that fails is left out."""
         for index in range(len(self.cases)):
-            if not self.order["compare"] or self._do(index, "comparing with the serial run", self._compare):
+            if not self.order["compare"] or self._do(
+                index, "comparing with the serial run", self._compare
+            ):
                 self._do(index, "setting up and warming up", self._set_up)
         for number in range(self.order["rounds"]):
             for index in list(self.works):
@@ -83,7 +89,9 @@ class Child:
             print(f"{case.label}, {doing}:", file=sys.stderr)
             traceback.print_exc()
             rank = f"process {self.rank} of {self.size}: " if self.size > 1 else ""
-            self._answer(case=index, failed=[time.time(), f"{rank}{described(error)} (while {doing})"])
+            self._answer(
+                case=index, failed=[time.time(), f"{rank}{described(error)} (while {doing})"]
+            )
         if self.size > 1:
             sys.stderr.flush()
             os._exit(1)  # at a usual end it might wait for the others
@@ -102,7 +110,9 @@ class Child:
         checked, wrong = count(self.question.oracle(case, self.settings))
         self._answer(case=index, oracle={"checked": checked, "wrong": wrong})
         if wrong:
-            raise MxdpError(f"{wrong:,} of {checked:,} numbers differ from the serial run, so it was not timed")
+            raise MxdpError(
+                f"{wrong:,} of {checked:,} numbers differ from the serial run, so it was not timed"
+            )
         if not checked:
             raise MxdpError("nothing was compared with the serial run, so it was not timed")
 
@@ -111,7 +121,9 @@ class Child:
         if work.devices is None:
             work.devices = devices_of(case, self.settings)
         devices = [str(device) for device in work.devices]
-        self._answer(case=index, ready=dict(devices=devices, facts=work.facts, variables=process.describe()))
+        self._answer(
+            case=index, ready=dict(devices=devices, facts=work.facts, variables=process.describe())
+        )
 
     def _round(self, index: int, case: Case) -> None:
         wait()

@@ -52,7 +52,9 @@ for how many minutes; the rounds of each; seconds that one case may work in one 
 and their order; the kind of devices."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 NEEDED = ("PRESETS", "cases", "expect", "oracle", "set_up", "tell")
-DEFAULTS = dict(LITTLE={}, CHECKS={}, SOURCE="ours", COMPARED="", TOUR=False, TOGETHER=False, NEEDS={})
+DEFAULTS = dict(
+    LITTLE={}, CHECKS={}, SOURCE="ours", COMPARED="", TOUR=False, TOGETHER=False, NEEDS={}
+)
 
 
 class Skipped(Exception):
@@ -102,7 +104,11 @@ class Case:
         **settings: Any,
     ) -> None:
         self.label, self.devices, self.processes, self.engine = label, devices, processes, engine
-        self.environment, self.reference, self.needs = dict(environment or {}), reference, dict(needs or {})
+        self.environment, self.reference, self.needs = (
+            dict(environment or {}),
+            reference,
+            dict(needs or {}),
+        )
         self.settings = settings
         self.share: Callable[..., List[Any]] = lambda value=None: [value]
 
@@ -156,10 +162,16 @@ class Question:
         self.module, self.name = module, module.__name__.rpartition(".")[2].replace("_", "-")
         self.question = (module.__doc__ or "").strip().partition("\n")[0]
         if not NAME.fullmatch(self.name) or self.name == "all":
-            raise ValueError(f"no question can be called {self.name!r}: its files are named after it")
+            raise ValueError(
+                f"no question can be called {self.name!r}: its files are named after it"
+            )
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.module, name, DEFAULTS[name]) if name in DEFAULTS else getattr(self.module, name)
+        return (
+            getattr(self.module, name, DEFAULTS[name])
+            if name in DEFAULTS
+            else getattr(self.module, name)
+        )
 
     def preset(self, name: str) -> Dict[str, Any]:
         """The settings of that preset."""
@@ -168,7 +180,9 @@ class Question:
 
 def changed(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Dict[str, Any]:
     """``settings`` with those ``given``. A time takes the place of a number of processes, and the other way round."""
-    lengths = {} if {"minutes", "processes"}.isdisjoint(given) else dict(minutes=None, processes=None)
+    lengths = (
+        {} if {"minutes", "processes"}.isdisjoint(given) else dict(minutes=None, processes=None)
+    )
     return {**settings, **lengths, **given}
 
 
@@ -181,10 +195,15 @@ def lacking(needs: Mapping[str, str]) -> str:
 def discover() -> Dict[str, Question]:
     """All questions by name, sorted: those in a room, and those in ``MXDP_EXPERIMENTS``."""
     files = sorted(Path(__file__).parents[1].glob("*/*.py"))
-    telling = [file for file in files if "\ndef tell(" in file.read_text("utf-8")]  # the others help
+    telling = [
+        file for file in files if "\ndef tell(" in file.read_text("utf-8")
+    ]  # the others help
     ours = [f"mxdp.experiments.{file.parent.name}.{file.stem}" for file in telling]
     known: Dict[str, Question] = {}
-    for name in [*ours, *filter(None, map(str.strip, os.environ.get(EXTRA_MODULES, "").split(",")))]:
+    for name in [
+        *ours,
+        *filter(None, map(str.strip, os.environ.get(EXTRA_MODULES, "").split(","))),
+    ]:
         try:
             with without_exit():
                 question = Question(importlib.import_module(name))
@@ -195,7 +214,9 @@ def discover() -> Dict[str, Question]:
             raise UsageError(f"{EXTRA_MODULES} names {name!r}, {why}") from error
         if question.name in known:
             both = f"{known[question.name].module.__name__} and {name}"
-            raise UsageError(f"two questions are called {question.name!r}: {both}; rename one of the files")
+            raise UsageError(
+                f"two questions are called {question.name!r}: {both}; rename one of the files"
+            )
         known[question.name] = question
     return dict(sorted(known.items()))
 

@@ -20,7 +20,18 @@ import psutil
 import mxdp
 from mxdp import process
 
-PACKAGES = ("mxnet", "mxnet-cu112", "numpy", "d2l", "matplotlib", "scikit-learn", "mpi4py", "mpich", "horovod", "torch")
+PACKAGES = (
+    "mxnet",
+    "mxnet-cu112",
+    "numpy",
+    "d2l",
+    "matplotlib",
+    "scikit-learn",
+    "mpi4py",
+    "mpich",
+    "horovod",
+    "torch",
+)
 ROOT = Path(__file__).resolve().parents[3]
 CPUINFO = Path("/proc/cpuinfo")
 BUSY = 0.1
@@ -66,11 +77,15 @@ def commit() -> Optional[str]:
     committed are none); None outside a checkout."""
 
     def git(*words: str) -> str:
-        return subprocess.check_output(["git", *words], cwd=ROOT, stderr=subprocess.DEVNULL, text=True, timeout=10)
+        return subprocess.check_output(
+            ["git", *words], cwd=ROOT, stderr=subprocess.DEVNULL, text=True, timeout=10
+        )
 
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         if git("ls-files", "--", str(Path(__file__).resolve())):
-            changed = git("status", "--porcelain", "-uno", "--", ":/", ":(top,exclude)experiments/reference")
+            changed = git(
+                "status", "--porcelain", "-uno", "--", ":/", ":(top,exclude)experiments/reference"
+            )
             return git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else "")
     return None
 
@@ -95,7 +110,9 @@ def without_paths(values: Mapping[str, Any]) -> Dict[str, Any]:
     """These variables or settings with ``set`` for each path: a result names no folder of its machine."""
 
     def is_path(name: str, value: Any) -> bool:
-        return os.sep in str(value) or (bool(value) and name.lower().endswith(("dir", "path", "home", "file")))
+        return os.sep in str(value) or (
+            bool(value) and name.lower().endswith(("dir", "path", "home", "file"))
+        )
 
     return {name: "set" if is_path(name, value) else value for name, value in values.items()}
 

@@ -23,7 +23,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (
+    IO,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from mxdp.launch.guard import die_with_parent
 from mxdp.launch.guarded import ending
@@ -56,7 +68,9 @@ Failure = Tuple[str, str]
 """A result's status, and the reason in words."""
 
 
-def commands(engine: str, size: int, command: Sequence[str], environ: Mapping[str, Optional[str]]) -> Commands:
+def commands(
+    engine: str, size: int, command: Sequence[str], environ: Mapping[str, Optional[str]]
+) -> Commands:
     """What to start, each with its environment: the processes that end by themselves, and those that serve them."""
     plain = {name: value for name, value in environ.items() if value is not None}
     if engine == MPI:
@@ -74,7 +88,9 @@ def commands(engine: str, size: int, command: Sequence[str], environ: Mapping[st
         shared.update(DMLC_NUM_SERVER="1", DMLC_NUM_WORKER=str(size), DMLC_ROLE="worker")
         # `import mxnet` does their work, and never returns.
         serve = [sys.executable, "-c", "from mxdp.backend import mx; mx.nd"]
-        servers = [(serve, {**plain, **shared, "DMLC_ROLE": role}) for role in ("scheduler", "server")]
+        servers = [
+            (serve, {**plain, **shared, "DMLC_ROLE": role}) for role in ("scheduler", "server")
+        ]
     return [([*command], {**plain, **shared, "RANK": str(rank)}) for rank in range(size)], servers
 
 
@@ -85,9 +101,13 @@ def use_checkout(root: Path, environ: Dict[str, Optional[str]]) -> Path:
     others = (environ.get("PYTHONPATH") or "").split(os.pathsep)
     places = [str(root), here, *(os.path.abspath(place) for place in others if place)]
     environ["PYTHONPATH"] = os.pathsep.join(places)
-    environ["PYTHONSAFEPATH"] = "1"  # or `python -m` takes the mxdp of the folder where it is started
+    environ["PYTHONSAFEPATH"] = (
+        "1"  # or `python -m` takes the mxdp of the folder where it is started
+    )
     if sys.version_info < (3, 11) and Path(here, "mxdp", "__init__.py").exists():
-        return root  # these Pythons don't know the variable: files are then looked for in the checkout
+        return (
+            root  # these Pythons don't know the variable: files are then looked for in the checkout
+        )
     return Path(here)
 
 
@@ -109,9 +129,16 @@ def wait_for(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 left[0].wait(0.2)
         code = next((code for code in (one.poll() for one in started) if code), 0)
-    last = [f": {line.decode(errors='replace')}" for line in re.findall(rb"\S[^\n]*", log.read_bytes()[-4000:])]
+    last = [
+        f": {line.decode(errors='replace')}"
+        for line in re.findall(rb"\S[^\n]*", log.read_bytes()[-4000:])
+    ]
     memory = ", as the system does when memory runs out," if code == -signal.SIGKILL else ""
-    return ("failed", f"the process {ending(code)}{memory}{last[-1] if last and code > 0 else ''}") if code else None
+    return (
+        ("failed", f"the process {ending(code)}{memory}{last[-1] if last and code > 0 else ''}")
+        if code
+        else None
+    )
 
 
 @contextlib.contextmanager
@@ -121,14 +148,20 @@ def running(
     """Start these, each in a process group of its own; they print into the file ``out``. In the end, end each with all
     that it has started; if this process is killed, they are, too (Linux)."""
     started: List[subprocess.Popen[bytes]] = []
-    how: Dict[str, Any] = dict(stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, start_new_session=True)
+    how: Dict[str, Any] = dict(
+        stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, start_new_session=True
+    )
     try:
         for command, environ in commands:
-            started.append(subprocess.Popen(command, env=environ, preexec_fn=die_with_parent, **how))
+            started.append(
+                subprocess.Popen(command, env=environ, preexec_fn=die_with_parent, **how)
+            )
         yield started
     finally:
         for one in started:
-            with contextlib.suppress(ProcessLookupError):  # Python 3.8 knows nothing of one that psutil has waited for
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # Python 3.8 knows nothing of one that psutil has waited for
                 one.terminate()
         until = time.monotonic() + GRACE
         for one in started:
@@ -156,7 +189,9 @@ def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
         part = folder / f"{number}.part"
         part.write_bytes(pickle.dumps(value))
         part.rename(here / str(number))
-        while len(os.listdir(here)) < size:  # one that ends without coming here is noticed by whoever started all
+        while (
+            len(os.listdir(here)) < size
+        ):  # one that ends without coming here is noticed by whoever started all
             time.sleep(0.0005)
         return [pickle.loads((here / str(other)).read_bytes()) for other in range(size)]
 

@@ -23,7 +23,14 @@ SCHEMA_VERSION = 5
 READ = (4, 5)
 """The versions that can be read. Version 4 says less of the processor."""
 WROTE = "that `python -m mxdp.experiments run` wrote."
-TEXT, MAYBE, COUNT, NUMBER, DICT, LIST = (str,), (str, type(None)), (int,), (int, float), (dict,), (list,)
+TEXT, MAYBE, COUNT, NUMBER, DICT, LIST = (
+    (str,),
+    (str, type(None)),
+    (int,),
+    (int, float),
+    (dict,),
+    (list,),
+)
 ROW = {
     **dict(label=TEXT, reference=(bool,), case=DICT, devices=LIST, facts=DICT, oracle=DICT),
     "processes": [{"seconds": NUMBER}],
@@ -34,7 +41,13 @@ RESULT = {
     **dict(experiment=NAME, status=re.compile("ok|failed|timeout|skipped")),
     **dict(error=MAYBE, elapsed_seconds=NUMBER, elsewhere=LIST, rows=[ROW]),
     "environment": dict(
-        cpu_model=MAYBE, cores=COUNT, python=TEXT, versions=DICT, variables=DICT, gpus=LIST, commit=MAYBE
+        cpu_model=MAYBE,
+        cores=COUNT,
+        python=TEXT,
+        versions=DICT,
+        variables=DICT,
+        gpus=LIST,
+        commit=MAYBE,
     ),
     "oracle": dict(checked=COUNT, wrong=COUNT, text=TEXT),
 }
@@ -43,10 +56,16 @@ RESULT = {
 
 def write(result: Mapping[str, Any], folder: Union[str, Path]) -> Path:
     """Write ``result``, made :func:`plain`, beside and renamed; its path. Raises an MxdpError if it can't."""
-    path = Path(folder, result["experiment"], re.sub(r"[+-]\d\d:?\d\d$|:", "", result["started"]) + ".json")
+    path = Path(
+        folder, result["experiment"], re.sub(r"[+-]\d\d:?\d\d$|:", "", result["started"]) + ".json"
+    )
     others = (path.with_name(f"{path.stem}_{number}.json") for number in count(2))
-    path = next(name for name in chain([path], others) if not name.exists())  # two may have begun in that second
-    write_beside(path, json.dumps(plain(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    path = next(
+        name for name in chain([path], others) if not name.exists()
+    )  # two may have begun in that second
+    write_beside(
+        path, json.dumps(plain(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    )
     return path
 
 
@@ -54,15 +73,21 @@ def read(path: Union[str, Path]) -> Dict[str, Any]:
     """The result in the file ``path``. Raises a UsageError if there is none or it is JSON of somebody else's, and an
     MxdpError if it can't be read, is damaged, or of another version."""
     try:
-        record = json.loads(Path(path).read_bytes().decode("utf-8"), parse_constant=int)  # refuses NaN
+        record = json.loads(
+            Path(path).read_bytes().decode("utf-8"), parse_constant=int
+        )  # refuses NaN
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {path}; give one {WROTE}") from error
     except OSError as error:
         raise MxdpError(f"{path} can't be read ({error.strerror or error}).") from error
     except (ValueError, RecursionError) as error:
-        raise MxdpError(f"{path} is damaged ({error}); move it away or run its experiment again.") from error
+        raise MxdpError(
+            f"{path} is damaged ({error}); move it away or run its experiment again."
+        ) from error
     if not isinstance(record, dict) or not {"experiment", "schema_version"} <= set(record):
-        raise UsageError(f"{path} is no result of mxdp (it has no 'experiment', 'schema_version'); give a file {WROTE}")
+        raise UsageError(
+            f"{path} is no result of mxdp (it has no 'experiment', 'schema_version'); give a file {WROTE}"
+        )
     if record["schema_version"] not in READ:
         other = f"{path} is of schema_version {record['schema_version']!r} and this mxdp reads {READ[0]} and {READ[1]}"
         raise MxdpError(f"{other}; run its experiment again, or use the mxdp that wrote it.")
@@ -74,7 +99,10 @@ def read(path: Union[str, Path]) -> Dict[str, Any]:
 def _wrong(record: Any, shape: Any, where: str) -> str:
     """Which part of ``record`` is missing or has not this shape, in words; empty if all have."""
     if isinstance(shape, dict) and isinstance(record, dict):
-        parts = [(record.get(name, ...), inner, f"{where}.{name}".lstrip(".")) for name, inner in shape.items()]
+        parts = [
+            (record.get(name, ...), inner, f"{where}.{name}".lstrip("."))
+            for name, inner in shape.items()
+        ]
     elif isinstance(shape, list) and isinstance(record, list):
         parts = [(item, shape[0], f"{where}[{index}]") for index, item in enumerate(record)]
     else:
@@ -101,7 +129,10 @@ def read_folder(folder: Path) -> Dict[str, List[Dict[str, Any]]]:
             by_name.setdefault(result["experiment"], []).append(result)
     if not by_name:
         raise UsageError(f"there is no result in {folder}; give a folder {WROTE}")
-    return {name: sorted(runs, key=lambda run: str(run["started"])) for name, runs in sorted(by_name.items())}
+    return {
+        name: sorted(runs, key=lambda run: str(run["started"]))
+        for name, runs in sorted(by_name.items())
+    }
 
 
 def plain(value: Any) -> Any:

@@ -44,10 +44,14 @@ def interval(values: Sequence[float]) -> Tuple[Value, Value]:
 
 def _units(runs: Sequence[Sequence[float]]) -> List[float]:
     """What an interval of these runs is of: their medians, or of fewer than :data:`RUNS` their processes."""
-    return list(map(statistics.median, runs)) if len(runs) >= RUNS else list(chain.from_iterable(runs))
+    return (
+        list(map(statistics.median, runs)) if len(runs) >= RUNS else list(chain.from_iterable(runs))
+    )
 
 
-def _by(function: Callable[[Any, Any], Any], sign: str = "", ratio: bool = False) -> Callable[[Number, Any], Number]:
+def _by(
+    function: Callable[[Any, Any], Any], sign: str = "", ratio: bool = False
+) -> Callable[[Number, Any], Number]:
     def operation(number: Number, other: Any) -> Number:
         result = by_process(function, number, other)
         if sign and not isinstance(other, Number):
@@ -77,10 +81,14 @@ class Number:
     ([1.0, 1.5, None], '1.25 (1.00, 1.50)', '1.8 (0.5 to 3.0)')
     """
 
-    def __init__(self, values: Iterable[Any], runs: Optional[Sequence[int]] = None, label: str = "") -> None:
+    def __init__(
+        self, values: Iterable[Any], runs: Optional[Sequence[int]] = None, label: str = ""
+    ) -> None:
         every = list(values)
         self.truth = bool(every) and all(isinstance(value, bool) for value in every)
-        self.values = [float(value) if value is not None and math.isfinite(value) else None for value in every]
+        self.values = [
+            float(value) if value is not None and math.isfinite(value) else None for value in every
+        ]
         self.runs, self.label = [0] * len(every) if runs is None else list(runs), label
         self.last = self.values[-1] if every else None
         self.made: Optional[Tuple[Number, str, Any]] = None
@@ -90,7 +98,9 @@ class Number:
                 by_run.setdefault(run, []).append(value)
         runs_of = list(by_run.values())
         self.different = sorted(set(chain.from_iterable(runs_of)))
-        new = list({tuple(sorted(run)): run for run in runs_of}.values())  # without those that repeat another
+        new = list(
+            {tuple(sorted(run)): run for run in runs_of}.values()
+        )  # without those that repeat another
         self.seeds = new[0] if len(new) == 1 < len(runs_of) else []
         self.units = _units(runs_of)
         self.median = float(statistics.median(self.units)) if self.units else math.nan
@@ -151,7 +161,10 @@ def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> 
     [3.0, 4.0]
     """
     first = next(number for number in numbers if isinstance(number, Number))
-    columns = [number.values if isinstance(number, Number) else [number] * len(first.values) for number in numbers]
+    columns = [
+        number.values if isinstance(number, Number) else [number] * len(first.values)
+        for number in numbers
+    ]
 
     def one(*values: Any) -> Any:
         with suppress(ZeroDivisionError):
@@ -174,7 +187,9 @@ def factor(ratio: Number) -> Number:
     return by_process(lambda value: max(value, 1 / value), ratio)
 
 
-def by_name(records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], Any]) -> Dict[str, Any]:
+def by_name(
+    records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], Any]
+) -> Dict[str, Any]:
     """What these have under each name: of numbers ``number`` of them all (None where one has none), of dicts of numbers
     this of each entry, and of anything else the last.
 
@@ -187,7 +202,9 @@ def by_name(records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], 
         known = [value for value in values if value is not None]
         if known and all(isinstance(value, (int, float)) for value in known):
             whole[name] = number(values)
-        elif known and all(isinstance(x, Mapping) and {*map(type, x.values())} <= {int, float} for x in known):
+        elif known and all(
+            isinstance(x, Mapping) and {*map(type, x.values())} <= {int, float} for x in known
+        ):
             whole[name] = by_name([value or {} for value in values], number)
         else:
             whole[name] = known[-1] if known else None
@@ -197,7 +214,9 @@ def by_name(records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], 
 def middle(values: Sequence[Any]) -> Any:
     """The median of a process's rounds; of true and false, whether all are true."""
     known = [value for value in values if value is not None]
-    return all(known) if all(isinstance(value, bool) for value in known) else statistics.median(known)
+    return (
+        all(known) if all(isinstance(value, bool) for value in known) else statistics.median(known)
+    )
 
 
 class Row:
@@ -236,4 +255,6 @@ def contenders(rows: Sequence[Row], name: str = "seconds") -> List[Row]:
     """The :func:`fastest`, and all rows that may be as fast: the interval of their time over its reaches down to 1."""
     best = fastest(rows, name)
     over = [row.get(name) / best.get(name) for row in rows]
-    return [row for row, ratio in zip(rows, over) if row is best or ratio.low is None or ratio.low <= 1]
+    return [
+        row for row, ratio in zip(rows, over) if row is best or ratio.low is None or ratio.low <= 1
+    ]

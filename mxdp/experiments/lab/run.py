@@ -29,7 +29,9 @@ from mxdp.experiments.lab.module import Case, Question, Settings, lacking
 from mxdp.experiments.lab.rows import by_name, middle
 from mxdp.experiments.lab.told import paragraph
 
-Progress = Callable[..., Any]  # (where, steps done, steps in all, what is done there, what was measured so far or None)
+Progress = Callable[
+    ..., Any
+]  # (where, steps done, steps in all, what is done there, what was measured so far or None)
 
 
 class Run:
@@ -37,9 +39,20 @@ class Run:
     the processes of a case that fails have printed. ``root``: whose code is measured, by default this one."""
 
     def __init__(
-        self, question: Question, preset: str, settings: Settings, logs: Path, root: Optional[Path] = None
+        self,
+        question: Question,
+        preset: str,
+        settings: Settings,
+        logs: Path,
+        root: Optional[Path] = None,
     ) -> None:
-        self.question, self.preset, self.settings, self.logs, self.root = question, preset, settings, logs, root
+        self.question, self.preset, self.settings, self.logs, self.root = (
+            question,
+            preset,
+            settings,
+            logs,
+            root,
+        )
         self.rows: Dict[str, Dict[str, Any]] = {}
         self.skipped: Dict[str, str] = {}
         self.failures: Dict[str, ranks.Failure] = {}  # by label; of an empty one: all cases
@@ -56,9 +69,20 @@ class Run:
         self._cases = list(self.question.cases(self.settings))
         for case in self._cases:
             if case.label in self.rows:
-                raise ValueError(f"two of its cases have the same label, {case.label!r}; each needs its own")
-            how = dict(devices=case.devices, processes=case.processes, engine=case.engine, **case.settings)
-            row = dict(label=case.label, reference=case.reference, case=how, devices=[], facts={}, processes=[])
+                raise ValueError(
+                    f"two of its cases have the same label, {case.label!r}; each needs its own"
+                )
+            how = dict(
+                devices=case.devices, processes=case.processes, engine=case.engine, **case.settings
+            )
+            row = dict(
+                label=case.label,
+                reference=case.reference,
+                case=how,
+                devices=[],
+                facts={},
+                processes=[],
+            )
             row["oracle"] = dict(checked=0, wrong=0)
             self.rows[case.label] = row
             if missing := lacking({**self.question.NEEDS, **case.needs}):
@@ -73,14 +97,19 @@ class Run:
                 groups.setdefault(alike if self.question.TOGETHER else case.label, []).append(case)
         return list(groups.values())
 
-    def once(self, number: int, cases: Sequence[Case], kept: Path, tell: Callable[[str], Any]) -> None:
+    def once(
+        self, number: int, cases: Sequence[Case], kept: Path, tell: Callable[[str], Any]
+    ) -> None:
         """Measure these cases in a process, or as many as they say, started anew. ``number``: how many were before."""
         first = cases[0]
         with tempfile.TemporaryDirectory(prefix="mxdp-") as name:
             order, log = Path(name, "order.json"), Path(name, "log")
             order.write_text(json.dumps(self.order(number, cases, kept)), encoding="utf-8")
             command = [sys.executable, "-m", "mxdp.experiments.lab.child", str(order)]
-            environ: Dict[str, Optional[str]] = {**process.unprepared(os.environ), **first.environment}
+            environ: Dict[str, Optional[str]] = {
+                **process.unprepared(os.environ),
+                **first.environment,
+            }
             folder = ranks.use_checkout(self.root, environ) if self.root else None
             limit, elsewhere = self.settings["timeout"] * len(cases), provenance.since_now()
             try:
@@ -103,11 +132,17 @@ class Run:
                 with suppress(OSError):  # the failure itself is told; a full disk must not hide it
                     self.logs.mkdir(parents=True, exist_ok=True)
                     shutil.copy(log, self.logs / (re.sub(r"\W+", "-", first.label) + ".log"))
-        at = next((cases[lines[-1]["case"]] for lines in answers if lines and "doing" in lines[-1]), None)
+        at = next(
+            (cases[lines[-1]["case"]] for lines in answers if lines and "doing" in lines[-1]), None
+        )
         for index, case in enumerate(cases):
             of_case = [[line for line in lines if line["case"] == index] for lines in answers]
             self._note(case, of_case)
-            if ended and case.label not in self.skipped and len(self.rows[case.label]["processes"]) <= number:
+            if (
+                ended
+                and case.label not in self.skipped
+                and len(self.rows[case.label]["processes"]) <= number
+            ):
                 reason = f"{ended[1]} while {_doing(min(of_case, key=len))}"
                 if at and at is not case:
                     reason = f"the process shared with {at.label} is gone"
@@ -124,7 +159,9 @@ class Run:
             draw=self.draw,
             compare=number == 0,
             shared={},  # which checkouts of before this line read
-            cases=[dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows],
+            cases=[
+                dict(label=row["label"], reference=row["reference"], **row["case"]) for row in rows
+            ],
             folders=[str(kept / str(list(self.rows).index(case.label))) for case in cases],
         )
 
@@ -154,12 +191,19 @@ class Run:
 
     def result(self) -> Dict[str, Any]:
         """What was measured so far, for the JSON."""
-        rows = [row for label, row in self.rows.items() if row["processes"] and label not in self.skipped]
+        rows = [
+            row
+            for label, row in self.rows.items()
+            if row["processes"] and label not in self.skipped
+        ]
         failures = dict(self.failures)
         if len(self.skipped) == len(self.rows) and not failures:
             failures[""] = "skipped", next(iter(self.skipped.values()), "it has no cases")
         statuses = {status for status, _ in failures.values()} or {"ok"}
-        oracle = {key: sum(row["oracle"][key] for row in self.rows.values()) for key in ("checked", "wrong")}
+        oracle = {
+            key: sum(row["oracle"][key] for row in self.rows.values())
+            for key in ("checked", "wrong")
+        }
         record = dict(
             schema_version=result.SCHEMA_VERSION,
             experiment=self.question.name,
@@ -167,7 +211,9 @@ class Run:
             question=self.question.question,
             prediction=self._prediction,
             settings=provenance.without_paths(self.settings),
-            environment=provenance.environment(self._variables, chain(*(row["devices"] for row in rows))),
+            environment=provenance.environment(
+                self._variables, chain(*(row["devices"] for row in rows))
+            ),
             started=self._started.isoformat(timespec="seconds"),
             elapsed_seconds=round(time.monotonic() - self._clock, 3),
             status=statuses.pop() if len(statuses) == 1 else "failed",
@@ -191,8 +237,12 @@ def measure(runs: Sequence[Run], progress: Progress) -> None:
                     run.begin()
                 run.draw = runs[0].draw  # what is compared has the same seeds
             _take_turns(runs, Path(kept), progress)
-    except BaseException as error:  # a defect of the question or of ours must not lose what was measured
-        reason = "interrupted by the user" if isinstance(error, KeyboardInterrupt) else described(error)
+    except (
+        BaseException
+    ) as error:  # a defect of the question or of ours must not lose what was measured
+        reason = (
+            "interrupted by the user" if isinstance(error, KeyboardInterrupt) else described(error)
+        )
         for run in runs:
             run.failures[""] = "failed", reason
         if isinstance(error, UsageError) or not isinstance(error, Exception):
@@ -225,7 +275,11 @@ def _take_turns(runs: Sequence[Run], kept: Path, progress: Progress) -> None:
                     run.once(number, cases, kept / str(runs.index(run)), partial(tell, where))
                 started += 1
         number += 1
-        tell(f"{plural(number, 'process')} of each case", "", runs[0].result() if len(runs) == 1 else None)
+        tell(
+            f"{plural(number, 'process')} of each case",
+            "",
+            runs[0].result() if len(runs) == 1 else None,
+        )
 
 
 def another(settings: Mapping[str, Any], turns: int, seconds: float) -> bool:
@@ -238,7 +292,9 @@ def another(settings: Mapping[str, Any], turns: int, seconds: float) -> bool:
     return bool(seconds * (turns + 1) / turns <= 60 * settings["minutes"])
 
 
-def run(question: Question, preset: str, settings: Settings, folder: Path, progress: Progress) -> Dict[str, Any]:
+def run(
+    question: Question, preset: str, settings: Settings, folder: Path, progress: Progress
+) -> Dict[str, Any]:
     """Measure one question and write its file, whatever happens; returns what was written. A failure is part of the
     result, not an exception, even if the file can't be written. A ``KeyboardInterrupt`` stops the processes; it is
     raised again when what was measured so far is written."""
@@ -253,7 +309,9 @@ def run(question: Question, preset: str, settings: Settings, folder: Path, progr
         try:
             result.write(record, folder)
         except MxdpError as error:  # a full disk must not hide the interrupt
-            record.update(status="failed", error="; ".join(filter(None, [record["error"], str(error)])))
+            record.update(
+                status="failed", error="; ".join(filter(None, [record["error"], str(error)]))
+            )
     if interrupt:
         raise interrupt
     return record

@@ -18,7 +18,10 @@ parse_toml: Callable[[str], Dict[str, Any]] = tomllib.loads
 Check = Tuple[Callable[[Any], Any], str]
 CHECKS: Mapping[Any, Check] = {
     **dict.fromkeys((int, float), (lambda value: value > 0, "more than 0")),
-    list: (lambda ns: ns and all(type(n) is int and n > 0 for n in ns), "one or more whole numbers above 0"),
+    list: (
+        lambda ns: ns and all(type(n) is int and n > 0 for n in ns),
+        "one or more whole numbers above 0",
+    ),
     (list, float): (
         lambda ns: ns and all(type(n) in (int, float) and n > 0 for n in ns),
         "one or more numbers above 0",
@@ -34,18 +37,26 @@ CHECKS: Mapping[Any, Check] = {
 value, and what is allowed, in words."""
 
 
-def resolve(questions: Sequence[Question], preset: str, options: Mapping[str, Any]) -> Tuple[str, Dict[str, Settings]]:
+def resolve(
+    questions: Sequence[Question], preset: str, options: Mapping[str, Any]
+) -> Tuple[str, Dict[str, Settings]]:
     """The preset's name, and settings of each question, by name. ``options``: from the command line. Raises a
     UsageError about an unknown preset, question or setting, a wrong value, or an option that no question has."""
     resolved: Dict[str, Settings] = {}
-    base, tables = (preset, {}) if preset in COMMON else ("full", _read(Path(preset), [q.name for q in questions]))
+    base, tables = (
+        (preset, {})
+        if preset in COMMON
+        else ("full", _read(Path(preset), [q.name for q in questions]))
+    )
     for question in questions:
         s = resolved[question.name] = Settings(question.preset(base))
         known_options = {key: value for key, value in options.items() if key in s}
         for given in (tables.get(question.name, {}), known_options):
             if "minutes" in given and "processes" in given:
                 raise UsageError(f"{question.name}: give minutes or processes, not both")
-            s.update(changed(s, {key: _checked(question, key, value) for key, value in given.items()}))
+            s.update(
+                changed(s, {key: _checked(question, key, value) for key, value in given.items()})
+            )
     if idle := [key for key in options if not any(key in s for s in resolved.values())]:
         option = f"--{idle[0].replace('_', '-')} has no effect on {', '.join(resolved)}"
         raise UsageError(f"{option}: leave it out, or name an experiment that uses it")
@@ -61,7 +72,9 @@ def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
     except (OSError, ValueError, RecursionError) as error:  # no text, no TOML, or nested too deeply
         raise UsageError(f"--preset {path}: not a TOML file that can be read: {error}") from error
     if stray := [key for key, table in tables.items() if not isinstance(table, dict)]:
-        raise UsageError(f"--preset {path}: {stray[0]!r} stands outside a table; write it under [experiment-name]")
+        raise UsageError(
+            f"--preset {path}: {stray[0]!r} stands outside a table; write it under [experiment-name]"
+        )
     if not set(tables) & set(known):
         others = ", ".join(tables) or "nothing"
         raise UsageError(f"--preset {path} has no table for {', '.join(known)}, only for {others}")
@@ -73,9 +86,13 @@ def _checked(question: Question, key: str, value: Any) -> Any:
     if key not in full:
         raise UsageError(f"{question.name} has no setting {key!r}; it has: {', '.join(full)}")
     presets = full, quick, *COMMON.values()
-    wanted: Any = next((type(preset[key]) for preset in presets if preset.get(key) is not None), str)
+    wanted: Any = next(
+        (type(preset[key]) for preset in presets if preset.get(key) is not None), str
+    )
     value = float(value) if wanted is float and type(value) is int else value
-    numbers = [n for preset in (full, quick) for n in (preset.get(key) or () if wanted is list else ())]
+    numbers = [
+        n for preset in (full, quick) for n in (preset.get(key) or () if wanted is list else ())
+    ]
     kind = (list, float) if float in map(type, numbers) else wanted
     of_type: Check = (lambda value: type(value) is wanted, f"of type {wanted.__name__}")
     for check in (of_type, CHECKS.get(key, CHECKS.get(kind)), question.CHECKS.get(key)):

@@ -69,7 +69,11 @@ class Claim:
         if not self.exact:
             return number.at_least(self.bound) if self.least else number.at_most(self.bound)
         known = [value for value in number.values if value is not None]
-        return all(value >= self.bound if self.least else value <= self.bound for value in known) if known else None
+        return (
+            all(value >= self.bound if self.least else value <= self.bound for value in known)
+            if known
+            else None
+        )
 
 
 class Told:
@@ -128,7 +132,9 @@ class Told:
         if bound is None or None not in (at_most, at_least):
             raise ValueError(f"the claim {sentence!r} needs one bound: at_most or at_least")
         sentence = paragraph(sentence)
-        claim = self.claims.setdefault(sentence, Claim(sentence, source, bound, at_least is not None, exact))
+        claim = self.claims.setdefault(
+            sentence, Claim(sentence, source, bound, at_least is not None, exact)
+        )
         claim.numbers += [number for number in numbers if number is not None]
 
     def first(self, rows: Sequence[Row]) -> None:
@@ -144,7 +150,9 @@ class Told:
         """What explains the answer: reasons, other rows, advice. Several calls add up."""
         self.explanation = " ".join(filter(None, [self.explanation, paragraph(text)]))
 
-    def bars(self, name: str = "seconds", *how: Any, rows: Optional[Sequence[Row]] = None, **more: Any) -> None:
+    def bars(
+        self, name: str = "seconds", *how: Any, rows: Optional[Sequence[Row]] = None, **more: Any
+    ) -> None:
         """Add a panel to the picture: a bar for each row, by default for all that have this number, drawn by
         :func:`mxdp.experiments.show.style.row_bars` with these arguments (unit, scale, title, colour)."""
         self.panels.append((name, how, rows, more))
@@ -177,9 +185,16 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
         for known, count in zip(by_run, counts):
             measured = known[label]["processes"] if label in known else []
             processes += [*measured, *[{}] * (count - len(measured))]
-        about = {"cores": results[-1]["environment"]["cores"], "oracle": row["oracle"], **row["case"], **row["facts"]}
+        about = {
+            "cores": results[-1]["environment"]["cores"],
+            "oracle": row["oracle"],
+            **row["case"],
+            **row["facts"],
+        }
         numbers = by_name(processes, partial(Number, runs=runs, label=label))
-        rows.append(Row(label, row["reference"], {**about, "device_names": row["devices"], **numbers}))
+        rows.append(
+            Row(label, row["reference"], {**about, "device_names": row["devices"], **numbers})
+        )
     return rows
 
 
@@ -249,7 +264,9 @@ def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
             about = Told(rows_of(shown))
             trouble = f" ({type(error).__name__}: {error})" if ended else ""
     if not about.columns:
-        for name in dict.fromkeys(name for row in about for name, x in vars(row).items() if isinstance(x, Number)):
+        for name in dict.fromkeys(
+            name for row in about for name, x in vars(row).items() if isinstance(x, Number)
+        ):
             about.column(name, "s" if name == "seconds" else "", form=",.6g")
     if not about.panels:
         about.bars()

@@ -24,9 +24,23 @@ from mxdp.experiments.many_processes.training import KEYS, store
 from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
 
 SOURCE = f"exercise 2 of {sources.PARAMETER_SERVERS}"
-COMPARED = "parameters after known gradients from all workers, against NumPy's sum: each counts once"
-COMMON = dict(devices=[2], kind="cpu", data="auto", data_dir=None, batch_size=256, lr=0.2, accuracy=0.6, updates=20)
-PRESETS = {"quick": dict(COMMON, timeout=600.0, most_updates=800), "full": dict(COMMON, most_updates=1600)}
+COMPARED = (
+    "parameters after known gradients from all workers, against NumPy's sum: each counts once"
+)
+COMMON = dict(
+    devices=[2],
+    kind="cpu",
+    data="auto",
+    data_dir=None,
+    batch_size=256,
+    lr=0.2,
+    accuracy=0.6,
+    updates=20,
+)
+PRESETS = {
+    "quick": dict(COMMON, timeout=600.0, most_updates=800),
+    "full": dict(COMMON, most_updates=1600),
+}
 LITTLE = dict(data="synthetic", batch_size=16, accuracy=0.01, updates=2, most_updates=4)
 SLOW = 2.0
 """How many times as long the slow worker takes to compute."""
@@ -57,21 +71,30 @@ class Worker:
     def __init__(self, case, s):
         self.case, self.batch_size, self.lr, self._seed = case, s.batch_size, s.lr, s.seed
         self.store = store(case.engine)
-        self.store.set_optimizer(mx.optimizer.SGD(learning_rate=s.lr, rescale_grad=1 / s.batch_size))
+        self.store.set_optimizer(
+            mx.optimizer.SGD(learning_rate=s.lr, rescale_grad=1 / s.batch_size)
+        )
         (self.device,) = devices(1, "cpu")
         data = load(s.data, s.data_dir, seed=s.seed)
         share = slice(case.process, None, case.processes)
-        part = Split(onp.ascontiguousarray(data.train.X[share]), onp.ascontiguousarray(data.train.y[share]))
+        part = Split(
+            onp.ascontiguousarray(data.train.X[share]), onp.ascontiguousarray(data.train.y[share])
+        )
         self._stream = Stream(part, s.batch_size // case.processes, s.seed)
         self._test = data.test.take(TEST)
-        self._wait = SLOW - 1 if case.workers == ONE_SLOW and case.process == case.processes - 1 else 0.0
+        self._wait = (
+            SLOW - 1 if case.workers == ONE_SLOW and case.process == case.processes - 1 else 0.0
+        )
         self._at_once = case.processes if case.engine == SYNC else 1
 
     def start(self):
         """Parameters as at the beginning, under keys of their own: a store can't be given values twice."""
         self.params, self.seen = get_params(init_lenet(self._seed, scale=0.1), self.device), 0
         self._values = [*(param.as_nd_ndarray() for param in self.params), mx.nd.zeros((1,))]
-        self._gradients = [*(param.grad.as_nd_ndarray() for param in self.params), mx.nd.zeros((1,))]
+        self._gradients = [
+            *(param.grad.as_nd_ndarray() for param in self.params),
+            mx.nd.zeros((1,)),
+        ]
         self._keys = list(itertools.islice(KEYS, len(self._values)))
         for key, value in zip(self._keys, self._values):
             self.store.init(key, value)
@@ -95,7 +118,9 @@ class Worker:
     def accuracy(self):
         """Of the parameters on the server, as the first worker finds them; for all of them."""
         self.pull()
-        return self.case.share(evaluate(self._test, [self.params]) if self.case.process == 0 else None)[0]
+        return self.case.share(
+            evaluate(self._test, [self.params]) if self.case.process == 0 else None
+        )[0]
 
     def exchange(self):
         """Push the gradients, pull the parameters; how many updates the server has made. Waits. MXNet's store keeps the
@@ -160,13 +185,27 @@ def tell(t, s):
             row.of_sync = row.seconds / sync.seconds
             if row.workers == ONE_SLOW and row.processes > 1:
                 row.slow_rate = row.of_sync / (row.updates / sync.updates)
-    t.column("seconds", form=".2f", spread=True, about="a training from the start until the test accuracy is reached")
+    t.column(
+        "seconds",
+        form=".2f",
+        spread=True,
+        about="a training from the start until the test accuracy is reached",
+    )
     t.column("of_sync", form=".2f", spread=True, about="the row's time over dist_sync's")
     t.column("slow_rate", "an update", ".2f", spread=True, about="that for as many updates")
-    t.column("updates", form=".0f", about="parts of batches: k workers' parts make a synchronous step")
-    t.column("staleness", "stale", ".1f", about="updates by others between a worker's pull and its update (median)")
+    t.column(
+        "updates", form=".0f", about="parts of batches: k workers' parts make a synchronous step"
+    )
+    t.column(
+        "staleness",
+        "stale",
+        ".1f",
+        about="updates by others between a worker's pull and its update (median)",
+    )
     t.column("test_accuracy", "accuracy", ".3f")
-    t.note("The slow worker sleeps after it has computed, so it takes twice as long. There is one server.")
+    t.note(
+        "The slow worker sleeps after it has computed, so it takes twice as long. There is one server."
+    )
     t.bars(colour="engine")
     late = [row.label for row in t.rows if not all(row.reached.values)]
     if late:

@@ -75,8 +75,23 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
         except OSError as error:
             raise Skipped(f"there is no `ip` to make network namespaces: {error}") from error
         if any(done.returncode for done in made):
-            raise Skipped(f"no network namespaces can be made here (root can): {made[0].stderr.strip()}")
-        _ip("link", "add", CABLE, "netns", names[0], "type", "veth", "peer", "name", CABLE, "netns", names[1])
+            raise Skipped(
+                f"no network namespaces can be made here (root can): {made[0].stderr.strip()}"
+            )
+        _ip(
+            "link",
+            "add",
+            CABLE,
+            "netns",
+            names[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            CABLE,
+            "netns",
+            names[1],
+        )
         for name, address in zip(names, ADDRESSES):
             _ip("-n", name, "addr", "add", f"{address}/24", "dev", CABLE)
             for device in ("lo", CABLE):
@@ -115,7 +130,9 @@ def launched(module: str, order: Any, ranks: int, rate: int = 0, delay: float = 
         command += ["--", sys.executable, "-m", module, str(folder)]
         done = subprocess.run(command, env=environ, stderr=subprocess.PIPE, text=True)
         if done.returncode:
-            raise MxdpError(f"its processes ended with status {done.returncode}: {done.stderr[-500:]}")
+            raise MxdpError(
+                f"its processes ended with status {done.returncode}: {done.stderr[-500:]}"
+            )
         return [pickle.loads((folder / f"rank.{rank}").read_bytes()) for rank in range(ranks)]
 
 
@@ -138,7 +155,9 @@ def _wait_for_cable(names: Sequence[str]) -> None:
     until = time.monotonic() + PLUGGED_IN
     while any(" state UP " not in _ip("-n", name, "link", "show", CABLE).stdout for name in names):
         if time.monotonic() > until:
-            raise MxdpError(f"the network interface {CABLE} of {' and '.join(names)} is not up within {PLUGGED_IN:g} s")
+            raise MxdpError(
+                f"the network interface {CABLE} of {' and '.join(names)} is not up within {PLUGGED_IN:g} s"
+            )
         time.sleep(0.02)
 
 
@@ -150,7 +169,9 @@ def slow_cable(hosts: Hosts, rate: int, delay: float) -> Iterator[None]:
         for name in hosts.names:
             # What the cable lets through at once after a pause would hide a part of each sum behind the step.
             limit = ["rate", f"{rate}mbit", "burst", "16kb", "latency", "400ms"]
-            _cable_ip("netns", "exec", name, "tc", "qdisc", "add", "dev", CABLE, "root", "tbf", *limit)
+            _cable_ip(
+                "netns", "exec", name, "tc", "qdisc", "add", "dev", CABLE, "root", "tbf", *limit
+            )
         yield
 
 
@@ -158,11 +179,18 @@ def slow_cable(hosts: Hosts, rate: int, delay: float) -> Iterator[None]:
 def _late_cable(hosts: Hosts, delay: float) -> Iterator[None]:
     with ExitStack() as stack:
         try:
-            files = [stack.enter_context(open("/dev/net/tun", "r+b", buffering=0)) for _ in hosts.names]
+            files = [
+                stack.enter_context(open("/dev/net/tun", "r+b", buffering=0)) for _ in hosts.names
+            ]
             ends = [file.fileno() for file in files]
-            made = [fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH22x", b"mxdp%d", TAP | NO_PREFIX)) for end in ends]
+            made = [
+                fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH22x", b"mxdp%d", TAP | NO_PREFIX))
+                for end in ends
+            ]
         except OSError as error:
-            raise Skipped(f"no cable that delays can be made here (root can, with /dev/net/tun): {error}") from error
+            raise Skipped(
+                f"no cable that delays can be made here (root can, with /dev/net/tun): {error}"
+            ) from error
         _cable_ip("-n", hosts.names[0], "link", "del", CABLE)
         for name, address, device in zip(hosts.names, ADDRESSES, made):
             end = device[:16].rstrip(b"\0").decode()
@@ -180,7 +208,9 @@ def _late_cable(hosts: Hosts, delay: float) -> Iterator[None]:
 
 def _carry(ends: Sequence[int], delay: float, pulled: int) -> None:
     """Until ``pulled`` can be read, or an end is gone."""
-    under_way: Deque[Tuple[float, int, bytes]] = deque()  # all take equally long, so they arrive as they were sent
+    under_way: Deque[Tuple[float, int, bytes]] = (
+        deque()
+    )  # all take equally long, so they arrive as they were sent
     with suppress(OSError):
         while True:
             wait = max(0.0, under_way[0][0] - time.monotonic()) if under_way else None
@@ -188,7 +218,9 @@ def _carry(ends: Sequence[int], delay: float, pulled: int) -> None:
             if pulled in ready:
                 return
             for end in ready:
-                under_way.append((time.monotonic() + delay, ends[1 - ends.index(end)], os.read(end, 1 << 16)))
+                under_way.append(
+                    (time.monotonic() + delay, ends[1 - ends.index(end)], os.read(end, 1 << 16))
+                )
             while under_way and under_way[0][0] <= time.monotonic():
                 _, other, frame = under_way.popleft()
                 os.write(other, frame)
@@ -197,7 +229,9 @@ def _carry(ends: Sequence[int], delay: float, pulled: int) -> None:
 def _cable_ip(*words: str) -> None:
     done = _ip(*words)
     if done.returncode:
-        raise Skipped(f"no slow cable can be made here: `ip {' '.join(words)}` says: {done.stderr.strip()}")
+        raise Skipped(
+            f"no slow cable can be made here: `ip {' '.join(words)}` says: {done.stderr.strip()}"
+        )
 
 
 def _ip(*words: str) -> subprocess.CompletedProcess[str]:

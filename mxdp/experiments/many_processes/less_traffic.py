@@ -35,7 +35,15 @@ SOURCE = f"exercise 4 of {sources.FIRST_PRINCIPLES}; {sources.COMPRESSION}"
 COMPARED = "gradients after ten sums, parameters and what was kept, against NumPy; with h = 1, the plain step"
 TOGETHER = True
 COMMON = dict(
-    kind="cpu", data="auto", data_dir=None, batch_size=32, lr=0.1, rate=100, threshold=0.5, share=0.01, every=8
+    kind="cpu",
+    data="auto",
+    data_dir=None,
+    batch_size=32,
+    lr=0.1,
+    rate=100,
+    threshold=0.5,
+    share=0.01,
+    every=8,
 )
 PRESETS = {
     "quick": dict(COMMON, steps=48, test=500, hosts_steps=8),
@@ -53,7 +61,9 @@ CHECKS = {
 MANY = [1 << power for power in range(6, 13)]
 """Equal numbers that are added up in float16, one after another."""
 LESS = "Without error feedback, the form '{}' is less accurate than the full sum after equal steps."
-MANY_ONES = "4,096 equal numbers, added up in float16 one after another, make at most half of their sum."
+MANY_ONES = (
+    "4,096 equal numbers, added up in float16 one after another, make at most half of their sum."
+)
 NUMBERS = 129_068
 """LeNet's parameters."""
 
@@ -104,7 +114,9 @@ def oracle(case, s):
         for vector, expected in zip([*found[0], *found[1:]], [*right[0], *right[1:]]):
             if vector is not None:
                 yield vector, expected, 0.0
-    if case.form in forms.KEEPING and ranks[0][2] is not None:  # what was said and kept are all gradients together
+    if (
+        case.form in forms.KEEPING and ranks[0][2] is not None
+    ):  # what was said and kept are all gradients together
         said = sum(gradients.astype("float64") for gradients in ranks[0][0])
         yield said + sum(kept for *_, kept in ranks), sum(forms.in_numpy(FULL, s)[0][0]), 0.0
     if case.form == forms.EVERY and case.place == "devices":
@@ -120,7 +132,11 @@ def set_up(case, s):
         words = json.dumps({**s, "compare": False})
         names = [f"cpu(0) of host {rank + 1}" for rank in range(WORKERS)]
         return Work(lambda: between_hosts(words, next(numbers))[case.form][0], names)
-    devices, net, data = devices_of(case, s), BoundNet(lenet), forms.pictures(s.data, s.data_dir, s.seed, s.test)
+    devices, net, data = (
+        devices_of(case, s),
+        BoundNet(lenet),
+        forms.pictures(s.data, s.data_dir, s.seed, s.test),
+    )
 
     def train(seed, parts):
         replicas, train_part, sync = forms.training(case.form, s, seed, devices)
@@ -155,18 +171,36 @@ def tell(t, s):
         for row in rows:
             _tell_row(row, t.one(place=place, form=FULL), fastest(rows), devices, s)
     t.column("seconds", "ms", ".3g", 1e3, about="a step")
-    t.column("of_full", "of full", ".2f", spread=True, about="that over the full sum's at the same place")
-    t.column("sent_bytes", "kB", ".4g", 1e-3, about="that a worker sends in a step, without headers")
-    t.column("accuracy", form=".3f", about="test accuracy after equal steps: the mean of the last three evaluations")
+    t.column(
+        "of_full", "of full", ".2f", spread=True, about="that over the full sum's at the same place"
+    )
+    t.column(
+        "sent_bytes", "kB", ".4g", 1e-3, about="that a worker sends in a step, without headers"
+    )
+    t.column(
+        "accuracy",
+        form=".3f",
+        about="test accuracy after equal steps: the mean of the last three evaluations",
+    )
     t.column("gain", "differs", "+.3f", spread=True, about="from the full sum's, seed by seed")
     about = "as much, in the time of the fastest form's steps"
     t.column("time_gain", "in equal time", "+.3f", spread=True, about=about)
     t.note("""Devices: two of one process. Hosts: two network namespaces of this machine with a cable of a limited rate,
         a process on each. The accuracy is that of the training on devices: between hosts the numbers are the same.""")
-    t.claim(LESS.format(words[LARGEST]), devices[forms.CARELESS].gain, at_most=0.0, source=sources.SEIDE)
-    t.claim(MANY_ONES, devices[HALF].of_many[str(MANY[-1])], at_most=0.5, exact=True, source=sources.FLOAT16)
+    t.claim(
+        LESS.format(words[LARGEST]), devices[forms.CARELESS].gain, at_most=0.0, source=sources.SEIDE
+    )
+    t.claim(
+        MANY_ONES,
+        devices[HALF].of_many[str(MANY[-1])],
+        at_most=0.5,
+        exact=True,
+        source=sources.FLOAT16,
+    )
     far = {row.form: row for row in t.find(place="hosts")}
-    where = f"Between two hosts at {s.rate} Mbit/s" if far else "Between two devices of this machine"
+    where = (
+        f"Between two hosts at {s.rate} Mbit/s" if far else "Between two devices of this machine"
+    )
     shown = far or devices
     t.first(list(shown.values()))
     t.answer(f"""{where}, a step with the {words[LARGEST]} {faster(1 / shown[LARGEST].of_full)} as with the full
@@ -175,8 +209,12 @@ def tell(t, s):
         {words[LARGEST]} differs by {shown[LARGEST].time_gain:+.3f}. Without error feedback, after equal steps, it
         differs by {devices[forms.CARELESS].gain:+.3f}. Between devices of one machine the {words[LARGEST]} takes
         {devices[LARGEST].of_full:.1f} times as long as the full sum: the host encodes it.""")
-    least = min((devices[form] for form in (HALF, forms.BFLOAT, forms.TWO_BITS, forms.EVERY)), key=_gain)
-    t.explain(f"Of the other forms the least accurate is '{words[least.form]}': it differs by {least.gain:+.3f}.")
+    least = min(
+        (devices[form] for form in (HALF, forms.BFLOAT, forms.TWO_BITS, forms.EVERY)), key=_gain
+    )
+    t.explain(
+        f"Of the other forms the least accurate is '{words[least.form]}': it differs by {least.gain:+.3f}."
+    )
     t.draw(lambda axes: _draw_accuracy(axes, list(shown.values()), devices, words))
     t.bars(unit="ms", scale=1e3, title="A step", rows=list(shown.values()))
     t.draw(lambda axes: _draw_many(axes, [devices[HALF], devices[forms.BFLOAT]]))
@@ -193,12 +231,18 @@ def _tell_row(row, full, least, devices, s):
         return float(onp.interp(s.steps * fast / mine, [int(steps) for steps in known], accuracies))
 
     def in_time(row):
-        return by_process(by_then, row.seconds, least.seconds, *devices[row.form].accuracies.values())
+        return by_process(
+            by_then, row.seconds, least.seconds, *devices[row.form].accuracies.values()
+        )
 
     known = devices[row.form].accuracies
     row.of_full = row.seconds / full.seconds
-    row.sent_bytes = devices[row.form].get("sent") or {FULL: 4 * NUMBERS, forms.MXNET: NUMBERS / 4}[row.form]
-    row.accuracy, of_full = (mean(list(devices[form].accuracies.values())[-3:]) for form in (row.form, FULL))
+    row.sent_bytes = (
+        devices[row.form].get("sent") or {FULL: 4 * NUMBERS, forms.MXNET: NUMBERS / 4}[row.form]
+    )
+    row.accuracy, of_full = (
+        mean(list(devices[form].accuracies.values())[-3:]) for form in (row.form, FULL)
+    )
     if row is not full:
         row.gain, row.time_gain = row.accuracy - of_full, in_time(row) - in_time(full)
 
@@ -208,7 +252,9 @@ def _draw_accuracy(axes, rows, devices, words):
         known = devices[row.form].accuracies
         seconds = [int(steps) * row.seconds.median for steps in known]
         accuracies = [number.median for number in known.values()]
-        axes.plot(seconds, accuracies, f"{marker}-", color=colour, markersize=4, label=words[row.form])
+        axes.plot(
+            seconds, accuracies, f"{marker}-", color=colour, markersize=4, label=words[row.form]
+        )
     axes.set(xlabel="s", ylabel="accuracy", title=f"Between {rows[0].place}")
     axes.legend(fontsize=9.5)
 

@@ -20,7 +20,9 @@ from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
 from mxdp.training import TrainStep, train_steps
 
 SOURCE = "ours: does one process that loads for all devices hold them up?"
-COMPARED = "decoded pictures, exactly; parameters of every replica in every process after three steps"
+COMPARED = (
+    "decoded pictures, exactly; parameters of every replica in every process after three steps"
+)
 NEEDS = ranks.NEEDS[ranks.MPI]
 COMMON = dict(devices=[2], data="auto", data_dir=None, batch_size=64, lr=0.1, steps=16)
 PRESETS = {"quick": dict(COMMON, scales=[1, 32]), "full": dict(COMMON, scales=[1, 8, 32])}
@@ -34,7 +36,10 @@ PICTURES = 256
 def cases(s):
     for n in s.devices:
         for scale in s.scales:
-            label, settings = f"{plural(n, 'device')}, decode x {scale}", dict(devices_in_all=n, scale=scale)
+            label, settings = (
+                f"{plural(n, 'device')}, decode x {scale}",
+                dict(devices_in_all=n, scale=scale),
+            )
             yield Case(f"{label}: one loader", n, **settings)
             yield Case(f"{label}: a loader a process", 1, n, ranks.MPI, **settings)
 
@@ -49,7 +54,9 @@ def expect(s, cores):
 def stored(split, scale):
     """The pictures as bytes: each enlarged ``scale`` times in height and width, and compressed."""
     pixels = onp.rint(split.X[:, 0] * 255).astype("uint8")
-    return [zlib.compress(picture.repeat(scale, 0).repeat(scale, 1).tobytes(), 1) for picture in pixels]
+    return [
+        zlib.compress(picture.repeat(scale, 0).repeat(scale, 1).tobytes(), 1) for picture in pixels
+    ]
 
 
 def decoded(pictures, scale):
@@ -75,7 +82,10 @@ class LoadingRank(TrainingRank):
     def _batches(self, steps):
         for _ in range(steps):
             numbers = self._random.permutation(len(self._labels))[self.ranks.shard(self.batch_size)]
-            yield decoded([self._pictures[number] for number in numbers], self._scale), self._labels[numbers]
+            yield (
+                decoded([self._pictures[number] for number in numbers], self._scale),
+                self._labels[numbers],
+            )
 
     def _train_own(self, batches, step, samples):
         """Train on batches of which this rank has loaded its own part alone, of ``samples`` in all ranks together."""
@@ -119,7 +129,9 @@ def set_up(case, s):
         slowest(part, WARM_UP)
 
     def measure():
-        return slowest("all", s.steps), {f"{part}_ms": slowest(part, s.steps) / s.steps * 1e3 for part in PARTS}
+        return slowest("all", s.steps), {
+            f"{part}_ms": slowest(part, s.steps) / s.steps * 1e3 for part in PARTS
+        }
 
     return Work(measure, rank.devices, data=rank.dataset.name)
 
@@ -130,11 +142,21 @@ def tell(t, s):
         row.step_ms = row.seconds * (1e3 / s.steps)
         if row.engine == ranks.MPI:
             row.of_one = row.seconds / one.seconds
-            row.expected = expected(one.input_ms.median, one.compute_ms.median, row.devices_in_all, row.cores)
+            row.expected = expected(
+                one.input_ms.median, one.compute_ms.median, row.devices_in_all, row.cores
+            )
     t.column("step_ms", "ms/step", ".1f")
     t.column("input_ms", "input", ".1f", about="read and decode the batch, alone")
-    t.column("compute_ms", "compute", ".1f", about="forward, backward and update of all devices, alone")
-    t.column("of_one", "of one loader", ".2f", spread=True, about="over the time of one process with one loader")
+    t.column(
+        "compute_ms", "compute", ".1f", about="forward, backward and update of all devices, alone"
+    )
+    t.column(
+        "of_one",
+        "of one loader",
+        ".2f",
+        spread=True,
+        about="over the time of one process with one loader",
+    )
     t.column("expected", "exp.", ".2f", about="what the parts would give if nothing else counted")
     t.note("'Decode x 8': a picture is stored 8 times as high and wide, compressed by zlib.")
     cheap, dear = (t.find(engine=ranks.MPI, scale=end(s.scales))[-1] for end in (min, max))
@@ -151,5 +173,7 @@ def expected(load, compute, n, cores):
     >>> expected(4.0, 1.0, 2, 2), expected(0.0, 1.0, 2, 2)
     (0.75, 1.0)
     """
-    several, one = (max(load / loaders, compute, (load + n * compute) / cores) for loaders in (n, 1))
+    several, one = (
+        max(load / loaders, compute, (load + n * compute) / cores) for loaders in (n, 1)
+    )
     return several / one

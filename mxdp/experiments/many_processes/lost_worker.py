@@ -35,7 +35,9 @@ TOGETHER = True
 COMMON = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, batch_size=20, lr=0.3)
 EVERY = f"{MPI},{SYNC},{HOROVOD}"
 PRESETS = {
-    "quick": dict(COMMON, timeout=600.0, samples=400, silent=2.0, wait=3.0, engines=f"{MPI},{SYNC}"),
+    "quick": dict(
+        COMMON, timeout=600.0, samples=400, silent=2.0, wait=3.0, engines=f"{MPI},{SYNC}"
+    ),
     "full": dict(COMMON, timeout=600.0, samples=400, silent=3.0, wait=8.0, engines=EVERY),
 }
 CHECKS = {
@@ -48,7 +50,11 @@ WITHIN = 30
 
 def cases(s):
     for n in s.devices:
-        for harm, engines in ((KILLED, (MPI, SYNC, HOROVOD)), (STOPPED, (MPI, SYNC, HOROVOD)), (CUT_OFF, (MPI,))):
+        for harm, engines in (
+            (KILLED, (MPI, SYNC, HOROVOD)),
+            (STOPPED, (MPI, SYNC, HOROVOD)),
+            (CUT_OFF, (MPI,)),
+        ):
             for by in (engine for engine in engines if engine in s.engines.split(",")):
                 needs = ranks.NEEDS.get(by, {})
                 yield Case(f"{harm}: {WORDS[by]}", n, needs=needs, by=by, workers=n, harm=harm)
@@ -73,7 +79,10 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is one training of which the last process is lost in the middle. Its time is that until the engine ends
     the job or raises an error in the first process; where it did neither, how long we waited."""
-    return Work(partial(lost_by_launcher if case.by == MPI else lost_by_engine, case, s), ["cpu"] * case.workers)
+    return Work(
+        partial(lost_by_launcher if case.by == MPI else lost_by_engine, case, s),
+        ["cpu"] * case.workers,
+    )
 
 
 def lost_by_engine(case, s):
@@ -126,7 +135,11 @@ def lost_by_launcher(case, s):
         noticed, written = launch(case.workers, s, folder, case.harm, at)
         seconds = noticed - float((folder / "harmed").read_text())
     lost = at - (steps - written[-1]["steps"])
-    return seconds, {"noticed": True, "lost": lost, "same": [rank["bits"] for rank in written] == expected}
+    return seconds, {
+        "noticed": True,
+        "lost": lost,
+        "same": [rank["bits"] for rank in written] == expected,
+    }
 
 
 def launch(workers, s, folder, harm, at):
@@ -159,22 +172,33 @@ def heard(command, environ, then):
                 noticed = time.time()
                 then()
     if launcher.returncode:
-        raise MxdpError(f"the training ended with status {launcher.returncode}: {''.join(lines[-5:])}")
+        raise MxdpError(
+            f"the training ended with status {launcher.returncode}: {''.join(lines[-5:])}"
+        )
     return noticed
 
 
 def tell(t, s):
     ours = t.find(by=MPI)
-    words = f"mxdp's launcher notices a worker that is killed, stopped or cut off within {WITHIN} s."
+    words = (
+        f"mxdp's launcher notices a worker that is killed, stopped or cut off within {WITHIN} s."
+    )
     t.claim(words, *(row.seconds for row in ours), at_most=WITHIN)
     words = "Started again by the launcher, the training ends with the bits of an undisturbed one."
     t.claim(words, *(row.same for row in ours), at_least=1, exact=True)
     for row in t.rows:
         row.noticed, row.same = all(row.noticed.values), all(row.same.values)
-    t.column("seconds", form=".1f", spread=True, about="until the engine ends the job or raises an error elsewhere")
+    t.column(
+        "seconds",
+        form=".1f",
+        spread=True,
+        about="until the engine ends the job or raises an error elsewhere",
+    )
     t.column("noticed", about="no: it did neither, and the seconds are how long we waited")
     t.column("lost", form=".0f", about="steps that are done again")
-    t.column("same", about="the training ended with the parameters of an undisturbed one, bit for bit")
+    t.column(
+        "same", about="the training ended with the parameters of an undisturbed one, bit for bit"
+    )
     t.note("""In the middle of a training the last process is killed (SIGKILL), stopped (SIGSTOP) or cut off: the cable
         between two network namespaces, which stand for hosts, goes down until the launcher has noticed.""")
     deaf = [row.label for row in t.rows if not row.noticed]

@@ -24,7 +24,9 @@ def cases(s):
         yield Case(f"{plural(n, 'device')}: one process", n, devices_in_all=n)
         for engine in (MPI, SYNC, HOROVOD, ALONE):
             needs, label = ranks.NEEDS.get(engine, {}), f"{plural(n, 'device')}: {WORDS[engine]}"
-            yield Case(label, 1, n, engine, reference=engine == ALONE, needs=needs, devices_in_all=n)
+            yield Case(
+                label, 1, n, engine, reference=engine == ALONE, needs=needs, devices_in_all=n
+            )
 
 
 def expect(s, cores):
@@ -53,8 +55,19 @@ def tell(t, s):
                 setattr(row, name, row.seconds / below.seconds)
         row.has_cores = row.engine == MPI and 1 < row.processes <= row.cores
     t.column("step_ms", "ms/step", ".1f")
-    t.column("of_alone", form=".2f", spread=True, about="over the time of as many processes that exchange nothing")
-    t.column("of_one", "of one process", ".2f", spread=True, about="over that of one process with as many devices")
+    t.column(
+        "of_alone",
+        form=".2f",
+        spread=True,
+        about="over the time of as many processes that exchange nothing",
+    )
+    t.column(
+        "of_one",
+        "of one process",
+        ".2f",
+        spread=True,
+        about="over that of one process with as many devices",
+    )
     t.note("""All rows train LeNet with the same batch. dist_sync has a server process beside the workers. Horovod
         averages over processes by default; here it sums.""")
     n = max([row.processes for row in t.find(has_cores=True)] or s.devices)

@@ -30,11 +30,15 @@ class BookRank:
         """``steps`` steps of training, to their end."""
         book_loop.train_epoch(islice(self._batches, steps), self._replicas, self.devices, self._lr)
 
-    def losses(self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int) -> List[float]:
+    def losses(
+        self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int
+    ) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
         replicas, sums = self._copies(params), []
         for _ in range(steps):
-            sums.append(float(cross_entropy(book_loop.lenet(np.array(X), replicas[0]), np.array(y)).sum()))
+            sums.append(
+                float(cross_entropy(book_loop.lenet(np.array(X), replicas[0]), np.array(y)).sum())
+            )
             book_loop.train_batch(np.array(X), np.array(y), replicas, self.devices, lr)
         return sums
 
@@ -48,7 +52,11 @@ class GluonRank:
     events as there. With ``hybrid``, the network has static memory and shapes."""
 
     def __init__(self, case: Case, s: Settings, hybrid: bool) -> None:
-        self.devices, self._hybrid, self._batch_size = devices(case.devices, s.kind), hybrid, case.batch_size
+        self.devices, self._hybrid, self._batch_size = (
+            devices(case.devices, s.kind),
+            hybrid,
+            case.batch_size,
+        )
         self.dataset = load(s.data, s.data_dir, seed=s.seed)
         self._stream = Stream(self.dataset.train, case.batch_size, s.seed)
         self._loss = gluon.loss.SoftmaxCrossEntropyLoss()
@@ -63,10 +71,15 @@ class GluonRank:
                 pending.popleft().wait()
         npx.waitall()
 
-    def losses(self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int) -> List[float]:
+    def losses(
+        self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int
+    ) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
         net, trainer = self._trained(params, lr)
-        sums = [sum(float(losses.sum()) for losses in self.step(X, y, net, trainer)) for _ in range(steps)]
+        sums = [
+            sum(float(losses.sum()) for losses in self.step(X, y, net, trainer))
+            for _ in range(steps)
+        ]
         npx.waitall()  # MXNet frees the trainer's store at once, and its jobs would still use it
         return sums
 
@@ -85,11 +98,16 @@ class GluonRank:
             to.set_data(param)
         if self._hybrid:
             net.hybridize(static_alloc=True, static_shape=True)
-        return net, gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": lr}, kvstore="device")
+        return net, gluon.Trainer(
+            net.collect_params(), "sgd", {"learning_rate": lr}, kvstore="device"
+        )
 
     def step(self, X: HostArray, y: HostArray, net: Any, trainer: Any) -> List[NDArray]:
         """The losses of each device's samples. Doesn't wait."""
-        shards = [gluon.utils.split_and_load(np.array(part), self.devices, even_split=False) for part in (X, y)]
+        shards = [
+            gluon.utils.split_and_load(np.array(part), self.devices, even_split=False)
+            for part in (X, y)
+        ]
         with autograd.record():
             losses = [self._loss(net(X_shard), y_shard) for X_shard, y_shard in zip(*shards)]
         for loss in losses:

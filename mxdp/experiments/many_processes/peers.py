@@ -41,13 +41,20 @@ PRESETS = {
     "quick": dict(COMMON, devices=[2], timeout=600.0, samples=1280, peers=FEW, half=False),
     "full": dict(COMMON, timeout=1200.0, samples=5120, peers=ALL, half=True),
 }
-CHECKS = {"peers": (lambda peers: MXDP in peers.split(",") and {*peers.split(",")} <= {*WORDS}, f"mxdp, and of {ALL}")}
+CHECKS = {
+    "peers": (
+        lambda peers: MXDP in peers.split(",") and {*peers.split(",")} <= {*WORDS},
+        f"mxdp, and of {ALL}",
+    )
+}
 LITTLE = dict(data="digits", batch_size=24, samples=168, peers=ALL, half=True)
 HYBRIDS = "a hybridised gluon.Trainer"
 ENGINES = {HOROVOD: ranks.HOROVOD, DDP: ranks.DDP, MXDP_MPI: ranks.MPI}
 SEVERAL = (HOROVOD, DDP, MXDP_MPI, CEILING)
 """They have a process for each device; the others have one."""
-BOOK_NEEDS = {"d2l": "`make`, or `pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`"}
+BOOK_NEEDS = {
+    "d2l": "`make`, or `pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`"
+}
 STEPS, LR = 5, 0.5
 """Whose losses are compared."""
 TOLERANCE = 1e-3
@@ -57,15 +64,37 @@ TOLERANCE = 1e-3
 def cases(s):
     whole, half = s.batch_size, s.batch_size // 2
     for n in s.devices:
-        peers = [(peer, whole) for peer in s.peers.split(",")] + ([(MXDP, half), (CEILING, half)] if s.half else [])
+        peers = [(peer, whole) for peer in s.peers.split(",")] + (
+            [(MXDP, half), (CEILING, half)] if s.half else []
+        )
         if n == 1:
-            peers = [(peer, whole) for peer in (HYBRID, TORCH, MXDP)]  # the others are there to use several
+            peers = [
+                (peer, whole) for peer in (HYBRID, TORCH, MXDP)
+            ]  # the others are there to use several
         for peer, batch_size in peers:
             label = f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}"
-            engine, (each_has, processes) = ENGINES.get(peer, ranks.ALONE), (1, n) if peer in SEVERAL else (n, 1)
-            needs = {BOOK: BOOK_NEEDS, TORCH: ranks.NEEDS[ranks.DDP]}.get(peer, ranks.NEEDS.get(engine, {}))
-            environment, settings = defaults(n) if peer == BOOK else {}, dict(devices_in_all=n, batch_size=batch_size)
-            yield Case(label, each_has, processes, engine, environment, peer == CEILING, needs, peer=peer, **settings)
+            engine, (each_has, processes) = (
+                ENGINES.get(peer, ranks.ALONE),
+                (1, n) if peer in SEVERAL else (n, 1),
+            )
+            needs = {BOOK: BOOK_NEEDS, TORCH: ranks.NEEDS[ranks.DDP]}.get(
+                peer, ranks.NEEDS.get(engine, {})
+            )
+            environment, settings = (
+                defaults(n) if peer == BOOK else {},
+                dict(devices_in_all=n, batch_size=batch_size),
+            )
+            yield Case(
+                label,
+                each_has,
+                processes,
+                engine,
+                environment,
+                peer == CEILING,
+                needs,
+                peer=peer,
+                **settings,
+            )
 
 
 def expect(s, cores):
@@ -77,7 +106,9 @@ def rank_of(case, s):
     if case.peer in (TORCH, DDP):  # MXNet is never loaded beside PyTorch
         from mxdp.experiments.torch_ddp import TorchTraining, initial
 
-        return TorchTraining(initial(s.seed, 0.01), s, case.batch_size, size=case.processes, threads=case.devices)
+        return TorchTraining(
+            initial(s.seed, 0.01), s, case.batch_size, size=case.processes, threads=case.devices
+        )
     if case.peer in (GLUON, HYBRID):
         return GluonRank(case, s, case.peer == HYBRID)
     return (BookRank if case.peer == BOOK else TrainingRank)(case, s)
@@ -93,7 +124,10 @@ def oracle(case, s):
         params, serial = initial(s.seed, 0.1), json.loads(done.stdout)
     else:
         params, serial = init_lenet(s.seed, scale=0.1), serial_losses(s.seed, s.kind)
-    losses = onp.sum(case.share(rank_of(case, s).losses(*random_batch(CHECKED, s.seed), params, LR, STEPS)), axis=0)
+    losses = onp.sum(
+        case.share(rank_of(case, s).losses(*random_batch(CHECKED, s.seed), params, LR, STEPS)),
+        axis=0,
+    )
     steps = 1 if case.peer == CEILING else STEPS
     yield losses[:steps], onp.array(serial[:steps]), TOLERANCE
 
@@ -123,7 +157,12 @@ def tell(t, s):
     hybrids = [row for row in t.find(peer=HYBRID) if row.devices_in_all > 1]
     t.claim(sentence, *(1 / row.of_mxdp for row in hybrids), at_most=1.0)
     t.column("step_seconds", "ms/step", ".1f", 1e3)
-    t.column("of_mxdp", form=".2f", spread=True, about="over mxdp's time in one process on as many devices")
+    t.column(
+        "of_mxdp",
+        form=".2f",
+        spread=True,
+        about="over mxdp's time in one process on as many devices",
+    )
     t.note("""A round is the same number of samples for all, each with its own data path. The book's loop is d2l's
         loader and helpers in MXNet's default environment. PyTorch has a thread for each device, and mxdp's settings of
         the allocator. DDP, Horovod and mxdp by MPI have a process for each device. Processes that exchange nothing do
@@ -153,4 +192,6 @@ def _tell_sizes(t, s):
     for peer, of, beside in ((BOOK, "of_mxdp", "mxdp"), (DDP, "of_mpi", "mxdp by MPI")):
         row = t.maybe(peer=peer, devices_in_all=n, batch_size=s.batch_size)
         if row and row.get(of):
-            t.explain(f"Compared with {beside}, training takes {row.get(of):.2f} times as long by {WORDS[peer]}.")
+            t.explain(
+                f"Compared with {beside}, training takes {row.get(of):.2f} times as long by {WORDS[peer]}."
+            )

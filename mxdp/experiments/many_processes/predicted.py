@@ -15,8 +15,12 @@ from mxdp.experiments.show import style
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.step import step_seconds
 
-SOURCE = "ours: `python -m mxdp.experiments predict` says what it would be on machines that are not here"
-COMPARED = "parameters of every process after a step, with those of the shards one by one on one device"
+SOURCE = (
+    "ours: `python -m mxdp.experiments predict` says what it would be on machines that are not here"
+)
+COMPARED = (
+    "parameters of every process after a step, with those of the shards one by one on one device"
+)
 TOGETHER = True
 COMMON = dict(kind="cpu", at_least=0.35)
 PRESETS = {
@@ -44,7 +48,9 @@ def cases(s):
             for n, rate, delay, words in places:
                 if batch % n == 0 and (not rate or _carried(net, rate)):
                     settings = dict(net=net, batch=batch, ranks=n, rate=rate, delay=delay)
-                    yield Case(f"{title}, batch {batch}, {words}", n, environment=FEW_COPIES, **settings)
+                    yield Case(
+                        f"{title}, batch {batch}, {words}", n, environment=FEW_COPIES, **settings
+                    )
 
 
 def _carried(net, rate):
@@ -66,14 +72,22 @@ def expect(s, cores):
 def launched(case, s, before=None):
     """What each of the case's processes found: its parameters after a step from those ``before``, or the measurement.
     Raises Skipped where there must be hosts with a slow cable, and they can't be made."""
-    order = dict(net=case.net, batch=case.batch, seed=s.seed, kind=s.kind, at_least=s.at_least, before=before)
+    order = dict(
+        net=case.net, batch=case.batch, seed=s.seed, kind=s.kind, at_least=s.at_least, before=before
+    )
     return hosts.launched(predicted_ranks.__name__, order, case.ranks, case.rate, case.delay / 1e3)
 
 
 def oracle(case, s):
     """A step from parameters that are nowhere zero, in float64; and the processes bit for bit with each other."""
-    one, (X, y) = predicted_ranks.PredictedRank(case.net, s.seed, s.kind), random_batch(case.batch, s.seed)
-    before, gradients = [param.asnumpy() for param in one.params], serial_gradients(one.model, X, y, case.ranks)
+    one, (X, y) = (
+        predicted_ranks.PredictedRank(case.net, s.seed, s.kind),
+        random_batch(case.batch, s.seed),
+    )
+    before, gradients = (
+        [param.asnumpy() for param in one.params],
+        serial_gradients(one.model, X, y, case.ranks),
+    )
     first, *others = launched(case, s, before)
     for param, start, gradient in zip(first, before, gradients):
         yield changed(param, start, -LR / len(X) * gradient)
@@ -91,8 +105,13 @@ def set_up(case, s):
         measured, *_ = launched(case, s)
         link, steps = fit_link(measured["sums"]), measured["steps"]
         shard_seconds, python_seconds = one.steps(X, y, steps, -(-steps // 4))
-        sums = sum(link.seconds(4 * sum(inside)) for inside in in_buckets([param.size for param in one.params]))
-        return measured["seconds"], dict(shard_seconds=shard_seconds, python_seconds=python_seconds, sum_seconds=sums)
+        sums = sum(
+            link.seconds(4 * sum(inside))
+            for inside in in_buckets([param.size for param in one.params])
+        )
+        return measured["seconds"], dict(
+            shard_seconds=shard_seconds, python_seconds=python_seconds, sum_seconds=sums
+        )
 
     return Work(measure, [f"cpu(0) of process {rank}" for rank in range(case.ranks)])
 
@@ -104,9 +123,16 @@ def _off(row):
 def tell(t, s):
     for row in t.rows:
         times = row.shard_seconds, row.python_seconds, row.sum_seconds
-        row.predicted_seconds = by_process(lambda a, b, c, row=row: step_seconds(a, b, row.ranks, row.cores, c), *times)
+        row.predicted_seconds = by_process(
+            lambda a, b, c, row=row: step_seconds(a, b, row.ranks, row.cores, c), *times
+        )
         row.off = factor(row.predicted_seconds / row.seconds)
-    t.column("seconds", "ms", scale=1e3, about="a step of a batch that all processes share, while others follow")
+    t.column(
+        "seconds",
+        "ms",
+        scale=1e3,
+        about="a step of a batch that all processes share, while others follow",
+    )
     t.column("predicted_seconds", "pred., ms", scale=1e3)
     t.column("sum_seconds", "of it sums", scale=1e3)
     about = "by which factor the prediction is off the measured time"
@@ -119,8 +145,12 @@ def tell(t, s):
     t.answer(f"""The predicted times of {plural(len(t.rows), "row")} are off by a factor of {usual:.2f} in the middle,
         and of {worst.off:.2f} in the worst row ({worst.label}).""")
     kinds = {
-        "in as many processes as there are cores": [row for row in t.rows if not row.rate and row.ranks <= row.cores],
-        "in more processes than cores": [row for row in t.rows if not row.rate and row.ranks > row.cores],
+        "in as many processes as there are cores": [
+            row for row in t.rows if not row.rate and row.ranks <= row.cores
+        ],
+        "in more processes than cores": [
+            row for row in t.rows if not row.rate and row.ranks > row.cores
+        ],
         "between two hosts with a slow link": [row for row in t.rows if row.rate],
     }
     for where, rows in kinds.items():
@@ -128,14 +158,19 @@ def tell(t, s):
             furthest = max(rows, key=_off)
             t.explain(f"{where.capitalize()}, the worst is {furthest.off:.2f} ({furthest.label}).")
     most = sum(row.sum_seconds.median > 0.5 * row.predicted_seconds.median for row in t.rows)
-    t.explain(f"In {most} of {len(t.rows)} rows the sums take more than half of the predicted time.")
+    t.explain(
+        f"In {most} of {len(t.rows)} rows the sums take more than half of the predicted time."
+    )
     t.draw(lambda axes: _draw(axes, t.rows))
 
 
 def _draw(axes, rows):
     for words, linked in (("processes", False), ("hosts", True)):
         shown = [row for row in rows if bool(row.rate) is linked]
-        x, y = ([1e3 * row.get(name).median for row in shown] for name in ("seconds", "predicted_seconds"))
+        x, y = (
+            [1e3 * row.get(name).median for row in shown]
+            for name in ("seconds", "predicted_seconds")
+        )
         axes.plot(x, y, "o", label=words)
     axes.axline((1, 1), (10, 10), color=style.GREY, linestyle="--")
     axes.set(xscale="log", yscale="log", xlabel="measured, ms", ylabel="predicted, ms")

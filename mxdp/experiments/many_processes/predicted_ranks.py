@@ -27,7 +27,9 @@ class PredictedRank:
         self.model = network(net, 64, (self.device,), seed, ranks)
         self.params = self.model.replicas[0]
 
-    def steps(self, X: HostArray, y: HostArray, steps: int, warm_up: int = 0) -> Tuple[float, float]:
+    def steps(
+        self, X: HostArray, y: HostArray, steps: int, warm_up: int = 0
+    ) -> Tuple[float, float]:
         """Mean seconds of ``steps`` steps after ``warm_up`` others, and Python's processor time of one. Waits."""
         part = self.ranks.shard(len(X))
         batch: Sequence[Any] = X[part], y[part], len(X)
@@ -60,14 +62,22 @@ class PredictedRank:
         once = max(self.ranks.gather(self.steps(X, y, 2)[0]))
         steps = max(1, min(MOST, round(at_least / once)))
         sums = self.sums()
-        return dict(steps=steps, sums=sums, seconds=max(self.ranks.gather(self.steps(X, y, steps, -(-steps // 4))[0])))
+        return dict(
+            steps=steps,
+            sums=sums,
+            seconds=max(self.ranks.gather(self.steps(X, y, steps, -(-steps // 4))[0])),
+        )
 
 
 def obey(order: Dict[str, Any], ranks: World) -> Any:
     """The parameters after a step from those ``before``, if the order has any; else the measurement."""
     rank = PredictedRank(order["net"], order["seed"], order["kind"], ranks)
     batch = random_batch(order["batch"], order["seed"])
-    return rank.stepped(order["before"], *batch) if order["before"] else rank.measured(*batch, order["at_least"])
+    return (
+        rank.stepped(order["before"], *batch)
+        if order["before"]
+        else rank.measured(*batch, order["at_least"])
+    )
 
 
 if __name__ == "__main__":

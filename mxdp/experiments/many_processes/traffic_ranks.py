@@ -40,7 +40,9 @@ Vectors = List[HostArray]
 Compared = Tuple[Vectors, HostArray, Optional[HostArray]]
 
 
-def sync_of(form: str, replicas: Sequence[Params], s: Settings, ranks: Optional[World] = None) -> Callable[[], Any]:
+def sync_of(
+    form: str, replicas: Sequence[Params], s: Settings, ranks: Optional[World] = None
+) -> Callable[[], Any]:
     """What sums the gradients of all workers in this form. ``s`` has the threshold of 2 bits, the share that is sent of
     the largest, and every how many steps local steps are summed."""
     if form == FULL:
@@ -149,12 +151,16 @@ def _said(form: str, vector: HostArray, s: Any) -> HostArray:
         return vector.astype("float16").astype("float32")
     if form == BFLOAT:
         mantissa, exponent = onp.frexp(vector)
-        return onp.ldexp(onp.rint(mantissa * 256) / 256, exponent).astype("float32")  # 8 significant bits
+        return onp.ldexp(onp.rint(mantissa * 256) / 256, exponent).astype(
+            "float32"
+        )  # 8 significant bits
     if form in (TWO_BITS, MXNET):
         signs = 1.0 * (vector >= s.threshold) - (vector <= -s.threshold)
         return onp.asarray(s.threshold * signs, "float32")
     if form in (LARGEST, CARELESS):
-        few = onp.argsort(-onp.abs(vector), kind="stable")[: max(1, -int(-vector.size * s.share // 1))]
+        few = onp.argsort(-onp.abs(vector), kind="stable")[
+            : max(1, -int(-vector.size * s.share // 1))
+        ]
         return onp.where(onp.isin(onp.arange(vector.size), few), vector, 0).astype("float32")
     return vector
 
@@ -172,7 +178,12 @@ def one_by_one(on: Sequence[Any], s: Any) -> Iterator[Tuple[Any, ...]]:
 
 def of_each_form(s: Settings, ranks: World) -> Dict[str, Any]:
     """For each form: what became of known gradients, or the seconds of a step, of the slowest rank."""
-    on, batch, steps, found = devices(1, s["kind"]), random_batch(s["batch_size"], s["seed"]), s["hosts_steps"], {}
+    on, batch, steps, found = (
+        devices(1, s["kind"]),
+        random_batch(s["batch_size"], s["seed"]),
+        s["hosts_steps"],
+        {},
+    )
     if s["compare"]:
         return {form: compared(form, s, on, ranks)[0] for form in BETWEEN_HOSTS}
     trains = {form: training(form, s, s["seed"], on, ranks)[1] for form in BETWEEN_HOSTS}

@@ -30,7 +30,9 @@ def join(case: Case) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
     if case.engine == MPI:
         ranks = world()
         return ranks, partial(GradientSync, world=ranks)
-    return placed(case.process, case.processes), {SYNC: _by_stores, HOROVOD: _by_horovod}.get(case.engine, GradientSync)
+    return placed(case.process, case.processes), {SYNC: _by_stores, HOROVOD: _by_horovod}.get(
+        case.engine, GradientSync
+    )
 
 
 def placed(rank: int, size: int) -> World:
@@ -48,7 +50,10 @@ def store(engine: str) -> Any:
 
 def _by_stores(replicas: Sequence[Params]) -> Sync:
     """MXNet's own servers add up what all workers push; each pulls the sum."""
-    servers, gradients = store(SYNC), {key: gradient for gradient, key in zip(_gradients(replicas), KEYS)}
+    servers, gradients = (
+        store(SYNC),
+        {key: gradient for gradient, key in zip(_gradients(replicas), KEYS)},
+    )
     for key, gradient in gradients.items():
         servers.init(key, mx.nd.zeros_like(gradient))
 
@@ -100,7 +105,9 @@ class TrainingRank:
         """Train on whole batches, of which this rank takes its part."""
         return train_steps(batches, step, self.ranks)
 
-    def check(self, X: HostArray, y: HostArray, params: Sequence[NDArray]) -> List[List[List[HostArray]]]:
+    def check(
+        self, X: HostArray, y: HostArray, params: Sequence[NDArray]
+    ) -> List[List[List[HostArray]]]:
         """The parameters of its replicas after each of a few steps on one batch. Waits after the last one alone."""
         (replicas, step), trail = self._trained(params, 0.1), []
         for _ in range(STEPS):
@@ -108,12 +115,18 @@ class TrainingRank:
             trail.append([[param.copy() for param in replica] for replica in replicas])
         return [[[param.asnumpy() for param in replica] for replica in copies] for copies in trail]
 
-    def losses(self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int) -> List[float]:
+    def losses(
+        self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int
+    ) -> List[float]:
         """The sum of the losses of this rank's samples before each step on one batch."""
         _, step = self._trained(params, lr)
-        return [sum(float(losses.sum()) for losses in self.steps([(X, y)], step)) for _ in range(steps)]
+        return [
+            sum(float(losses.sum()) for losses in self.steps([(X, y)], step)) for _ in range(steps)
+        ]
 
-    def _trained(self, params: Sequence[NDArray], lr: float) -> Tuple[List[List[NDArray]], TrainStep]:
+    def _trained(
+        self, params: Sequence[NDArray], lr: float
+    ) -> Tuple[List[List[NDArray]], TrainStep]:
         replicas = [get_params(params, device) for device in self.devices]
         return replicas, TrainStep(replicas, self.devices, lr, self._sync(replicas))
 
@@ -132,7 +145,9 @@ def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple
         serial = get_params(start, device)
         train_batch(X[part], y[part], [serial], [device], 0.1 * len(X[part]) / len(X))
         for replica in replicas:
-            for param, expected, first, limit in zip(replica, serial, of_first, tolerances_of(len(X))):
+            for param, expected, first, limit in zip(
+                replica, serial, of_first, tolerances_of(len(X))
+            ):
                 yield param, expected.asnumpy(), limit
                 if not alone:
                     yield same_bits(param, first)

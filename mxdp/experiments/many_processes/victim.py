@@ -34,7 +34,12 @@ def under_launcher(folder: Path, s: Settings) -> None:
         nonlocal made
         made += 1
         count()
-        if s.harm and here.rank == here.size - 1 and made == s.at and not (folder / "harmed").exists():
+        if (
+            s.harm
+            and here.rank == here.size - 1
+            and made == s.at
+            and not (folder / "harmed").exists()
+        ):
             (folder / "harmed").write_text(repr(time.time()))
             if s.harm == CUT_OFF:
                 subprocess.run(["ip", "link", "set", CABLE, "down"], check=True)
@@ -43,7 +48,9 @@ def under_launcher(folder: Path, s: Settings) -> None:
 
     here.step_done = step_done
     data = load(s.data, s.data_dir, seed=s.seed).take(s.samples, 10)
-    options: Dict[str, Any] = dict(kind="cpu", data=data, seed=s.seed, report=lambda line: None, world=here)
+    options: Dict[str, Any] = dict(
+        kind="cpu", data=data, seed=s.seed, report=lambda line: None, world=here
+    )
     kept = dict(checkpoint=folder / "checkpoints", checkpoint_every=0.2)
     history = train(1, s.batch_size, s.lr, EPOCHS, **options, **kept)
     bits = [zlib.crc32(param.asnumpy()) for param in history.device_params[0]]

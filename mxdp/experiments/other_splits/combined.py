@@ -11,7 +11,14 @@ from mxdp.experiments import sources
 from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case, by_process
 from mxdp.experiments.other_splits import split, strategies
-from mxdp.experiments.other_splits.split import COMBINED, GROUPS, NETS, SERIAL, numbers_of, tell_steps
+from mxdp.experiments.other_splits.split import (
+    COMBINED,
+    GROUPS,
+    NETS,
+    SERIAL,
+    numbers_of,
+    tell_steps,
+)
 
 SOURCE = sources.NARAYANAN
 COMPARED = split.COMPARED
@@ -32,10 +39,18 @@ def cases(s):
     for n in several(s):
         ways += [(way, n, f"{way} x {n}") for way in ("data", "pipeline", "layerwise")]
         if n in _divisible(s):
-            ways += [(way, n, f"{way.replace(' x', f' {GROUPS} x')} {n // GROUPS}") for way in COMBINED]
+            ways += [
+                (way, n, f"{way.replace(' x', f' {GROUPS} x')} {n // GROUPS}") for way in COMBINED
+            ]
     for net, samples in _batches(s):
         for strategy, n, name in ways:
-            yield Case(f"{NETS[net]}, batch {samples}, {name}", n, net=net, strategy=strategy, batch=samples)
+            yield Case(
+                f"{NETS[net]}, batch {samples}, {name}",
+                n,
+                net=net,
+                strategy=strategy,
+                batch=samples,
+            )
 
 
 def expect(s, cores):
@@ -54,14 +69,27 @@ def _divisible(s):
 def _batches(s):
     """Networks, and how many samples a batch of each has: first as many as let data parallelism and layerwise
     partitioning move as much; in the end so few that most of the wide net's memory is that of its parameters."""
-    even = {net: round(params / sums) for net in NETS for params, sums in [numbers_of(net, s.units)]}
+    even = {
+        net: round(params / sums) for net in NETS for params, sums in [numbers_of(net, s.units)]
+    }
     return [*even.items(), ("wide", even["wide"] // 16)]
 
 
 def tell(t, s):
     tell_steps(t, "net", "batch")
-    t.column("moved_of_less", "of less", ".2f", about="what is moved, over the lesser of the two splits alone")
-    t.column("memory_of_data", "of data", ".2f", spread=True, about="the memory over that of data parallelism")
+    t.column(
+        "moved_of_less",
+        "of less",
+        ".2f",
+        about="what is moved, over the lesser of the two splits alone",
+    )
+    t.column(
+        "memory_of_data",
+        "of data",
+        ".2f",
+        spread=True,
+        about="the memory over that of data parallelism",
+    )
     t.note(f"""'Data 2 x pipeline 2': two groups have half of the batch each, and each group's two devices are a
         pipeline. Pipelines are GPipe with {strategies.MICRO_BATCHES} micro-batches. With the first batch of a net, data
         parallelism and layerwise partitioning alone move as much.""")
@@ -75,21 +103,27 @@ def tell(t, s):
             data = t.maybe(strategy=first, **alike)
             other = t.maybe(strategy=second, **alike)
             if data and other:
-                row.moved_of_less = row.bytes_moved / by_process(min, data.bytes_moved, other.bytes_moved)
+                row.moved_of_less = row.bytes_moved / by_process(
+                    min, data.bytes_moved, other.bytes_moved
+                )
             if data and row.get("peak_bytes"):
                 row.memory_of_data = row.peak_bytes / data.peak_bytes
             if (row.net, row.batch) == _batches(s)[-1]:
                 sentence = """With a sixteenth of that batch, where most of the wide net's memory is that of its
                     parameters, each combination needs at most as much memory on its fullest device as data parallelism
                     alone."""
-                t.claim(sentence, row.memory_of_data, at_most=1.0, exact=True, source=sources.NARAYANAN)
+                t.claim(
+                    sentence, row.memory_of_data, at_most=1.0, exact=True, source=sources.NARAYANAN
+                )
             elif row.strategy == COMBINED[1]:
                 sentence = """Data parallelism and layerwise partitioning together move at most as much as the lesser of
                     the two alone, with the batch at which these are equal."""
                 t.claim(sentence, row.moved_of_less, at_most=1.0, exact=True)
     if not _divisible(s):
         return t.answer(TOO_FEW)
-    rows = [row for row in t.find(net="wide", strategy=COMBINED[1]) if row.moved_of_less is not None]
+    rows = [
+        row for row in t.find(net="wide", strategy=COMBINED[1]) if row.moved_of_less is not None
+    ]
     if not rows:
         return None
     even = rows[0]
@@ -97,8 +131,12 @@ def tell(t, s):
     small = [row for row in rows if row.devices == n][-1]
     moved, memory = f"{even.moved_of_less:.2f}", ""
     if small.memory_of_data:
-        memory = f", and with small batches need {small.memory_of_data:.2f} of data parallelism's memory"
-    t.answer(f"Two splits on {GROUPS} x {n // GROUPS} devices move {moved} of the better one's bytes{memory}.")
+        memory = (
+            f", and with small batches need {small.memory_of_data:.2f} of data parallelism's memory"
+        )
+    t.answer(
+        f"Two splits on {GROUPS} x {n // GROUPS} devices move {moved} of the better one's bytes{memory}."
+    )
     t.explain(f"""This is the wide net, layerwise in each group: each all-reduce spans fewer devices than with one split
         alone. With a batch of {small.batch} it moves {small.moved_of_less:.1f} times as many bytes as the lesser split.
         Times can show a gain only where each device has a core of its own.""")

@@ -47,7 +47,9 @@ def expect(s, cores):
     sentences = []
     for n in several(s):
         shares = ", ".join(f"{(whole + (4 - whole) / n) / 4:.3g}" for whole in (2, 1, 0))
-        sentences.append(f"On {n} devices stages 1, 2 and 3 hold {shares} of the plain memory, beside one layer.")
+        sentences.append(
+            f"On {n} devices stages 1, 2 and 3 hold {shares} of the plain memory, beside one layer."
+        )
     return f"{' '.join(sentences)} Stages 1 and 2 move as many bytes as the plain step, and stage 3 half as many more."
 
 
@@ -56,7 +58,9 @@ def oracle(case, s):
     and in float64, since eight residual layers enlarge the rounding of float32."""
     net = _split(case, s, stage=case.stage)
     yield from replace(net, dtype="float64").compare(ODD)
-    cut, plain = (_split(case, s, stage=stage, optimizer="adam").make() for stage in (case.stage, 0))
+    cut, plain = (
+        _split(case, s, stage=stage, optimizer="adam").make() for stage in (case.stage, 0)
+    )
     samples = split.uneven(ODD, cut)
     X, y = net.batch(samples)
     for made in (cut, plain):
@@ -73,7 +77,10 @@ def set_up(case, s):
     known = _memory(net, X, y) if not case.number and can_record(net.devices) else {}
     made = net.make()
     split.train(made, X, y, split.WARM_UP, LR)
-    known.update(moved_bytes=made.traffic.total(), layer_bytes=LAYERS[case.stage] * made.itemsize * max(made.sizes))
+    known.update(
+        moved_bytes=made.traffic.total(),
+        layer_bytes=LAYERS[case.stage] * made.itemsize * max(made.sizes),
+    )
     known["predicted_peak_bytes"] = made.lasting_bytes(len(X))[-1] + made.peak_bytes(len(X))[-1]
 
     def one_round():
@@ -107,9 +114,21 @@ def _tell_claims(t, row):
     sentence = """In stage 3 a device holds, at its peak and beside one gathered layer, at most 1.15 / k of the plain
         parameters, gradients and state (the number is k times the share)."""
     held = row.held * row.devices if third and row.get("held") else None
-    t.claim(sentence, held, at_most=1.15, exact=True, source=f"{sources.ZERO}, stage 3, read as 1.15 / k")
+    t.claim(
+        sentence,
+        held,
+        at_most=1.15,
+        exact=True,
+        source=f"{sources.ZERO}, stage 3, read as 1.15 / k",
+    )
     sentence = "Stages 1 and 2 move no more bytes than plain data parallelism."
-    t.claim(sentence, row.of_moved if row.stage in (1, 2) else None, at_most=1.0, exact=True, source=zero)
+    t.claim(
+        sentence,
+        row.of_moved if row.stage in (1, 2) else None,
+        at_most=1.0,
+        exact=True,
+        source=zero,
+    )
     sentence = "Stage 3 moves at most 1.5 times the bytes of plain data parallelism."
     t.claim(sentence, row.of_moved if third else None, at_most=1.5, exact=True, source=zero)
 
@@ -122,23 +141,53 @@ def tell(t, s):
             activations = plain.peak_bytes - plain.lasting_bytes
             row.held = (row.peak_bytes - activations - row.layer_bytes) / plain.lasting_bytes
         _tell_claims(t, row)
-    t.column("seconds", "ms", ".1f", 1e3, about="a step of 'batch_size' samples a device, with Adam's update")
+    t.column(
+        "seconds",
+        "ms",
+        ".1f",
+        1e3,
+        about="a step of 'batch_size' samples a device, with Adam's update",
+    )
     t.column("of_time", "time", ".2f", spread=True, about="that over the time of the plain step")
-    t.column("moved_bytes", "moved MB", ".1f", 1e-6, about="what a step and its update send between all devices")
+    t.column(
+        "moved_bytes",
+        "moved MB",
+        ".1f",
+        1e-6,
+        about="what a step and its update send between all devices",
+    )
     about = "the memory of the last device at its peak, with the activations, as MXNet counts it in the first process"
     t.column("peak_bytes", "MB", ".1f", 1e-6, about=about)
-    t.column("predicted_peak_bytes", "MB pred.", ".1f", 1e-6, about="that, calculated from the plan and the shapes")
+    t.column(
+        "predicted_peak_bytes",
+        "MB pred.",
+        ".1f",
+        1e-6,
+        about="that, calculated from the plan and the shapes",
+    )
     about = "the peak without activations and the one layer that is whole"
-    t.column("held", "of plain", ".3f", about=f"{about}, over the plain parameters, gradients and state")
+    t.column(
+        "held", "of plain", ".3f", about=f"{about}, over the plain parameters, gradients and state"
+    )
     t.note("MXNet's CPU devices share their temporary space, which is not in these numbers.")
     last = t.one(stage=3, net="resnet", devices=several(s)[0])
-    memory = f"each device holds {last.held:.2f} of the plain memory, and " if last.get("held") else ""
+    memory = (
+        f"each device holds {last.held:.2f} of the plain memory, and " if last.get("held") else ""
+    )
     devices = plural(last.devices, "device")
-    t.answer(f"In stage 3 on {devices}, ResNet-18: {memory}a step takes {last.of_time:.2f} of the plain step's time.")
+    t.answer(
+        f"In stage 3 on {devices}, ResNet-18: {memory}a step takes {last.of_time:.2f} of the plain step's time."
+    )
     other = t.one(stage=3, net="wide", devices=last.devices)
     t.explain(f"A step of the MLP takes {other.of_time:.2f} of the plain step's time.")
     t.explain("""The memory is that of parameters, gradients and Adam's state, beside one gathered layer. The devices
         wait for each gather; PyTorch's FSDP gathers a layer while the one before it computes.""")
     t.bars("peak_bytes", "MB", 1e-6, title="Memory of a device at its peak", colour="stage")
     for net, title in NETS.items():
-        t.bars(unit="ms", scale=1e3, title=f"{title}: time of a step", colour="stage", rows=t.find(net=net))
+        t.bars(
+            unit="ms",
+            scale=1e3,
+            title=f"{title}: time of a step",
+            colour="stage",
+            rows=t.find(net=net),
+        )

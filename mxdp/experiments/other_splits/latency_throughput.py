@@ -36,8 +36,13 @@ def cases(s):
 
 
 def expect(s, cores):
-    times = {n: last_end(pipeline_spans(inference(n, s.stream), [1 / n] * n, cores=cores)) for n in several(s)}
-    gains = [f"{n} equal stages give {s.stream / seconds:.2f} times" for n, seconds in times.items()]
+    times = {
+        n: last_end(pipeline_spans(inference(n, s.stream), [1 / n] * n, cores=cores))
+        for n in several(s)
+    }
+    gains = [
+        f"{n} equal stages give {s.stream / seconds:.2f} times" for n, seconds in times.items()
+    ]
     return f"On {plural(cores, 'core')}, {' and '.join(gains)} the throughput of one device, at the same latency."
 
 
@@ -74,14 +79,23 @@ def _replicas(case, s):
     devices, stages = devices_of(case, s), case.stages
     cuts = stage_cuts(devices[0], stages, 1, max(s.batches), s.seed, training=False)
     groups = [devices[first : first + stages] for first in range(0, len(devices), stages)]
-    return [SplitNet("pipeline", *net_and_shape("stages"), group, s.seed, {"cuts": cuts}) for group in groups]
+    return [
+        SplitNet("pipeline", *net_and_shape("stages"), group, s.seed, {"cuts": cuts})
+        for group in groups
+    ]
 
 
 def tell(t, s):
     t.column("latency_seconds", "ms", scale=1e3, about="the latency: the time of one batch alone")
     about = "the throughput: that of a stream of batches, with no wait between them"
     t.column("answers_per_second", "answers/s", about=about)
-    t.column("answers_of_one", "of 1 dev.", ".2f", spread=True, about="the throughput over that of one device")
+    t.column(
+        "answers_of_one",
+        "of 1 dev.",
+        ".2f",
+        spread=True,
+        about="the throughput over that of one device",
+    )
     t.note("With replicas, each device has the whole network, and they take turns.")
     most = max(s.batches)
     largest = t.find(batch=most)

@@ -19,17 +19,32 @@ PRESETS = {
     "quick": dict(split.QUICK, units=512, batch_sizes=[16, 128, 2048], steps=3),
     "full": dict(split.FULL, units=1024, batch_sizes=[8, 128, 2048], steps=3),
 }
-CHECKS = {**SEVERAL, "batch_sizes": (lambda sizes: len(set(sizes)) > 1, "two or more different numbers")}
+CHECKS = {
+    **SEVERAL,
+    "batch_sizes": (lambda sizes: len(set(sizes)) > 1, "two or more different numbers"),
+}
 LITTLE = dict(units=16, batch_sizes=[4, 16], steps=2)
 oracle, set_up = strategies.oracle, strategies.set_up
 
 
 def cases(s):
     for samples in sorted(s.batch_sizes):
-        yield Case(f"batch {samples:,}, {split.SERIAL}", 1, net="wide", strategy=split.SERIAL, batch=samples)
+        yield Case(
+            f"batch {samples:,}, {split.SERIAL}",
+            1,
+            net="wide",
+            strategy=split.SERIAL,
+            batch=samples,
+        )
         for n in several(s):
             for strategy in ("data", "layerwise"):
-                yield Case(f"batch {samples:,}, {strategy} x {n}", n, net="wide", strategy=strategy, batch=samples)
+                yield Case(
+                    f"batch {samples:,}, {strategy} x {n}",
+                    n,
+                    net="wide",
+                    strategy=strategy,
+                    batch=samples,
+                )
 
 
 def expect(s, cores):
@@ -40,9 +55,13 @@ def expect(s, cores):
 
 def tell(t, s):
     split.tell_steps(t, "batch")
-    t.column("of_data", "of data", ".2f", spread=True, about="the time over that of data parallelism")
+    t.column(
+        "of_data", "of data", ".2f", spread=True, about="the time over that of data parallelism"
+    )
     t.note("The network is three dense layers.")
-    t.bars("of_data", "", title="Layers split: time over that of data parallelism", colour="devices")
+    t.bars(
+        "of_data", "", title="Layers split: time over that of data parallelism", colour="devices"
+    )
     params, sums = split.numbers_of("wide", s.units)
     ends = []
     for n in several(s):
@@ -57,7 +76,9 @@ def tell(t, s):
         least, most = ends[0]
         t.answer(f"""On {least.devices} devices, a step that splits layers {faster(1 / least.of_data)} as one that
             splits a batch of {least.batch:,}; with {most.batch:,} samples, it {faster(1 / most.of_data)}.""")
-    t.explain(f"Layerwise partitioning sends less than data parallelism up to a batch of {params / sums:,.0f}.")
+    t.explain(
+        f"Layerwise partitioning sends less than data parallelism up to a batch of {params / sums:,.0f}."
+    )
     for first, last in ends[1:]:
         t.explain(f"""On {first.devices} devices it {faster(1 / first.of_data)} with {first.batch:,}, and with
             {last.batch:,} it {faster(1 / last.of_data)}.""")

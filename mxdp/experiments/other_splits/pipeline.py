@@ -49,7 +49,9 @@ def expect(s, cores):
     for n in several(s):
         for m in s.micro_batches:
             equal = [1 / (n * m)] * n
-            speedup = 2 / last_end(pipeline_spans(pipeline("gpipe", n, m), equal, equal, cores=cores))
+            speedup = 2 / last_end(
+                pipeline_spans(pipeline("gpipe", n, m), equal, equal, cores=cores)
+            )
             speedups.append(f"{speedup:.2f} times on {n} devices with m = {m}")
     return f"""With equal stages, on {plural(cores, "core")}, a step in m micro-batches is as fast as one device's
         {", ".join(speedups)}. Both schedules take the same time."""
@@ -78,7 +80,9 @@ def set_up(case, s):
 
     def one_round():
         times = measure_stages(made, X, y)
-        expected = last_end(pipeline_spans(made.plan, times.forward, times.backward, cores=cores, push=times.push))
+        expected = last_end(
+            pipeline_spans(made.plan, times.forward, times.backward, cores=cores, push=times.push)
+        )
         expected += timed(lambda: made.update(0.0, size))
         step()
         seconds = statistics.median(timed(lambda: split.train(made, X, y)) for _ in range(STEPS))
@@ -95,7 +99,13 @@ def _split(case, s):
 
 
 def tell(t, s):
-    t.column("seconds", "ms", ".1f", 1e3, about=f"a step's time: forward, backward, update; the median of {STEPS}")
+    t.column(
+        "seconds",
+        "ms",
+        ".1f",
+        1e3,
+        about=f"a step's time: forward, backward, update; the median of {STEPS}",
+    )
     t.column("of_one_device", "of 1 dev.", ".2f", about="that over the time of one device")
     about = "predicted over measured: the plan is simulated with the stages' times, each measured alone just before"
     t.column("predicted_over_measured", "pred./ms", ".2f", spread=True, about=about)
@@ -104,7 +114,9 @@ def tell(t, s):
     t.column("bubble", form=".0%", about="what the plan's cycles predict for that")
     about = "the memory of the device that needs most, with parameters and gradients, as MXNet counts it in one step"
     t.column("peak_bytes", "MB", ".1f", 1e-6, about=f"{about} of the first process")
-    t.column("predicted_peak_bytes", "MB pred.", ".1f", 1e-6, about="that, calculated from the shapes")
+    t.column(
+        "predicted_peak_bytes", "MB pred.", ".1f", 1e-6, about="that, calculated from the shapes"
+    )
     for row in t:
         row.bubble = bubble(row.stages, row.micro_batches)
         row.idle = 1 - statistics.mean(row.busy.values()) if row.get("busy") else None
@@ -119,7 +131,10 @@ def tell(t, s):
         if row.stages <= row.workers.median:  # it has a core for each of its stages
             predicted.append(factor(row.predicted_over_measured))
             if row.micro_batches == most != fewest:
-                over = row.seconds / t.one(stages=row.stages, schedule=row.schedule, micro_batches=fewest).seconds
+                over = (
+                    row.seconds
+                    / t.one(stages=row.stages, schedule=row.schedule, micro_batches=fewest).seconds
+                )
                 what = f"With several micro-batches ({SOME}, if measured, else the most), a step of either schedule"
                 sentence = f"{what} takes at most as long as with the fewest."
                 t.claim(sentence, over, at_most=1.0, source=sources.GPIPE)
@@ -130,7 +145,9 @@ def tell(t, s):
         worst = max(predicted, key=lambda number: number.median)
         t.explain(f"""Of {plural(len(predicted), "row")} with a core for each stage, the prediction is furthest off in
             '{worst.label}': by a factor of {worst:.2f}.""")
-    gpipe, one_forward = (row.get("peak_bytes") for row in t.find(stages=stages, micro_batches=counts[-1]))
+    gpipe, one_forward = (
+        row.get("peak_bytes") for row in t.find(stages=stages, micro_batches=counts[-1])
+    )
     if gpipe and one_forward:
         t.explain(f"""1F1B keeps fewer activations: with {plural(counts[-1], "micro-batch")} it needs
             {one_forward / 1e6:.1f} MB on the fullest device, and GPipe {gpipe / 1e6:.1f} MB.""")

@@ -23,7 +23,20 @@ from mxdp.experiments.lab import Skipped, Work
 from mxdp.experiments.links import measured_link
 from mxdp.experiments.memory import peak_bytes
 from mxdp.experiments.oracle import TOLERANCE, magnitude
-from mxdp.layers import LENET, BatchNorm, Conv, Dense, Net, Pool, Relu, Shape, forward, init, outputs, resnet18
+from mxdp.layers import (
+    LENET,
+    BatchNorm,
+    Conv,
+    Dense,
+    Net,
+    Pool,
+    Relu,
+    Shape,
+    forward,
+    init,
+    outputs,
+    resnet18,
+)
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
 from mxdp.parallel.fully_sharded import FullySharded
@@ -82,7 +95,11 @@ def net_and_shape(name: str, size: int = 0) -> Tuple[Net, Shape]:
         return (Dense(size), Relu(), Dense(size), Relu(), Dense(size), Relu(), Dense(10)), (784,)
     if name == "pictures":
         return PICTURES, (3, size, size)
-    return resnet18(size) if name == "resnet" else {"lenet": LENET, "stages": STAGES}[name], (1, 28, 28)
+    return resnet18(size) if name == "resnet" else {"lenet": LENET, "stages": STAGES}[name], (
+        1,
+        28,
+        28,
+    )
 
 
 def numbers_of(name: str, units: int) -> Tuple[int, int]:
@@ -113,15 +130,21 @@ class SplitNet:
         network, or a batch of ``samples``, can't be cut for so many devices."""
         params = init(self.net, self.shape, self.seed, self.dtype)
         with skipping():
-            made = STRATEGIES[self.strategy](self.net, params, self.shape, self.devices, **self.options)
+            made = STRATEGIES[self.strategy](
+                self.net, params, self.shape, self.devices, **self.options
+            )
         if samples < made.least:
-            raise Skipped(f"a batch of {samples} is too small for {made.least} {made.of}: use larger batches")
+            raise Skipped(
+                f"a batch of {samples} is too small for {made.least} {made.of}: use larger batches"
+            )
         return made
 
     def batch(self, samples: int) -> Tuple[HostArray, HostArray]:
         """Random samples and labels on the host."""
         random = onp.random.RandomState(self.seed + 1)
-        return random.uniform(-1, 1, (samples, *self.shape)).astype(self.dtype), random.randint(0, 10, samples)
+        return random.uniform(-1, 1, (samples, *self.shape)).astype(self.dtype), random.randint(
+            0, 10, samples
+        )
 
     def compare(self, samples: int) -> Iterator[Tuple[Any, ...]]:
         """For an oracle, of at least that many samples: scores, losses, each gradient and, after three steps, each
@@ -141,7 +164,9 @@ class SplitNet:
     def _serial(self, X: HostArray, y: HostArray) -> List[List[HostArray]]:
         """The same on the first device alone, in plain MXNet."""
         device = self.devices[0]
-        params = [get_params(layer, device) for layer in init(self.net, self.shape, self.seed, self.dtype)]
+        params = [
+            get_params(layer, device) for layer in init(self.net, self.shape, self.seed, self.dtype)
+        ]
         x, labels = upload(X, device), upload(y, device)
         expected = _to_host([[forward(self.net, x, params)]])
         for step in range(STEPS):
@@ -149,7 +174,9 @@ class SplitNet:
                 losses = cross_entropy(forward(self.net, x, params), labels)
             losses.backward()
             if not step:
-                expected += _to_host([[losses], *([param.grad for param in layer] for layer in params)])
+                expected += _to_host(
+                    [[losses], *([param.grad for param in layer] for layer in params)]
+                )
             sgd(flat(params), LR, len(X))
         return expected + _to_host(params)
 
@@ -175,7 +202,9 @@ def train(made: Any, X: HostArray, y: HostArray, steps: int = 1, lr: float = LR)
         made.update(lr, len(X))
 
 
-def memory(devices: Sequence[Device], lasting: Sequence[int], work: Callable[[], Any]) -> Optional[int]:
+def memory(
+    devices: Sequence[Device], lasting: Sequence[int], work: Callable[[], Any]
+) -> Optional[int]:
     """The most bytes in use on one of ``devices`` while ``work`` runs, with the ``lasting`` ones that are there before;
     None where MXNet can't count them (its profiler follows only the first CPU devices). Waits."""
     return max(map(sum, zip(lasting, peak_bytes(work, devices)))) if can_record(devices) else None
@@ -183,13 +212,20 @@ def memory(devices: Sequence[Device], lasting: Sequence[int], work: Callable[[],
 
 @lru_cache(maxsize=None)
 def stage_cuts(
-    device: Device, stages: int, micro_batches: int, batch_size: int, seed: int, training: bool = True
+    device: Device,
+    stages: int,
+    micro_batches: int,
+    batch_size: int,
+    seed: int,
+    training: bool = True,
 ) -> Tuple[int, ...]:
     """Where ``stages`` is cut, by each layer's time (without ``training`` forward alone), once a process. Waits."""
     net, shape = net_and_shape("stages")
     plan = pipeline("gpipe", stages, micro_batches)
     with skipping():
-        return find_cuts(net, init(net, shape, seed), shape, device, plan, batch_size, training=training)
+        return find_cuts(
+            net, init(net, shape, seed), shape, device, plan, batch_size, training=training
+        )
 
 
 def _to_host(layers: Sequence[Sequence[NDArray]]) -> List[List[HostArray]]:
@@ -203,7 +239,10 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
     run = partial(train, made, *split.batch(samples))
     run(WARM_UP)
     npx.waitall()
-    lasting, work = made.lasting_bytes(samples), map(max, made.peak_bytes(samples), made.param_bytes())
+    lasting, work = (
+        made.lasting_bytes(samples),
+        map(max, made.peak_bytes(samples), made.param_bytes()),
+    )
     numbers = {
         "bytes_moved": made.bytes_moved(samples),
         "peak_bytes": memory(split.devices, lasting, run),
@@ -211,7 +250,9 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
         **more,
     }
     if split.strategy not in COMBINED:
-        layers, update = measured_work(split.net, split.shape, split.devices[0], samples, split.seed)
+        layers, update = measured_work(
+            split.net, split.shape, split.devices[0], samples, split.seed
+        )
         two = split.devices[:2]
         beta = measured_link(*two, LINK_BYTES, split.seed).beta if len(two) > 1 else 0.0
         numbers["predicted_seconds"] = predict_split(split, made, samples, layers, update, beta)
@@ -219,7 +260,9 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
 
 
 @lru_cache(maxsize=None)
-def measured_work(net: Net, shape: Shape, device: Device, samples: int, seed: int) -> Tuple[Sequence[LayerCost], float]:
+def measured_work(
+    net: Net, shape: Shape, device: Device, samples: int, seed: int
+) -> Tuple[Sequence[LayerCost], float]:
     """Each layer's times, and the SGD step of all parameters: measured once for all cases of a process. Waits."""
     params = init(net, shape, seed)
     copies = flat([get_params(layer, device) for layer in params])
@@ -228,7 +271,13 @@ def measured_work(net: Net, shape: Shape, device: Device, samples: int, seed: in
 
 
 def predict_split(
-    split: SplitNet, made: Any, samples: int, layers: Sequence[LayerCost], update: float, beta: float, cores: int = 0
+    split: SplitNet,
+    made: Any,
+    samples: int,
+    layers: Sequence[LayerCost],
+    update: float,
+    beta: float,
+    cores: int = 0,
 ) -> float:
     """Predicted seconds of a step. ``made`` is the strategy, which has the plan; ``update``: of the SGD step of all
     parameters; ``beta``: of a byte on the link; ``cores``: 0 means this machine's."""
@@ -238,8 +287,12 @@ def predict_split(
     work = [layer.seconds for layer in layers]
     if split.strategy == "pipeline":
         stages = [layers[start:stop] for start, stop in pieces(len(layers), made.cuts)]
-        there = [sum(layer.forward for layer in stage) / made.plan.micro_batches for stage in stages]
-        back = [sum(layer.backward for layer in stage) / made.plan.micro_batches for stage in stages]
+        there = [
+            sum(layer.forward for layer in stage) / made.plan.micro_batches for stage in stages
+        ]
+        back = [
+            sum(layer.backward for layer in stage) / made.plan.micro_batches for stage in stages
+        ]
         update *= float(max(made.param_bytes()) / sum(made.param_bytes()))
         return last_end(pipeline_spans(made.plan, there, back, cores=cores)) + update + sent
     if split.strategy == "layerwise":
@@ -247,7 +300,10 @@ def predict_split(
         return crowd * ((sum(work) - whole + update) / n + whole) + sent
     if split.strategy == "tile":
         count, (rows, columns) = len(made.exchanges), made.grid
-        shares = [-(-h // rows) * -(-w // columns) / (h * w) for _, h, w in outputs(split.net, split.shape)[:count]]
+        shares = [
+            -(-h // rows) * -(-w // columns) / (h * w)
+            for _, h, w in outputs(split.net, split.shape)[:count]
+        ]
         image = sum(seconds * share for seconds, share in zip(work, shares))
         return float(crowd * (image + update) + sum(work[count:]) + sent)
     return crowd * (sum(work) * -(-samples // n) / samples + update) + sent
@@ -256,11 +312,27 @@ def predict_split(
 def tell_steps(t, *alike):
     """The columns of :func:`set_up_steps`, and each row's speed-up over the serial row that has ``alike`` in common."""
     for row in t:
-        row.speedup = t.one(strategy=SERIAL, **{name: row.get(name) for name in alike}).seconds / row.seconds
+        row.speedup = (
+            t.one(strategy=SERIAL, **{name: row.get(name) for name in alike}).seconds / row.seconds
+        )
     t.column("seconds", "ms", scale=1e3, about="the time of a step: forward, backward, update")
-    about = "the cost model's prediction of it, with the interval that its measured constants give it"
+    about = (
+        "the cost model's prediction of it, with the interval that its measured constants give it"
+    )
     t.column("predicted_seconds", "pred.", scale=1e3, spread=True, about=about)
     t.column("speedup", "faster", ".2f", unit="x", about="compared with one device")
-    t.column("bytes_moved", "moved MB", scale=1e-6, about="what a step sends between devices, by the shapes")
-    t.column("peak_bytes", "MB", scale=1e-6, about="the memory of the device that needs most, as MXNet counts it")
-    t.column("predicted_peak_bytes", "MB pred.", scale=1e-6, about="that, calculated from the shapes")
+    t.column(
+        "bytes_moved",
+        "moved MB",
+        scale=1e-6,
+        about="what a step sends between devices, by the shapes",
+    )
+    t.column(
+        "peak_bytes",
+        "MB",
+        scale=1e-6,
+        about="the memory of the device that needs most, as MXNet counts it",
+    )
+    t.column(
+        "predicted_peak_bytes", "MB pred.", scale=1e-6, about="that, calculated from the shapes"
+    )

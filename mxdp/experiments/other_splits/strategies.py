@@ -41,7 +41,9 @@ def cases(s):
             if (net, strategy) != ("wide", "tile"):  # it has no pictures to cut into tiles
                 for n in [1] if strategy == split.SERIAL else several(s):
                     name = strategy + (f" x {n}" if strategy != split.SERIAL else "")
-                    yield Case(f"{title}, {name}", n, net=net, strategy=strategy, batch=_batch(net, s))
+                    yield Case(
+                        f"{title}, {name}", n, net=net, strategy=strategy, batch=_batch(net, s)
+                    )
 
 
 def expect(s, cores):
@@ -50,7 +52,9 @@ def expect(s, cores):
         samples, (params, sums) = _batch(net, s), split.numbers_of(net, s.units)
         data, layers = 8e-6 * params, 8e-6 * sums * samples
         less = "data parallelism" if data < layers else "layerwise partitioning"
-        sentences.append(f"{title}, batch {samples}: {less} sends less ({number(data)} and {number(layers)} MB).")
+        sentences.append(
+            f"{title}, batch {samples}: {less} sends less ({number(data)} and {number(layers)} MB)."
+        )
     return f"""On two devices, {" ".join(sentences)} The work is divided by at most {plural(cores, "core")}, in every
         way."""
 
@@ -66,7 +70,9 @@ def set_up(case, s):
 def _split(case, s):
     pipeline = {"micro_batches": MICRO_BATCHES, "schedule": "gpipe", "batch_size": case.batch}
     options = pipeline if case.strategy.endswith("pipeline") else {}
-    return split.SplitNet(case.strategy, *split.net_and_shape(case.net, s.units), devices_of(case, s), s.seed, options)
+    return split.SplitNet(
+        case.strategy, *split.net_and_shape(case.net, s.units), devices_of(case, s), s.seed, options
+    )
 
 
 def _batch(net, s):
@@ -91,8 +97,14 @@ def tell(t, s):
             t.explain(f"""{title}: the cost model chooses {WAYS[chosen.strategy]} on {plural(chosen.devices, "device")}.
                 It takes {closest:.2f} times as long as the fastest other way ({closest.label}).""")
         close = [best, *(row for row in contenders(rows) if row is not best)]
-        name, *others = (f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}" for row in close)
-        speed = f", at {rows[0].seconds / best.seconds:.2f} times one device's speed" if best is not rows[0] else ""
+        name, *others = (
+            f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}" for row in close
+        )
+        speed = (
+            f", at {rows[0].seconds / best.seconds:.2f} times one device's speed"
+            if best is not rows[0]
+            else ""
+        )
         answers.append(name + speed)
         if others:
             t.explain(f"{title}: {either(others)} may be as fast.")

@@ -25,7 +25,9 @@ from mxdp.plans.layers.halo import squarest
 from mxdp.plans.partition import cuts
 
 SOURCE = f"ours; halos as in {sources.SPATIAL}"
-COMPARED = f"{split.COMPARED}; pixels of tiled pictures, exactly: without halos those away from the seams"
+COMPARED = (
+    f"{split.COMPARED}; pixels of tiled pictures, exactly: without halos those away from the seams"
+)
 TOGETHER = True
 PRESETS = {
     "quick": dict(split.QUICK, devices=[2, 4], size=192, pictures=2, steps=2),
@@ -48,7 +50,13 @@ def cases(s):
     for n in several(s):
         grids = sorted({squarest(n), (n, 1), (1, n)}, reverse=True) if n < 4 else [squarest(n)]
         for (r, c), halo in [*((grid, True) for grid in grids), (squarest(n), False)]:
-            yield Case(f"{r} x {c}{' tiles' if halo else ', no halo'}", n, strategy="tile", grid=[r, c], halo=halo)
+            yield Case(
+                f"{r} x {c}{' tiles' if halo else ', no halo'}",
+                n,
+                strategy="tile",
+                grid=[r, c],
+                halo=halo,
+            )
 
 
 def expect(s, cores):
@@ -97,7 +105,9 @@ def seams(devices, grid, halo, seed):
 
 def _split(case, s, side):
     options = {"grid": case.grid, "halo": case.halo} if case.strategy == "tile" else {}
-    return split.SplitNet(case.strategy, *split.net_and_shape("pictures", side), devices_of(case, s), s.seed, options)
+    return split.SplitNet(
+        case.strategy, *split.net_and_shape("pictures", side), devices_of(case, s), s.seed, options
+    )
 
 
 def tell(t, s):
@@ -121,7 +131,10 @@ def tell(t, s):
     grids = [row.grid for row in bare if t.maybe(grid=row.grid, halo=True)]
     if not grids:
         return
-    right, wrong = ("wrong" if any(any(row.worst_error.values) for row in rows) else "right" for rows in (haloed, bare))
+    right, wrong = (
+        "wrong" if any(any(row.worst_error.values) for row in rows) else "right"
+        for rows in (haloed, bare)
+    )
     last = t.one(grid=grids[-1], halo=True)
     t.answer(f"""At the seams, pixels are {right} with halos and {wrong} without; training with {last.label}
         {faster(last.speedup)} as with whole pictures.""")

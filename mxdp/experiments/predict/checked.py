@@ -26,7 +26,11 @@ def checked_number(value: Any, what: str, zero: bool = True) -> float:
     infinite."""
     if type(value) not in (int, float) or not (LEAST <= value <= MOST or (zero and value == 0)):
         few = "of at least 0" if zero else "above 0"
-        limit = f", from {LEAST:g} to {MOST:g}" if type(value) in (int, float) and 0 < value < math.inf else ""
+        limit = (
+            f", from {LEAST:g} to {MOST:g}"
+            if type(value) in (int, float) and 0 < value < math.inf
+            else ""
+        )
         raise UsageError(f"{what} is a number {few}{limit}, not {value!r}")
     return float(value)
 
@@ -45,11 +49,15 @@ def only(table: Any, keys: Sequence[str], where: str) -> Dict[str, Any]:
         raise UsageError(f"{where} has {', '.join(keys)}; it is not {table!r}")
     for key in table:
         if key not in keys:
-            raise UsageError(f"{where} has {', '.join(keys)}, and no {key!r}; {did_you_mean(key, keys)}")
+            raise UsageError(
+                f"{where} has {', '.join(keys)}, and no {key!r}; {did_you_mean(key, keys)}"
+            )
     return table
 
 
-def read(path: Path, parse: Callable[[str], Any] = parse_toml, what: str = "a TOML file that can be read") -> Any:
+def read(
+    path: Path, parse: Callable[[str], Any] = parse_toml, what: str = "a TOML file that can be read"
+) -> Any:
     """What the file says."""
     try:
         return parse(path.read_text(encoding="utf-8"))

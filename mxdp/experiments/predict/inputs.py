@@ -23,9 +23,15 @@ HERE, PUBLISHED, ASSUMED, GIVEN = "calibrated here", "published", "assumed", "gi
 
 LINKS: Mapping[str, Mapping[str, Any]] = {
     "nvlink": dict(
-        latency=10e-6, bandwidth=150e9, source="NVIDIA, Tesla V100 whitepaper (2017): 150 GB/s in each direction"
+        latency=10e-6,
+        bandwidth=150e9,
+        source="NVIDIA, Tesla V100 whitepaper (2017): 150 GB/s in each direction",
     ),
-    "pcie": dict(latency=10e-6, bandwidth=16e9, source="Dive into Deep Learning, 'Hardware': PCIe 3.0 with 16 lanes"),
+    "pcie": dict(
+        latency=10e-6,
+        bandwidth=16e9,
+        source="Dive into Deep Learning, 'Hardware': PCIe 3.0 with 16 lanes",
+    ),
     "10gbe": dict(latency=50e-6, bandwidth=1.25e9),
     "100gbe": dict(latency=15e-6, bandwidth=12.5e9),
 }
@@ -71,13 +77,18 @@ def _link(link: Any, where: str, file: str) -> Tuple[Link, List[Known]]:
     table = LINKS.get(link) if isinstance(link, str) else only(link, LINK, f"{file}: [{where}]")
     if table is not None:
         latency, bandwidth = (
-            checked_number(table.get(key), f"{file}: [{where}] {key}") for key in ("latency", "bandwidth")
+            checked_number(table.get(key), f"{file}: [{where}] {key}")
+            for key in ("latency", "bandwidth")
         )
         source, start = str(table.get("source", "")), ASSUMED
         known = Link(latency, 1 / bandwidth if bandwidth else 0.0)
     else:
         try:
-            known, source, start = Link(*(checked_number(float(part), link) for part in link.split(","))), "", GIVEN
+            known, source, start = (
+                Link(*(checked_number(float(part), link) for part in link.split(","))),
+                "",
+                GIVEN,
+            )
         except (ValueError, TypeError, UsageError):
             raise UsageError(
                 f"link {link!r}: give seconds to start a message and seconds a byte, as in 1e-5,8e-11, or a name; "
@@ -85,7 +96,12 @@ def _link(link: Any, where: str, file: str) -> Tuple[Link, List[Known]]:
             ) from None
     mark = PUBLISHED if source else GIVEN if isinstance(link, str) else ASSUMED
     return known, [
-        Known(f"{where}: bandwidth", f"{1e-9 / known.beta:.4g} GB/s" if known.beta else "unlimited", mark, source),
+        Known(
+            f"{where}: bandwidth",
+            f"{1e-9 / known.beta:.4g} GB/s" if known.beta else "unlimited",
+            mark,
+            source,
+        ),
         Known(f"{where}: start of a message", f"{known.alpha * 1e6:.3g} us", start),
     ]
 
@@ -97,7 +113,9 @@ def sample(sides: Optional[str]) -> Optional[Tuple[int, ...]]:
     try:
         numbers = [int(side) for side in sides.split(",")]
     except ValueError:
-        raise UsageError(f"--input {sides}: give channels, height and width, as in 3,224,224") from None
+        raise UsageError(
+            f"--input {sides}: give channels, height and width, as in 3,224,224"
+        ) from None
     return tuple(whole(side, "--input: each side") for side in numbers)
 
 
@@ -106,16 +124,22 @@ def machine(name: Optional[str] = None, **options: Any) -> KnownMachine:
     they are None: its ``devices`` and ``nodes``, and in words its links ``inside`` and ``between``."""
     changes = {key: value for key, value in options.items() if value is not None}
     data = {"add": {}, "samples_per_second": {}, **(_described(name) if name else USUAL), **changes}
-    origins = {key: f"--{key}" if key in changes else f"{name}: {key}" for key in ("devices", "nodes")}
+    origins = {
+        key: f"--{key}" if key in changes else f"{name}: {key}" for key in ("devices", "nodes")
+    }
     devices, nodes = (whole(data[key], origin) for key, origin in origins.items())
     if devices * nodes > MOST_DEVICES:
-        raise UsageError(f"--devices and --nodes make {devices * nodes:,} devices: the most are {MOST_DEVICES:,}")
+        raise UsageError(
+            f"--devices and --nodes make {devices * nodes:,} devices: the most are {MOST_DEVICES:,}"
+        )
     inside, of_inside = _link(data["inside"], "inside", str(name))
     between, of_between = _link(data["between"], "between", str(name))
     for key, option, linked in (("inside", "--inside", devices), ("between", "--link", nodes)):
         if key in changes and linked == 1:
             more = "--devices" if key == "inside" else "--nodes"
-            raise UsageError(f"{option} has no effect: there is nothing to link; leave it out, or give {more}")
+            raise UsageError(
+                f"{option} has no effect: there is nothing to link; leave it out, or give {more}"
+            )
     add, rates, overlap = data["add"], dict(data["samples_per_second"]), data.get("overlap", True)
     seconds = checked_number(add.get("seconds_a_byte", 0.0), f"{name}: [add] seconds_a_byte")
     source = str(rates.pop("source", ""))
@@ -130,11 +154,18 @@ def machine(name: Optional[str] = None, **options: Any) -> KnownMachine:
     known = [
         *of_inside,
         *(of_between if nodes > 1 else []),
-        Known("a sum", f"{seconds * 1e12:.3g} ps a byte", PUBLISHED if add else ASSUMED, str(add.get("source", ""))),
+        Known(
+            "a sum",
+            f"{seconds * 1e12:.3g} ps a byte",
+            PUBLISHED if add else ASSUMED,
+            str(add.get("source", "")),
+        ),
         Known("sums run beside the backward pass", "yes" if overlap else "no", mark),
         Known("cores that a node's devices share", str(cores or "none: each has its own"), mark),
     ]
-    return KnownMachine(Cluster(devices, nodes, inside, between, seconds, overlap, cores), known, rates, source)
+    return KnownMachine(
+        Cluster(devices, nodes, inside, between, seconds, overlap, cores), known, rates, source
+    )
 
 
 def _described(name: str) -> Mapping[str, Any]:
@@ -142,11 +173,15 @@ def _described(name: str) -> Mapping[str, Any]:
     built_in = {path.stem: path for path in MACHINES.glob("*.toml")}
     path = built_in.get(name, Path(name))
     if not path.is_file():
-        raise UsageError(f"--machine {name}: there is no such file or machine; {did_you_mean(name, sorted(built_in))}")
+        raise UsageError(
+            f"--machine {name}: there is no such file or machine; {did_you_mean(name, sorted(built_in))}"
+        )
     data = only(read(path), MACHINE, f"{path}: a machine")
     tables = [data.get(key) for key in ("inside", "between")]
     tables += [data.get(key, {}) for key in ("add", "samples_per_second")]
-    if not {"devices", "nodes"} <= set(data) or not all(isinstance(table, dict) for table in tables):
+    if not {"devices", "nodes"} <= set(data) or not all(
+        isinstance(table, dict) for table in tables
+    ):
         raise UsageError(
             f"{path}: a machine has devices, nodes, [inside] and [between], each with latency and bandwidth; it may "
             "have [add] and [samples_per_second]"
@@ -155,7 +190,9 @@ def _described(name: str) -> Mapping[str, Any]:
     for net in data.get("samples_per_second", {}):
         if net not in (*NETWORKS, "source") and not net.endswith((".json", ".toml")):
             names = did_you_mean(net, [*NETWORKS, "source"])
-            raise UsageError(f"{path}: [samples_per_second] has networks of --model, and no {net!r}; {names}")
+            raise UsageError(
+                f"{path}: [samples_per_second] has networks of --model, and no {net!r}; {names}"
+            )
     return data
 
 
@@ -174,11 +211,15 @@ def known_network(
     if name in NETWORKS:
         network = NETWORKS[name]
     elif not path.is_file():
-        raise UsageError(f"--model {name}: there is no such file or network; {did_you_mean(name, list(NETWORKS))}")
+        raise UsageError(
+            f"--model {name}: there is no such file or network; {did_you_mean(name, list(NETWORKS))}"
+        )
     elif symbol_file:
         symbol = read(path, json.loads, "the JSON of a symbol")
         if not shape:
-            raise UsageError(f"--model {name}: it doesn't say how large a sample is: give --input, as in 3,224,224")
+            raise UsageError(
+                f"--model {name}: it doesn't say how large a sample is: give --input, as in 3,224,224"
+            )
         layers = tuple(layers_of_symbol(symbol, name, shape))
         activations = activations_of_symbol(symbol, name, shape)
         network = Network(path.stem.replace("-symbol", ""), layers, activations=activations)
@@ -188,7 +229,9 @@ def known_network(
         if timed:
             return network, f"{name}, from {data['measured']}" if "measured" in data else name
     if not any(layer.forward for layer in network.layers):
-        raise UsageError(f"{path}: all layers have 0 operations, so nothing says which takes how long")
+        raise UsageError(
+            f"{path}: all layers have 0 operations, so nothing says which takes how long"
+        )
     return shared_out(network, 1 / samples_per_second if samples_per_second else 1.0), ""
 
 
@@ -207,24 +250,37 @@ def network_of(data: Mapping[str, Any], path: Path) -> Tuple[Network, bool]:
             checked_number(table.get(key, 0), f"{path}: layer {at}, {key}")
             for key in ("operations", "forward", "backward")
         )
-        sizes = (count(table.get(key, 0), f"{path}: layer {at}, {key}") for key in ("parameters", "outputs"))
+        sizes = (
+            count(table.get(key, 0), f"{path}: layer {at}, {key}")
+            for key in ("parameters", "outputs")
+        )
         costs = (operations, 2 * operations) if counted else (forward, backward)
         layers.append(TimedLayer(str(table.get("name", at)), *costs, *sizes))
     activations = count(data.get("activations", 0), f"{path}: activations")
     network = Network(str(data.get("name", path.stem)), tuple(layers), activations=activations)
     if not network.parameters:
-        raise UsageError(f"{path} has no layer with parameters: give [[layer]] tables, forward pass first")
+        raise UsageError(
+            f"{path} has no layer with parameters: give [[layer]] tables, forward pass first"
+        )
     given = {"operations"} if counted else {"forward", "backward"}
     if any({"operations", "forward", "backward"} & set(table) != given for table in tables):
-        raise UsageError(f"{path}: give every layer its operations, or forward and backward, in seconds a sample")
+        raise UsageError(
+            f"{path}: give every layer its operations, or forward and backward, in seconds a sample"
+        )
     if counted:
         if step:
-            raise UsageError(f"{path}: [step] has no effect on layers with operations: leave it out")
+            raise UsageError(
+                f"{path}: [step] has no effect on layers with operations: leave it out"
+            )
         return network, False
-    seconds: Dict[str, Any] = {key: checked_number(value, f"{path}: [step] {key}") for key, value in step.items()}
+    seconds: Dict[str, Any] = {
+        key: checked_number(value, f"{path}: [step] {key}") for key, value in step.items()
+    }
     network = replace(network, **seconds)
     if not network.passes(1) + network.update:
-        raise UsageError(f"{path}: no layer takes any time; forward and backward are seconds a sample")
+        raise UsageError(
+            f"{path}: no layer takes any time; forward and backward are seconds a sample"
+        )
     return network, True
 
 
@@ -232,7 +288,9 @@ def as_toml(network: Network, measured: str) -> str:
     """A network as TOML, as :func:`known_network` reads it. ``measured``: what was measured, in words."""
 
     def lines(values: Mapping[str, Any]) -> str:
-        return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())
+        return "".join(
+            f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()
+        )
 
     step = {key: getattr(network, key) for key in STEP}
     first = dict(name=network.name, measured=measured, activations=network.activations)

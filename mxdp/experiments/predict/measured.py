@@ -42,7 +42,9 @@ def _exported(file: str, devices: Devices, shape: Sequence[int]) -> Gluon:
     their sum is the loss."""
     nodes = json.loads(Path(file).read_text(encoding="utf-8"))["nodes"]
     later = {entry[0] for node in nodes for entry in node["inputs"][1:]}
-    data = next(node["name"] for at, node in enumerate(nodes) if node["op"] == "null" and at not in later)
+    data = next(
+        node["name"] for at, node in enumerate(nodes) if node["op"] == "null" and at not in later
+    )
     sgd = partial(mxdp.Trainer, optimizer="sgd", optimizer_params={"learning_rate": LR})
     net = gluon.SymbolBlock.imports(file, [data], ctx=devices[0])
     return Gluon(net, devices, 0, sgd, mx.init.Uniform(), lambda scores, labels: scores, shape)
@@ -59,11 +61,15 @@ def measure_network(name: str, batch: int, kind: str, shape: Sequence[int]) -> T
     random, named = onp.random.RandomState(0), name in NETWORKS
     shape = PICTURE if named else tuple(shape)
     model = (
-        network({"resnet18": "resnet"}.get(name, name), 64, devices, 0) if named else _exported(name, devices, shape)
+        network({"resnet18": "resnet"}.get(name, name), 64, devices, 0)
+        if named
+        else _exported(name, devices, shape)
     )
 
     def samples(count: int) -> Tuple[HostArray, HostArray]:
-        return random.uniform(size=(count, *shape)).astype("float32"), random.randint(0, 10, count).astype("int32")
+        return random.uniform(size=(count, *shape)).astype("float32"), random.randint(
+            0, 10, count
+        ).astype("int32")
 
     one = [seconds_a_step(model, samples(1), 1)[0] for _ in range(3)][-1]
     while batch > 1 and batch * one > LONGEST_STEP:
@@ -72,8 +78,14 @@ def measure_network(name: str, batch: int, kind: str, shape: Sequence[int]) -> T
     sizes = sorted({batch, max(1, batch // 2), max(1, batch // 4)})
     parts = [(X[:size], y[:size]) for size in sizes]
     steps = [max(1, round(AT_LEAST / seconds_a_step(model, part, 2)[0])) for part in parts]
-    rounds = [[seconds_a_step(model, part, count) for part, count in zip(parts, steps)] for _ in range(ROUNDS)]
-    points = [(size, statistics.median(seconds for seconds, _ in times)) for size, times in zip(sizes, zip(*rounds))]
+    rounds = [
+        [seconds_a_step(model, part, count) for part, count in zip(parts, steps)]
+        for _ in range(ROUNDS)
+    ]
+    points = [
+        (size, statistics.median(seconds for seconds, _ in times))
+        for size, times in zip(sizes, zip(*rounds))
+    ]
     python = statistics.median(busy for times in rounds for _, busy in times)
     line = fit_link(points) if len(points) > 1 else Link(0.0, points[0][1] / batch)
     update = _update_seconds(model.replicas[0])
@@ -85,9 +97,13 @@ def measure_network(name: str, batch: int, kind: str, shape: Sequence[int]) -> T
     # From the middle half, so that one disturbance makes no difference: 1.349 deviations of a normal distribution.
     low, _, high = statistics.quantiles(times, n=4)
     spread = (high - low) / 1.349 / statistics.mean(times)
-    words = f"steps of {', '.join(map(str, sizes))} samples on {devices[0]}, each in {ROUNDS} rounds"
+    words = (
+        f"steps of {', '.join(map(str, sizes))} samples on {devices[0]}, each in {ROUNDS} rounds"
+    )
     fixed = max(0.0, line.alpha - update)
-    return replace(shared_out(net, line.beta), fixed=fixed, update=update, python=python, spread=spread), words
+    return replace(
+        shared_out(net, line.beta), fixed=fixed, update=update, python=python, spread=spread
+    ), words
 
 
 def _timed(name: str, layers: Sequence[TimedLayer], model: Any, x: NDArray) -> Iterator[TimedLayer]:
@@ -120,10 +136,20 @@ def _update_seconds(params: Sequence[NDArray]) -> float:
     for _ in range(1 + ROUNDS):
         with timer:
             for param in params:
-                mx.nd.sgd_update(param.as_nd_ndarray(), param.grad.as_nd_ndarray(), lr=LR, out=param.as_nd_ndarray())
+                mx.nd.sgd_update(
+                    param.as_nd_ndarray(),
+                    param.grad.as_nd_ndarray(),
+                    lr=LR,
+                    out=param.as_nd_ndarray(),
+                )
     return statistics.median(timer.times[1:])
 
 
 if __name__ == "__main__":
     _, name, batch, kind, sides = sys.argv
-    print(inputs.as_toml(*measure_network(name, int(batch), kind, [int(side) for side in sides.split(",")])), end="")
+    print(
+        inputs.as_toml(
+            *measure_network(name, int(batch), kind, [int(side) for side in sides.split(",")])
+        ),
+        end="",
+    )

@@ -13,7 +13,17 @@ from mxdp.plans.cost.memory import BYTES, STATE, held, held_by_layers
 from mxdp.plans.cost.step import Network
 
 STAGES = ("copies", "ZeRO 1", "ZeRO 2", "ZeRO 3")
-HEADINGS = ("GB each", "params", "gradients", "state", "sum", "activations", "gathered", "all", "fits")
+HEADINGS = (
+    "GB each",
+    "params",
+    "gradients",
+    "state",
+    "sum",
+    "activations",
+    "gathered",
+    "all",
+    "fits",
+)
 OPTIMIZERS = {"sgd": "SGD", "momentum": "momentum", "adam": "Adam"}
 ROOM = 80.0
 """GB (10^9 bytes) of a device."""
@@ -26,8 +36,12 @@ KEPT = (
     "the most gradients of arrays that it has at one time)"
 )
 AT_LEAST = "gathered layers and, of activations, only what the layers hand on (the file may say how many activations)"
-LAYERS_UNKNOWN = "but neither activations nor gathered layers, since nobody has said which layers there are"
-NOT_COUNTED = "Not counted: temporary space of operators, buffers of sums, and the data of other batches"
+LAYERS_UNKNOWN = (
+    "but neither activations nor gathered layers, since nobody has said which layers there are"
+)
+NOT_COUNTED = (
+    "Not counted: temporary space of operators, buffers of sums, and the data of other batches"
+)
 
 
 class Model(NamedTuple):
@@ -42,7 +56,9 @@ class Model(NamedTuple):
     but: str = ""
 
 
-def predicted(options: Namespace, devices: int, batch: int) -> Tuple[Dict[str, Any], List[List[str]]]:
+def predicted(
+    options: Namespace, devices: int, batch: int
+) -> Tuple[Dict[str, Any], List[List[str]]]:
     """What the options ask: a sentence and all numbers, in bytes; and rows under ``HEADINGS``. ``batch``: samples of a
     device. What nobody knows is None."""
     optimizer = options.optimizer or "adam"
@@ -50,7 +66,11 @@ def predicted(options: Namespace, devices: int, batch: int) -> Tuple[Dict[str, A
     for name, value, known in (("optimizer", optimizer, STATE), ("dtype", dtype, BYTES)):
         if value not in known:
             raise UsageError(f"--{name} {value}: it is {', '.join(known)}; give one of them")
-    room = ROOM if options.room is None else checked_number(options.room, "--room, GB of a device,", zero=False)
+    room = (
+        ROOM
+        if options.room is None
+        else checked_number(options.room, "--room, GB of a device,", zero=False)
+    )
     model = _model(options, batch, BYTES[dtype])
     stages, rows = [], []
     for stage, title in enumerate(STAGES):
@@ -61,14 +81,22 @@ def predicted(options: Namespace, devices: int, batch: int) -> Tuple[Dict[str, A
         numbers = [*kinds, sum(kinds), record["activations"], record["gathered"], record["bytes"]]
         rows.append([title, *map(_gigabytes, numbers), "yes" if record["fits"] else "no"])
     first = next((title for title, *_, fits in rows if fits == "yes"), None)
-    asked = f"{model.name} with {OPTIMIZERS[optimizer]} on {plural(devices, 'device')} of {room:g} GB"
+    asked = (
+        f"{model.name} with {OPTIMIZERS[optimizer]} on {plural(devices, 'device')} of {room:g} GB"
+    )
     copies, *_, sharded = ((record["bytes"] - (model.activations or 0)) / 1e9 for record in stages)
     answer = f"{asked}: {copies:.4g} GB each by copies, {sharded:.4g} GB fully sharded; "
     if model.activations:
         answer += f"beside them {_gigabytes(model.activations)} GB of activations; "
     answer += f"the first that fits{model.but} is {first}." if first else "none fits."
     counted = f"Counted for 'fits': parameters, gradients, state, {model.counted}. {NOT_COUNTED}."
-    record = dict(model=model.name, parameters=model.parameters, optimizer=optimizer, dtype=dtype, devices=devices)
+    record = dict(
+        model=model.name,
+        parameters=model.parameters,
+        optimizer=optimizer,
+        dtype=dtype,
+        devices=devices,
+    )
     return dict(answer=answer, counted=counted, **record, room=1e9 * room, stages=stages), rows
 
 
@@ -81,26 +109,43 @@ def _stage(model: Model, devices: int, stage: int, optimizer: str, dtype: str) -
         kinds = held_by_layers(model.sizes, devices, stage, optimizer, dtype)
         gathered = kinds.pop("gathered")
     nbytes = sum(kinds.values()) + (model.activations or 0) + (gathered or 0)
-    return dict(stage=stage, **kinds, activations=model.activations, gathered=gathered, bytes=nbytes)
+    return dict(
+        stage=stage, **kinds, activations=model.activations, gathered=gathered, bytes=nbytes
+    )
 
 
 def _model(options: Namespace, batch: int, width: int) -> Model:
     """``width``: bytes of a number."""
     if options.parameters is None:
-        network, _ = inputs.known_network(options.model or inputs.MODEL, shape=inputs.sample(options.input))
+        network, _ = inputs.known_network(
+            options.model or inputs.MODEL, shape=inputs.sample(options.input)
+        )
         numbers, counted, but = _activations(network)
         sizes = [layer.parameters for layer in network.layers]
-        return Model(network.name, float(network.parameters), sizes, float(width * batch * numbers), counted, but)
+        return Model(
+            network.name,
+            float(network.parameters),
+            sizes,
+            float(width * batch * numbers),
+            counted,
+            but,
+        )
     parameters = count(options.parameters, "--parameters", zero=False)
     words = f"{parameters / 1e9:g} billion" if parameters >= 1e9 else f"{parameters:,}"
-    return Model(f"{words} parameters", float(parameters), None, None, LAYERS_UNKNOWN, " without activations")
+    return Model(
+        f"{words} parameters", float(parameters), None, None, LAYERS_UNKNOWN, " without activations"
+    )
 
 
 def _activations(network: Network) -> Tuple[int, str, str]:
     """Numbers of a sample, which these are, and what they lack."""
     if network.activations:
         return network.activations, KEPT, ""
-    return sum(layer.outputs for layer in network.layers), AT_LEAST, " with a part of the activations"
+    return (
+        sum(layer.outputs for layer in network.layers),
+        AT_LEAST,
+        " with a part of the activations",
+    )
 
 
 def _gigabytes(nbytes: Optional[float]) -> str:

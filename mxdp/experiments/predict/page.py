@@ -31,15 +31,26 @@ def page(predicted: Predicted) -> str:
         words = f"The pipeline with {parts} of its {way.micro_batches} micro-batches"
     else:
         name = "ring" if way.allreduce == "two-level" else way.allreduce
-        plan, words = moving(schedule(name, devices)), f"{name}, on {devices} of {predicted.cluster.count} devices"
+        plan, words = (
+            moving(schedule(name, devices)),
+            f"{name}, on {devices} of {predicted.cluster.count} devices",
+        )
     spans = saved(lambda figure: _draw_spans(best.step.spans, figure), "predict-timeline", "svg")
     scaling, timeline = (
         f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
         for svg in (scaling_picture(predicted, "svg"), spans)
     )
-    environment = jinja2.Environment(loader=jinja2.PackageLoader("mxdp.experiments.show"), autoescape=True)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("mxdp.experiments.show"), autoescape=True
+    )
     return environment.get_template("predict.html.j2").render(
-        predicted=predicted, headings=HEADINGS, best=best, scaling=scaling, timeline=timeline, plan=plan, words=words
+        predicted=predicted,
+        headings=HEADINGS,
+        best=best,
+        scaling=scaling,
+        timeline=timeline,
+        plan=plan,
+        words=words,
     )
 
 
@@ -47,7 +58,11 @@ def scaling_picture(predicted: Predicted, form: str) -> bytes:
     """Speed-up over the number of devices, as a file of that format. Raises a UsageError if there is no such format."""
     if form not in FORMATS:
         raise UsageError(f"--picture ends in {either(f'.{name}' for name in FORMATS)}, not .{form}")
-    return saved(lambda figure: _draw_scaling(predicted.network.name, predicted.curves, figure), "predict", form)
+    return saved(
+        lambda figure: _draw_scaling(predicted.network.name, predicted.curves, figure),
+        "predict",
+        form,
+    )
 
 
 def _draw_scaling(name: str, curves: Curves, figure: style.Figure) -> None:
@@ -56,7 +71,12 @@ def _draw_scaling(name: str, curves: Curves, figure: style.Figure) -> None:
         counts = [count for count, _ in points]
         axes.plot(counts, counts, color=style.GREY, linestyle="--", linewidth=1.5, label="linear")
         axes.plot(counts, [value for _, value in points], "o-", color=style.COLOURS[0], label=name)
-        axes.set(xscale="log", yscale="log", ylabel="speed-up", title=f"{kind.capitalize()} scaling: {WORDS[kind]}")
+        axes.set(
+            xscale="log",
+            yscale="log",
+            ylabel="speed-up",
+            title=f"{kind.capitalize()} scaling: {WORDS[kind]}",
+        )
         if len(counts) > 1:
             style.plain_logarithmic(axes.xaxis, axes.yaxis)
             axes.set_xticks(counts[:: 1 + len(counts) // 7])
@@ -76,7 +96,14 @@ def _draw_spans(spans: Sequence[Busy], figure: style.Figure) -> None:
         elif span.lane == COMPUTE and not span.name.startswith("backward"):
             colour = style.GREY
         place = dict(left=1e3 * span.start, width=1e3 * (span.stop - span.start))
-        axes.barh(lanes.index(span.lane), height=0.7, color=colour, edgecolor="white", linewidth=0.4, **place)
+        axes.barh(
+            lanes.index(span.lane),
+            height=0.7,
+            color=colour,
+            edgecolor="white",
+            linewidth=0.4,
+            **place,
+        )
     axes.set_yticks(range(len(lanes)), lanes)
     axes.set_ylim(len(lanes) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)

@@ -37,7 +37,12 @@ class Figure(NamedTuple):
         published, off = style.number(self.published), f"{self.off:+.0%}"
         if self.unit == MEMORY:
             published, off = f"{self.published:g}", f"{self.off:+.1%}"
-        return [self.what, f"{published} {self.unit}", f"{style.number(self.predicted)} {self.unit}", off]
+        return [
+            self.what,
+            f"{published} {self.unit}",
+            f"{style.number(self.predicted)} {self.unit}",
+            off,
+        ]
 
     def as_json(self) -> Dict[str, Any]:
         """All of it. The prediction of memory is called ``ours``."""
@@ -69,9 +74,14 @@ def _compared(table: Mapping[str, Any]) -> Tuple[str, float, float]:
     else:
         alone, speedup = machine.samples_per_second[table["network"]], table["speedup"]
     network, _ = inputs.known_network(table["network"], alone)
-    way = Way(**{key: table[key] for key in ("allreduce", "stages", "micro_batches") if key in table})
+    way = Way(
+        **{key: table[key] for key in ("allreduce", "stages", "micro_batches") if key in table}
+    )
     many, few = (
-        count * predict_step(network, machine.cluster.of(count), table["batch"], way if count > 1 else Way()).efficiency
+        count
+        * predict_step(
+            network, machine.cluster.of(count), table["batch"], way if count > 1 else Way()
+        ).efficiency
         for count in (devices, table.get("over", 1))
     )
     return SPEEDUP, speedup, many / few
@@ -79,7 +89,11 @@ def _compared(table: Mapping[str, Any]) -> Tuple[str, float, float]:
 
 def reached() -> Tuple[float, float]:
     """The least and the largest share of a predicted speed-up that a published system reached."""
-    shares = [figure.published / figure.predicted for figure in figures("figure") if figure.unit == SPEEDUP]
+    shares = [
+        figure.published / figure.predicted
+        for figure in figures("figure")
+        if figure.unit == SPEEDUP
+    ]
     return min(shares), max(shares)
 
 

@@ -58,7 +58,11 @@ class Operator(NamedTuple):
 
 
 Count = Callable[[Attributes, Sequence[Shape]], Counted]
-NOTHING, INPUTS, OUTPUT = Gradient(over=True), Gradient(inputs=True), Gradient(output=True, over=True)
+NOTHING, INPUTS, OUTPUT = (
+    Gradient(over=True),
+    Gradient(inputs=True),
+    Gradient(output=True, over=True),
+)
 BOTH, MASK, VIEW = (
     Gradient(inputs=True, output=True, over=True),
     Gradient(more=1, over=True),
@@ -71,7 +75,9 @@ def _convolution(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
     filters = _whole(attributes, "num_filter")
     groups = _whole(attributes, "num_group", 1)
     if channels % groups or filters % groups:
-        raise ValueError(f"its {groups} groups do not divide {channels} channels and {filters} filters")
+        raise ValueError(
+            f"its {groups} groups do not divide {channels} channels and {filters} filters"
+        )
     window = _each(attributes, "kernel", len(sides))
     weight = filters, channels // groups, *window
     shape = filters, *_windows(sides, attributes, window)
@@ -92,7 +98,9 @@ def _pooling(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
 def _windows(sides: Sequence[int], attributes: Attributes, window: Shape) -> Shape:
     """The sides of an output that has a number for each window."""
     if str(attributes.get("layout")).endswith("C"):
-        raise ValueError(f"its layout is {attributes['layout']}, and known is that with channels first")
+        raise ValueError(
+            f"its layout is {attributes['layout']}, and known is that with channels first"
+        )
     up = attributes.get("pooling_convention") == "full"
     strides = _each(attributes, "stride", len(sides), 1)
     pads = _each(attributes, "pad", len(sides), 0, least=0)
@@ -101,7 +109,9 @@ def _windows(sides: Sequence[int], attributes: Attributes, window: Shape) -> Sha
     for side, size, stride, pad, step in zip(sides, window, strides, pads, steps):
         last = side + 2 * pad - step * (size - 1) - 1
         if last < 0:
-            raise ValueError(f"its window {window} is larger than its input {tuple(sides)}: give a larger --input")
+            raise ValueError(
+                f"its window {window} is larger than its input {tuple(sides)}: give a larger --input"
+            )
         found.append((last + up * (stride - 1)) // stride + 1)
     return tuple(found)
 
@@ -202,7 +212,11 @@ def operators(symbol: Any, file: str, shape: Shape) -> List[Operator]:
     """All operators of a symbol, in their order."""
     nodes = _nodes(symbol, file)
     beside = {place for node in nodes for place in node.inputs[1:]}
-    data = [number for number, node in enumerate(nodes) if node.operator == "null" and number not in beside]
+    data = [
+        number
+        for number, node in enumerate(nodes)
+        if node.operator == "null" and number not in beside
+    ]
     if len(data) != 1:
         names = ", ".join(nodes[number].name for number in data) or "none"
         raise UsageError(f"{file} has {len(data)} inputs ({names}); known are networks of one")
@@ -240,7 +254,9 @@ def _nodes(symbol: Any, file: str) -> List[Node]:
             attributes = _values(node.get("attrs") or {})
             nodes.append(Node(str(node["op"]), str(node["name"]), inputs, attributes))
     except NOT_THERE:
-        raise UsageError(f"{file} is not a symbol that MXNet exported: it has no list of nodes") from None
+        raise UsageError(
+            f"{file} is not a symbol that MXNet exported: it has no list of nodes"
+        ) from None
     return nodes
 
 
@@ -251,22 +267,30 @@ def _check_declared(parameters: Sequence[Node], weight: Shape) -> None:
     declared = parameters[0].attributes.get("__shape__", weight)
     alike = len(declared) == len(weight)
     if not alike or any(said > 0 and said != size for said, size in zip(declared, weight)):
-        raise ValueError(f"{parameters[0].name} has the shape {declared}, and a sample of --input needs {weight}")
+        raise ValueError(
+            f"{parameters[0].name} has the shape {declared}, and a sample of --input needs {weight}"
+        )
 
 
 def _whole(attributes: Attributes, name: str, usual: Optional[int] = None, least: int = 1) -> int:
     """A whole number; without ``usual`` it must be given."""
     value = attributes.get(name, usual)
     if type(value) is not int or not least <= value <= MOST_WHOLE:
-        raise ValueError(f"its {name} is a whole number from {least} to {MOST_WHOLE:,}, not {value!r}")
+        raise ValueError(
+            f"its {name} is a whole number from {least} to {MOST_WHOLE:,}, not {value!r}"
+        )
     return value
 
 
-def _each(attributes: Attributes, name: str, count: int, usual: Optional[int] = None, least: int = 1) -> Shape:
+def _each(
+    attributes: Attributes, name: str, count: int, usual: Optional[int] = None, least: int = 1
+) -> Shape:
     """A whole number for each side; without ``usual`` they must be given."""
     values = attributes.get(name) or (usual,) * count
     if len(values) != count:
-        raise ValueError(f"its {name.replace('kernel', 'window')} has {len(values)} sides, and its input {count}")
+        raise ValueError(
+            f"its {name.replace('kernel', 'window')} has {len(values)} sides, and its input {count}"
+        )
     return tuple(_whole({name: value}, name, least=least) for value in values)
 
 
@@ -281,7 +305,9 @@ def _axis(attributes: Attributes, name: str, shape: Shape) -> int:
     """The side of a sample that the attribute names; side 0 of an array is the samples."""
     axis = attributes.get(name, 1)
     if type(axis) is not int or axis == 0 or not -len(shape) <= axis <= len(shape):
-        raise ValueError(f"its {name} is from 1 to {len(shape)}, or counted from the end, not {axis!r}")
+        raise ValueError(
+            f"its {name} is from 1 to {len(shape)}, or counted from the end, not {axis!r}"
+        )
     return axis - 1 if axis > 0 else axis
 
 

@@ -39,14 +39,28 @@ class Compared(NamedTuple):
     def cells(self) -> List[str]:
         """Under ``HEADINGS``."""
         step = self.step
-        numbers = number(1e3 * step.seconds), number(step.samples / step.seconds), f"{step.efficiency:.0%}"
+        numbers = (
+            number(1e3 * step.seconds),
+            number(step.samples / step.seconds),
+            f"{step.efficiency:.0%}",
+        )
         return [self.title, *numbers, step.limit]
 
     def as_json(self) -> Dict[str, Any]:
         """All numbers."""
         step = self.step
-        rates = dict(seconds=step.seconds, samples_per_second=step.samples / step.seconds, efficiency=step.efficiency)
-        return dict(way=self.title, **rates, limit=step.limit, alone_seconds=step.alone, lost_seconds=step.lost)
+        rates = dict(
+            seconds=step.seconds,
+            samples_per_second=step.samples / step.seconds,
+            efficiency=step.efficiency,
+        )
+        return dict(
+            way=self.title,
+            **rates,
+            limit=step.limit,
+            alone_seconds=step.alone,
+            lost_seconds=step.lost,
+        )
 
 
 class Predicted(NamedTuple):
@@ -71,14 +85,22 @@ class Predicted(NamedTuple):
         if self.cluster.count == 1:
             return f"One device has nothing to sum: {name} takes {1e3 * self.rows[0].step.seconds:.3g} ms a step."
         ring = next(row for row in self.rows if row.way.allreduce == "ring")
-        best = quickest(row for row in self.rows if row.way == Way(row.way.allreduce, row.way.bucket))
-        text = f"On {self.cluster} {name} reaches {ring.step.efficiency:.0%} of linear with a ring, "
+        best = quickest(
+            row for row in self.rows if row.way == Way(row.way.allreduce, row.way.bucket)
+        )
+        text = (
+            f"On {self.cluster} {name} reaches {ring.step.efficiency:.0%} of linear with a ring, "
+        )
         limit = ring.step.limit
         text += "and nothing limits it" if limit == "nothing" else f"limited by {LIMITS[limit]}"
         gain = best.step.efficiency - ring.step.efficiency
-        text += f"; with {best.way.allreduce} {best.step.efficiency:.0%}." if gain > LITTLE else OTHERS
+        text += (
+            f"; with {best.way.allreduce} {best.step.efficiency:.0%}." if gain > LITTLE else OTHERS
+        )
         least, most = published.reached()
-        return f"{text} Published systems reached {100 * least:.0f} to {most:.0%} of such predictions."
+        return (
+            f"{text} Published systems reached {100 * least:.0f} to {most:.0%} of such predictions."
+        )
 
     def as_json(self) -> Dict[str, Any]:
         """All of it, for programs."""
@@ -91,13 +113,21 @@ class Predicted(NamedTuple):
             "answer": self.answer,
             "published_reached": published.reached(),
             "ways": [row.as_json() for row in self.rows],
-            "scaling": {kind: [dict(devices=n, speedup=x) for n, x in points] for kind, points in self.curves.items()},
+            "scaling": {
+                kind: [dict(devices=n, speedup=x) for n, x in points]
+                for kind, points in self.curves.items()
+            },
             "known": [number._asdict() for number in self.known],
         }
 
 
-def _compared(ways: Dict[str, Way], network: Network, cluster: Cluster, batch: float) -> List[Compared]:
-    return [Compared(title, way, predict_step(network, cluster, batch, way)) for title, way in ways.items()]
+def _compared(
+    ways: Dict[str, Way], network: Network, cluster: Cluster, batch: float
+) -> List[Compared]:
+    return [
+        Compared(title, way, predict_step(network, cluster, batch, way))
+        for title, way in ways.items()
+    ]
 
 
 def quickest(rows: Iterable[Compared]) -> Compared:
@@ -112,7 +142,10 @@ def allreduces(network: Network, cluster: Cluster, batch: float) -> List[Compare
         return _compared({"one device": Way()}, network, cluster, batch)
     levels = cluster.nodes > 1 and cluster.devices > 1
     names = [name for name in NODE_ALLREDUCES if levels or name != "two-level"]
-    ways = [{f"{name}, buckets of {room:g} MiB": Way(name, room * MIB) for room in BUCKETS} for name in names]
+    ways = [
+        {f"{name}, buckets of {room:g} MiB": Way(name, room * MIB) for room in BUCKETS}
+        for name in names
+    ]
     return [quickest(_compared(buckets, network, cluster, batch)) for buckets in ways]
 
 
@@ -121,7 +154,10 @@ def all_ways(network: Network, cluster: Cluster, batch: float) -> List[Compared]
     rows = allreduces(network, cluster, batch)
     if cluster.count == 1:
         return rows
-    best, half = quickest(rows).way, quickest(row for row in rows if row.way.allreduce in HALVES).way
+    best, half = (
+        quickest(rows).way,
+        quickest(row for row in rows if row.way.allreduce in HALVES).way,
+    )
     more = {
         f"{best.allreduce}, {PASSES} passes a sum": replace(best, accumulate=PASSES),
         f"{half.allreduce}, optimiser in shards": replace(half, shard_optimizer=True),
@@ -146,7 +182,11 @@ def scaling(network: Network, cluster: Cluster, batch: float) -> Curves:
     curves: Curves = {"weak": [], "strong": []}
     for count in (*inside, *nodes, cluster.count):
         part = cluster.of(count)
-        curves["weak"].append((count, count * quickest(allreduces(network, part, batch)).step.efficiency))
+        curves["weak"].append(
+            (count, count * quickest(allreduces(network, part, batch)).step.efficiency)
+        )
         if count <= whole:
-            curves["strong"].append((count, alone / quickest(allreduces(network, part, whole / count)).step.seconds))
+            curves["strong"].append(
+                (count, alone / quickest(allreduces(network, part, whole / count)).step.seconds)
+            )
     return curves

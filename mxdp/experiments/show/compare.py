@@ -40,7 +40,12 @@ Compared = Dict[str, Any]
 
 
 def measured(
-    a: str, b: str, questions: Sequence[Question], preset: str, settings: Mapping[str, Settings], view: View
+    a: str,
+    b: str,
+    questions: Sequence[Question],
+    preset: str,
+    settings: Mapping[str, Settings],
+    view: View,
 ) -> Iterator[Compared]:
     """Measure each of these questions in both checkouts, in turns, and judge each ratio of B's time over A's. ``a`` and
     ``b`` are folders, or commits of this one; raises a UsageError if one of them is neither."""
@@ -57,7 +62,10 @@ def measured(
             measure(runs, _progress(view))
             one, other = ([run.result()] for run in runs)
             compared = _compared(one, other, judged=True)
-            yield {**compared, "logs": {side: str(logs[side]) for side in roots if logs[side].exists()}}
+            yield {
+                **compared,
+                "logs": {side: str(logs[side]) for side in roots if logs[side].exists()},
+            }
 
 
 def _progress(view: View) -> Progress:
@@ -88,7 +96,9 @@ def checkout(which: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="mxdp-commit-") as folder:
         place = Path(folder, "mxdp")
         git = ["git", "-C", str(ROOT), "worktree"]
-        made = subprocess.run([*git, "add", "--detach", str(place), which], capture_output=True, text=True)
+        made = subprocess.run(
+            [*git, "add", "--detach", str(place), which], capture_output=True, text=True
+        )
         try:
             if made.returncode or not (place / laboratory).is_dir():
                 raise UsageError(
@@ -97,7 +107,9 @@ def checkout(which: str) -> Iterator[Path]:
                 )
             yield place
         finally:  # out of reach of a second Ctrl-C
-            subprocess.run([*git, "remove", "--force", str(place)], capture_output=True, start_new_session=True)
+            subprocess.run(
+                [*git, "remove", "--force", str(place)], capture_output=True, start_new_session=True
+            )
 
 
 def side_by_side(a: Path, b: Path) -> List[Compared]:
@@ -106,11 +118,15 @@ def side_by_side(a: Path, b: Path) -> List[Compared]:
     old, new = result.read_folder(a), result.read_folder(b)
     both = [name for name in old if name in new]
     if not both:
-        raise UsageError(f"no experiment is both in {a} and in {b}; give two runs of the same experiment")
+        raise UsageError(
+            f"no experiment is both in {a} and in {b}; give two runs of the same experiment"
+        )
     return [_compared(together(old[name]), together(new[name]), judged=False) for name in both]
 
 
-def _compared(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]], judged: bool) -> Compared:
+def _compared(
+    a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]], judged: bool
+) -> Compared:
     """Of runs of one question. ``judged``: they took turns."""
     olds, rows = {row.label: row.seconds for row in rows_of(a)}, []
     for row in rows_of(b):
@@ -119,7 +135,13 @@ def _compared(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]], ju
             if judged:
                 ratio = row.seconds / olds[row.label]
                 side = ratio.at_most(1.0)
-                word = OPEN if side is None or 1 in (ratio.low, ratio.high) else FASTER if side else SLOWER
+                word = (
+                    OPEN
+                    if side is None or 1 in (ratio.low, ratio.high)
+                    else FASTER
+                    if side
+                    else SLOWER
+                )
                 rows[-1].update(ratio=ratio, verdict=word)
     latest = {"A": a[-1], "B": b[-1]}
     errors = {side: run["error"] for side, run in latest.items() if judged and run["error"]}
@@ -139,9 +161,14 @@ def print_compared(compared: Sequence[Compared], as_json: bool) -> None:
         for side, error in one["errors"].items():
             console.print(Text(f"{side}: {error}", style="red"))
             if side in one["logs"]:
-                console.print(Text(f"What its processes printed: {one['logs'][side]}"), soft_wrap=True)
+                console.print(
+                    Text(f"What its processes printed: {one['logs'][side]}"), soft_wrap=True
+                )
         shown = 5 if one["judged"] else 3
-        lines = [[written(value, Column("", "", spread=True)) for value in row.values()] for row in one["rows"]]
+        lines = [
+            [written(value, Column("", "", spread=True)) for value in row.values()]
+            for row in one["rows"]
+        ]
         cells = Cells([*HEADINGS[:shown]], lines, [], [False, True, True, True, False][:shown])
         console.print(Padding(for_terminal(cells, console.width - 2), (1, 0, 1, 2)))
         words = [row.get("verdict") for row in one["rows"]]

@@ -22,7 +22,12 @@ def show(as_json: bool) -> None:
     """Print it, as a table or as JSON."""
     listed = []
     for question in discover().values():
-        about = dict(name=question.name, question=question.question, source=question.SOURCE, tour=question.TOUR)
+        about = dict(
+            name=question.name,
+            question=question.question,
+            source=question.SOURCE,
+            tour=question.TOUR,
+        )
         listed.append({**about, "answer": KNOWN["answers"].get(question.name)})
     if as_json:
         print(json.dumps(listed, indent=2))

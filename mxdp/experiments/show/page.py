@@ -21,7 +21,9 @@ Term = Tuple[str, str]  # and what to say of it
 PLAIN = Column("", "", form=",.15g")
 
 
-def write_report(folder: Union[str, Path], slides: bool = False, across_commits: bool = False) -> Path:
+def write_report(
+    folder: Union[str, Path], slides: bool = False, across_commits: bool = False
+) -> Path:
     """Read the results that a run wrote to ``folder``; write ``<question>.svg`` for each, unless the same is there
     already, and ``report.html``, beside and renamed; its path. ``slides``: write ``slides.html`` instead, and nothing
     else: one panel of a picture and one sentence a page. ``across_commits``: show runs of different commits together.
@@ -41,7 +43,9 @@ def write_report(folder: Union[str, Path], slides: bool = False, across_commits:
     machines = [_machine(s) for s in results]
     alike = [term for term in machines[0] if all(term in machine for machine in machines)]
     most = measured.usual(results)
-    sections = [_section(s, None if slides else folder, alike, measured.mark(s, most)) for s in results]
+    sections = [
+        _section(s, None if slides else folder, alike, measured.mark(s, most)) for s in results
+    ]
     path = folder / ("slides.html" if slides else "report.html")
     # Only this script may run; in a report only where there is a timeline for it.
     script = (templates / ("slides.js" if slides else "timeline.js")).read_text(encoding="utf-8")
@@ -56,7 +60,9 @@ def write_report(folder: Union[str, Path], slides: bool = False, across_commits:
     return path
 
 
-def _section(s: words.Shown, folder: Optional[Path], alike: List[Term], otherwise: str) -> Dict[str, Any]:
+def _section(
+    s: words.Shown, folder: Optional[Path], alike: List[Term], otherwise: str
+) -> Dict[str, Any]:
     """What the template shows of one question; ``alike`` stands at the top of the page, and ``otherwise`` is what this
     one has otherwise than most. ``folder`` None: for slides."""
     variables = [(key, str(value)) for key, value in s.latest["environment"]["variables"].items()]
@@ -71,16 +77,22 @@ def _section(s: words.Shown, folder: Optional[Path], alike: List[Term], otherwis
         "explanation": words.explanation(s),
         "how_to_read": " ".join(words.how_to_read(s)),
         "measured": measured.sitting([s]),
-        "sureness": " ".join(filter(None, [words.sureness(s), otherwise and f"Here: {otherwise}."])),
+        "sureness": " ".join(
+            filter(None, [words.sureness(s), otherwise and f"Here: {otherwise}."])
+        ),
         "ended": words.mark(s),
         "oracle": words.oracle_line(s),
         "tables": tables(s.told, s.told.answering),
-        "all_rows": tables(s.told, s.told.rows)[:1] if len(s.told.answering) < len(s.told.rows) else [],
+        "all_rows": tables(s.told, s.told.rows)[:1]
+        if len(s.told.answering) < len(s.told.rows)
+        else [],
         "picture": pictures.picture(s, folder),
         "timelines": pictures.timelines(s, folder),
         "settings": [(key, _in_words(value)) for key, value in s.latest["settings"].items()],
         "own_environment": [term for term in _machine(s) if term not in alike] + variables,
-        "samples": [(row.label, ", ".join(style.number(x, 4) for x in row.seconds.units)) for row in s.told],
+        "samples": [
+            (row.label, ", ".join(style.number(x, 4) for x in row.seconds.units)) for row in s.told
+        ],
         "started": ", ".join(_when(run["started"]) for run in s.runs),
         "elapsed": words.duration(sum(run["elapsed_seconds"] for run in s.runs)),
     }
@@ -98,7 +110,10 @@ def _machine(s: words.Shown) -> List[Term]:
         ("Machine", ", ".join(parts)),
         ("GPUs", _in_words(environment["gpus"])),
         ("System", environment["platform"]),
-        ("Versions", ", ".join(f"{name} {version or 'unknown'}" for name, version in versions.items())),
+        (
+            "Versions",
+            ", ".join(f"{name} {version or 'unknown'}" for name, version in versions.items()),
+        ),
         ("Commit", ", ".join(commits)),
     ]
 
@@ -107,7 +122,10 @@ def _about(results: List[words.Shown], alike: List[Term]) -> List[Term]:
     """When and where all of ``results`` were measured."""
     runs = [run for s in results for run in s.runs]
     seconds = sum(float(run["elapsed_seconds"]) for run in runs)
-    about = [("Measured", f"{measured.line(results)} It took {words.duration(seconds)} in all."), *alike]
+    about = [
+        ("Measured", f"{measured.line(results)} It took {words.duration(seconds)} in all."),
+        *alike,
+    ]
     differ = [name for name, _ in _machine(results[0]) if name not in dict(alike)]
     return about + [(name, "differs: see each experiment") for name in differ]
 
@@ -121,4 +139,6 @@ def _when(iso: str) -> str:
 
 def _in_words(value: Any) -> str:
     """A setting, or a part of the environment."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else written(value, PLAIN)
+    return (
+        json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else written(value, PLAIN)
+    )

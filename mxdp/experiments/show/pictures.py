@@ -25,7 +25,11 @@ from mxdp.tracing.gantt import boxes
 
 FORMATS = ("png", "pdf", "svg")
 # What a file of that format does not say, so that the same drawing gives the same bytes.
-DATES = {"svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}
+DATES = {
+    "svg": ("Date", "Creator"),
+    "pdf": ("CreationDate", "Creator", "Producer"),
+    "png": ("Software",),
+}
 
 
 class Picture(NamedTuple):
@@ -49,7 +53,9 @@ def saved(draw: Callable[[style.Figure], Any], salt: str, form: str, slide: bool
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.style.use(Path(__file__).with_name("templates") / "pictures.mplstyle")
-        matplotlib.rcParams.update({"axes.prop_cycle": f"cycler(color={style.COLOURS})", "svg.hashsalt": salt})
+        matplotlib.rcParams.update(
+            {"axes.prop_cycle": f"cycler(color={style.COLOURS})", "svg.hashsalt": salt}
+        )
         figure = Figure(figsize=style.SLIDE if slide else None)
         draw(figure)
         if slide:
@@ -68,7 +74,9 @@ def draw_told(about: Told, figure: style.Figure, panel: Optional[int] = None) ->
     if panel is None:
         heights = [height for _, height in panels]
         figure.set_figheight(sum(heights))
-        for axes, (on, _) in zip(figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0], panels):
+        for axes, (on, _) in zip(
+            figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0], panels
+        ):
             on(axes)
     elif 0 < panel <= len(panels):
         panels[panel - 1][0](figure.subplots())
@@ -83,7 +91,9 @@ def _drawing(about: Told, given: Any) -> Panel:
         return given[0], given[1]
     name, how, chosen, more = given
     rows = chosen or [row for row in about if row.get(name) is not None]
-    return lambda axes: style.row_bars(axes, rows, name, *how, **more), len(rows) * style.BAR_HEIGHT + 0.9
+    return lambda axes: style.row_bars(axes, rows, name, *how, **more), len(
+        rows
+    ) * style.BAR_HEIGHT + 0.9
 
 
 def drawn(s: Shown, form: str, panel: Optional[int] = None) -> bytes:
@@ -98,14 +108,20 @@ def drawn(s: Shown, form: str, panel: Optional[int] = None) -> bytes:
     if why:
         raise UsageError(f"there is no picture of {name}: {why}")
     try:
-        return saved(lambda figure: draw_told(s.told, figure, panel), name, form, slide=panel is not None)
+        return saved(
+            lambda figure: draw_told(s.told, figure, panel), name, form, slide=panel is not None
+        )
     except UsageError:
         raise
     except Exception as error:
-        raise MxdpError(f"the picture of {name} can't be drawn ({type(error).__name__}: {error})") from error
+        raise MxdpError(
+            f"the picture of {name} can't be drawn ({type(error).__name__}: {error})"
+        ) from error
 
 
-def export(folder: Path, name: str, form: str, panel: Optional[int] = None, across_commits: bool = False) -> Path:
+def export(
+    folder: Path, name: str, form: str, panel: Optional[int] = None, across_commits: bool = False
+) -> Path:
     """Write the picture of the question ``name`` to ``folder``, or one panel of it; its path. ``across_commits``: of
     runs of different commits. Raises what :func:`drawn` and :func:`mxdp.experiments.lab.result.read_folder` raise, and
     an MxdpError if it can't be written."""
@@ -125,9 +141,13 @@ def picture(s: Shown, folder: Optional[Path]) -> Picture:
         svg = drawn(s, "svg", panel=None if folder else 1)
     except MxdpError as error:
         if path and s.question:
-            path.unlink(missing_ok=True)  # one from an earlier report would show other numbers than the table
+            path.unlink(
+                missing_ok=True
+            )  # one from an earlier report would show other numbers than the table
         return Picture(problem=f"{str(error)[0].upper()}{str(error)[1:]}.")
-    numbers = "; ".join(f"{row.label}: {style.number(row.seconds.median)} s" for row in s.told.answering)
+    numbers = "; ".join(
+        f"{row.label}: {style.number(row.seconds.median)} s" for row in s.told.answering
+    )
     alt = f"Picture for the question: {s.title} Median times: {numbers}. All numbers are in the table."
     return _inlined(svg, alt, path)
 
@@ -148,7 +168,11 @@ def timelines(s: Shown, folder: Optional[Path]) -> List[Dict[str, object]]:
     slides.
     """
     names = slugs(row.label for row in s.told)
-    return [_timeline(s.latest["experiment"], names[row.label], row, folder) for row in s.told if row.get("timeline")]
+    return [
+        _timeline(s.latest["experiment"], names[row.label], row, folder)
+        for row in s.told
+        if row.get("timeline")
+    ]
 
 
 def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[str, object]:
@@ -156,13 +180,19 @@ def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[st
     alt = f"Timeline of {row.label}: one lane for each device, copies and sums apart from compute."
     try:
         recorded = Timeline.from_json(row.get("timeline"))
-        svg = saved(lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", slide=not folder)
+        svg = saved(
+            lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", slide=not folder
+        )
         data = json.dumps(boxes(recorded), separators=(",", ":")).replace("</", "<\\/")
         if beside:
-            trace = f"timelines/{write_chrome_trace(recorded, beside.with_suffix('.trace.json')).name}"
+            trace = (
+                f"timelines/{write_chrome_trace(recorded, beside.with_suffix('.trace.json')).name}"
+            )
         shown = _inlined(svg, alt, beside)
     except Exception as error:
-        shown = Picture(problem=f"The timeline could not be drawn ({type(error).__name__}: {error}).")
+        shown = Picture(
+            problem=f"The timeline could not be drawn ({type(error).__name__}: {error})."
+        )
     return {"label": row.label, "picture": shown, "data": data, "trace": trace}
 
 

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
 
 # The first six are from Okabe and Ito, "Color Universal Design" (2008), without their yellow (too faint on white). The
 # last three are from Paul Tol, "Colour Schemes" (2021), "muted". Both were made for any kind of colour vision.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#882255", "#999933", "#332288")
+COLOURS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#D55E00",
+    "#56B4E9",
+    "#882255",
+    "#999933",
+    "#332288",
+)
 GREY = "#6B7280"
 LIGHT_GREY = "#A3A9B4"
 MARKERS = "os^DvP*Xp"  # one for each colour
@@ -73,11 +83,28 @@ def row_bars(
         filled = GREY if row.reference else COLOURS[kinds.index(row.get(colour)) % len(COLOURS)]
         axes.barh(y, middle, height=THICK if above else 0.7, color=filled)
         axes.plot([min(dots), end], [y, y], color=INK, linewidth=1.2, marker="|", markersize=9)
-        axes.plot(dots, [y] * len(dots), "o", color="white", markeredgecolor=INK, markersize=4.0, markeredgewidth=0.9)
+        axes.plot(
+            dots,
+            [y] * len(dots),
+            "o",
+            color="white",
+            markeredgecolor=INK,
+            markersize=4.0,
+            markeredgewidth=0.9,
+        )
         if above:
-            axes.annotate(row.label, (0, y - THICK / 2), (3, 2), textcoords="offset points", va="bottom", zorder=4)
+            axes.annotate(
+                row.label,
+                (0, y - THICK / 2),
+                (3, 2),
+                textcoords="offset points",
+                va="bottom",
+                zorder=4,
+            )
         text = f"{number(middle)} {unit}".rstrip()
-        axes.annotate(text, (end, y), (7, 0), textcoords="offset points", va="center", weight="bold", zorder=4)
+        axes.annotate(
+            text, (end, y), (7, 0), textcoords="offset points", va="center", weight="bold", zorder=4
+        )
     axes.set_xlim(0, (max(map(max, values), default=0) or 1) * 1.32)
     axes.set_ylim(len(rows) - 0.65, -0.7)
     axes.set_yticks([] if above else range(len(rows)), [] if above else [row.label for row in rows])

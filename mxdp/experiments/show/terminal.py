@@ -54,7 +54,8 @@ def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
         columns = [column for column in about.columns if column.more == more]
         parts = rows, [] if more else about.references
         lines, references = (
-            [[row.label, *(cell(column, row) for column in columns)] for row in part] for part in parts
+            [[row.label, *(cell(column, row) for column in columns)] for row in part]
+            for part in parts
         )
         numbers = [_value(column, row) for row in chain(*parts) for column in columns]
         note = NO_SUM if any(isinstance(one, Number) and not one.adds_up for one in numbers) else ""
@@ -65,7 +66,9 @@ def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
             filled = {*texts} - {NOTHING, "?", ""}
             right.append(bool(filled) and all(NUMERIC.fullmatch(text) for text in filled))
         if columns and lines + references:
-            made.append(Cells(["", *(column.heading for column in columns)], lines, references, right, note))
+            made.append(
+                Cells(["", *(column.heading for column in columns)], lines, references, right, note)
+            )
     return made
 
 
@@ -131,10 +134,16 @@ def for_terminal(cells: Cells, width: int) -> RichTable:
     lines, widths = cells.rows + cells.references, _widths(cells, width)
     if None in widths and len(lines) + 1 < len(cells.headings):
         turned = [list(line) for line in zip(cells.headings, *lines)]
-        return for_terminal(Cells(turned[0], turned[1:], [], [False] + [all(cells.right[1:])] * len(lines)), width)
-    made = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+        return for_terminal(
+            Cells(turned[0], turned[1:], [], [False] + [all(cells.right[1:])] * len(lines)), width
+        )
+    made = RichTable(
+        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
     for heading, right, wide in zip(cells.headings, cells.right, widths):
-        made.add_column(Text(heading), justify="right" if right else "left", width=wide, overflow="fold")
+        made.add_column(
+            Text(heading), justify="right" if right else "left", width=wide, overflow="fold"
+        )
     for number, line in enumerate(lines):
         if number == len(cells.rows):
             made.add_section()
@@ -145,7 +154,9 @@ def for_terminal(cells: Cells, width: int) -> RichTable:
 def live(result: Mapping[str, Any], width: int) -> RenderableType:
     """Question, prediction, the table so far and the answer so far, while processes are measured."""
     s = words.shown([result])
-    parts: List[RenderableType] = [Text.assemble("\n", (result["experiment"], "bold"), ": ", s.title)]
+    parts: List[RenderableType] = [
+        Text.assemble("\n", (result["experiment"], "bold"), ": ", s.title)
+    ]
     parts.append(_facts([("prediction", Text(result["prediction"], style="dim"))]))
     for cells in tables(s.told, s.told.answering)[:1]:
         parts.append(Padding(for_terminal(cells, width - 2), (1, 0, 1, 2)))
@@ -158,7 +169,12 @@ class View(Live):
     """What a terminal shows while something is measured: the table so far, and a bar. It is gone when it ends."""
 
     def __init__(self) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn(), TimeElapsedColumn()
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+        )
         self._bar = Progress(*columns)
         self._task = self._bar.add_task("", total=None)
         super().__init__(self._bar, console=Console(stderr=True), transient=True)
@@ -173,14 +189,24 @@ class View(Live):
         self.update(self._bar)
 
     def progress(
-        self, where: str, done: int, total: int, doing: str = "", result: Optional[Mapping[str, Any]] = None
+        self,
+        where: str,
+        done: int,
+        total: int,
+        doing: str = "",
+        result: Optional[Mapping[str, Any]] = None,
     ) -> None:
         """Where the work is, how much of how much is done, what it does, and what was measured so far."""
         if result and done < total:
             elapsed = self._bar.tasks[0].elapsed or 0.0
             doing = f"about {words.duration(elapsed / done * (total - done))} more"
             self.update(Group(live(result, self.console.width), self._bar))
-        self._bar.update(self._task, description=", ".join(filter(None, [where, doing])), completed=done, total=total)
+        self._bar.update(
+            self._task,
+            description=", ".join(filter(None, [where, doing])),
+            completed=done,
+            total=total,
+        )
 
 
 def print_result(
@@ -211,10 +237,17 @@ def _after(s: words.Shown, why: bool) -> Iterator[Tuple[str, Text]]:
     """What stands below the table."""
     kind, ended = words.mark(s) or ("", "")
     yield "reason", Text(reason(s), style="red" if kind == "bad" else "")
-    yield ("ended", Text(ended, style=COLOURS[kind])) if ended else ("answer", Text(words.answer(s), style="bold"))
+    yield (
+        ("ended", Text(ended, style=COLOURS[kind]))
+        if ended
+        else ("answer", Text(words.answer(s), style="bold"))
+    )
     if not why:
         measured = words.summary(s)
-        yield "measured", Text(f"{measured}. More: --why, or the report." if measured else "", style="dim")
+        yield (
+            "measured",
+            Text(f"{measured}. More: --why, or the report." if measured else "", style="dim"),
+        )
         return
     yield "why", Text(words.explanation(s))
     for kind, judgement, sentence in words.claim_lines(s):

@@ -15,7 +15,9 @@ PACKAGES = ("mxnet", "mxnet-cu112", "numpy")
 """Of the others, no version is compared."""
 
 
-def together(runs: Sequence[Mapping[str, Any]], across_commits: bool = False) -> List[Mapping[str, Any]]:
+def together(
+    runs: Sequence[Mapping[str, Any]], across_commits: bool = False
+) -> List[Mapping[str, Any]]:
     """The newest run, after those before it that have equal :func:`conditions`."""
     in_order = sorted(runs, key=lambda run: str(run["started"]))
     newest = conditions(in_order[-1], across_commits)
@@ -29,8 +31,14 @@ def left_out(runs: Sequence[Mapping[str, Any]], across_commits: bool = False) ->
     for run in runs:
         own = conditions(run, across_commits)
         names = [name for name in {**newest, **own} if own.get(name) != newest.get(name)]
-        counts[" and ".join(f"{name}={own[name]}" if name in own else f"no {name}" for name in names)] += 1
-    return [f"{plural(number, 'run')} with {differences}" for differences, number in counts.items() if differences]
+        counts[
+            " and ".join(f"{name}={own[name]}" if name in own else f"no {name}" for name in names)
+        ] += 1
+    return [
+        f"{plural(number, 'run')} with {differences}"
+        for differences, number in counts.items()
+        if differences
+    ]
 
 
 def conditions(run: Mapping[str, Any], across_commits: bool) -> Dict[str, Any]:
@@ -42,12 +50,22 @@ def conditions(run: Mapping[str, Any], across_commits: bool) -> Dict[str, Any]:
     known["GPUs"] = environment["gpus"]
     known["cores"] = environment["cores"]
     known["processor"] = environment["cpu_model"]
-    known.update({f"processor's {name}": value for name, value in environment.get("processor", {}).items()})
+    known.update(
+        {f"processor's {name}": value for name, value in environment.get("processor", {}).items()}
+    )
     known["Python"] = environment["python"]
-    known.update({name: version for name, version in environment["versions"].items() if name in PACKAGES})
+    known.update(
+        {name: version for name, version in environment["versions"].items() if name in PACKAGES}
+    )
     # Of mxdp's own variables only MXDP_PREPARE changes how MXNet runs.
     variables = environment["variables"].items()
-    known.update({name: value for name, value in variables if name == "MXDP_PREPARE" or not name.startswith("MXDP_")})
+    known.update(
+        {
+            name: value
+            for name, value in variables
+            if name == "MXDP_PREPARE" or not name.startswith("MXDP_")
+        }
+    )
     if not across_commits:
         known["commit"] = _code(run)
     return known

@@ -14,10 +14,16 @@ from mxdp.experiments.lab.told import Claim, Told, told
 from mxdp.experiments.show import style, together
 
 HELD = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("unknown", "undecided")}
-ENDINGS = {"failed": ("bad", "failed"), "timeout": ("bad", "timed out"), "skipped": ("unknown", "skipped")}
+ENDINGS = {
+    "failed": ("bad", "failed"),
+    "timeout": ("bad", "timed out"),
+    "skipped": ("unknown", "skipped"),
+}
 NOT_JUDGED = "not judged here"
 SHOWN = 3  # numbers that stand beside a claim; all are in the JSON
-DISTURBED = 0.25  # from this part of the processes on, disturbed by other programs, the answer is marked
+DISTURBED = (
+    0.25  # from this part of the processes on, disturbed by other programs, the answer is marked
+)
 SPOKEN = 20  # the most words of a slide's sentence, beside its numbers
 
 
@@ -40,7 +46,14 @@ def shown(runs: Sequence[Mapping[str, Any]], across_commits: bool = False) -> Sh
     latest = alike[-1]
     question = discover().get(latest["experiment"])
     title = question.question if question else latest["question"]
-    return Shown(question, title, alike, latest, told(question, alike), together.left_out(runs, across_commits))
+    return Shown(
+        question,
+        title,
+        alike,
+        latest,
+        told(question, alike),
+        together.left_out(runs, across_commits),
+    )
 
 
 def mark(s: Shown) -> Optional[Tuple[str, str]]:
@@ -92,7 +105,11 @@ def summary(s: Shown) -> str:
     judged = [kind for kind, words, _ in claim_lines(s) if words != NOT_JUDGED]
     hold = "holds" if len(judged) == 1 else "hold"
     held = f"{judged.count('yes')} of {plural(len(judged), 'claim')} {hold}" if judged else ""
-    equal = "" if s.latest["oracle"]["wrong"] or not s.latest["oracle"]["checked"] else "equal to the serial run"
+    equal = (
+        ""
+        if s.latest["oracle"]["wrong"] or not s.latest["oracle"]["checked"]
+        else "equal to the serial run"
+    )
     return "; ".join(filter(None, [sureness(s).rstrip("."), equal, held]))
 
 
@@ -104,8 +121,14 @@ def sureness(s: Shown) -> str:
     others = f" Left out: {'; '.join(s.left_out)}." if s.left_out else ""
     others += "".join(f" {sentence}" for sentence in s.told.left_out)
     if runs >= RUNS:
-        return f"{runs} runs, with {processes} processes in all; an interval is one of runs.{others}"
-    few = ", too few for an interval" if processes < RUNS else "; another hour may differ by more than the interval"
+        return (
+            f"{runs} runs, with {processes} processes in all; an interval is one of runs.{others}"
+        )
+    few = (
+        ", too few for an interval"
+        if processes < RUNS
+        else "; another hour may differ by more than the interval"
+    )
     return f"{plural(processes, 'process')} in {of_few_runs(s)}{few}.{others}"
 
 
@@ -151,7 +174,10 @@ def explanation(s: Shown) -> str:
     """What explains the answer, what disturbed the measurement, and what was skipped."""
     parts, (shares, busy) = [s.told.explanation] if s.told.explanation else [], _elsewhere(s)
     if busy:
-        where, share = f"{len(busy)} of {plural(len(shares), 'process')}", f"{min(busy):.0%} to {max(busy):.0%}"
+        where, share = (
+            f"{len(busy)} of {plural(len(shares), 'process')}",
+            f"{min(busy):.0%} to {max(busy):.0%}",
+        )
         parts.append(f"In {where} other programs took {share} of the processors' time.")
     skipped: Dict[str, List[str]] = {}
     for label, why in s.latest["skipped"].items():
@@ -162,7 +188,9 @@ def explanation(s: Shown) -> str:
 
 def how_to_read(s: Shown) -> List[str]:
     """What each column means, and notes."""
-    return [f"'{column.heading}': {column.about}." for column in s.told.columns if column.about] + s.told.notes
+    return [
+        f"'{column.heading}': {column.about}." for column in s.told.columns if column.about
+    ] + s.told.notes
 
 
 def spoken(text: str) -> str:

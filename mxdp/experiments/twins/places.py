@@ -13,7 +13,10 @@ NEEDS = ranks.NEEDS[ranks.DDP]
 RUN = "Not run on two GPUs by its authors yet."
 """To be taken away when somebody has."""
 _SLIDES = dict(products=50, size=4000)
-PRESETS: Dict[str, Dict[str, Any]] = {"quick": dict(_SLIDES, timeout=300.0), "full": dict(_SLIDES, timeout=3600.0)}
+PRESETS: Dict[str, Dict[str, Any]] = {
+    "quick": dict(_SLIDES, timeout=300.0),
+    "full": dict(_SLIDES, timeout=3600.0),
+}
 LITTLE = dict(kind="cpu", size=32, products=2)
 
 
@@ -31,10 +34,15 @@ def two_places(s: Settings) -> List[Place]:
     if s.kind == "cpu":
         return [Place(torch.device("cpu"), None)] * 2
     if not torch.cuda.is_available():
-        raise Skipped("PyTorch finds no GPU (torch.cuda.is_available() is False); --kind cpu runs it without one")
+        raise Skipped(
+            "PyTorch finds no GPU (torch.cuda.is_available() is False); --kind cpu runs it without one"
+        )
     count = torch.cuda.device_count()
     stream = torch.cuda.default_stream if count > 1 else torch.cuda.Stream
-    return [Place(gpu, stream(gpu)) for gpu in [torch.device("cuda", number % count) for number in range(2)]]
+    return [
+        Place(gpu, stream(gpu))
+        for gpu in [torch.device("cuda", number % count) for number in range(2)]
+    ]
 
 
 def processor(place: Place) -> str:
@@ -64,7 +72,10 @@ def square_factors(size: int, place: Place, seed: int) -> List[Any]:
     import torch
 
     random = torch.Generator().manual_seed(seed)
-    drawn = [torch.randint(-1, 2, (size, size), generator=random).float().to(place.device) for _ in range(2)]
+    drawn = [
+        torch.randint(-1, 2, (size, size), generator=random).float().to(place.device)
+        for _ in range(2)
+    ]
     wait_for_gpus()
     return [*drawn, torch.empty_like(drawn[0])]
 

@@ -41,7 +41,10 @@ def set_up(case, s):
 
     def one_round():
         both, run = places.seconds_of(push), places.seconds_of(lambda: push(copies=False))
-        return both, {"run_ms": run * 1e3, "copy_ms": places.seconds_of(lambda: push(products=False)) * 1e3}
+        return both, {
+            "run_ms": run * 1e3,
+            "copy_ms": places.seconds_of(lambda: push(products=False)) * 1e3,
+        }
 
     one_round()
     return Work(one_round, [place.device], processor=places.processor(place))
@@ -81,10 +84,25 @@ def tell(t, s):
     slides, best = t.one(memory=PAGEABLE, stream=DEFAULT), t.one(memory=PINNED, stream=SIDE)
     t.column("run_ms", "run", ".1f", about="ms of the products alone")
     t.column("copy_ms", "copy", ".1f", about="ms of the copies of their results to the host alone")
-    t.column("seconds", "both", ".1f", 1e3, spread=True, about="ms: a copy pushed after each product, then one wait")
-    t.column("over_longer", "/longer", ".2f", spread=True, about="both over the longer (1: it hides the other)")
+    t.column(
+        "seconds",
+        "both",
+        ".1f",
+        1e3,
+        spread=True,
+        about="ms: a copy pushed after each product, then one wait",
+    )
+    t.column(
+        "over_longer",
+        "/longer",
+        ".2f",
+        spread=True,
+        about="both over the longer (1: it hides the other)",
+    )
     t.column("over_sum", "/sum", ".2f", about="both over their sum (1: nothing is hidden)")
-    t.note("The slides: 120 ms, 2160 ms, 3130 ms. --kind cpu runs it without a GPU, where nothing overlaps.")
+    t.note(
+        "The slides: 120 ms, 2160 ms, 3130 ms. --kind cpu runs it without a GPU, where nothing overlaps."
+    )
     t.answer(f"""On {places.tell_where(best)}, products and copies take {best.over_longer:.2f} times the longer one's
         time with pinned memory and a side stream; as the book's slides do it, {slides.over_longer:.2f} times.""")
     t.bars(unit="ms", scale=1e3)

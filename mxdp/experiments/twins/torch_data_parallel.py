@@ -16,7 +16,10 @@ SOURCE = f"{sources.MULTIPLE_GPUS}, in its PyTorch version; {sources.DDP}"
 COMPARED = "parameters of every process after three steps, against one process; bit for bit between processes"
 NEEDS = places.NEEDS
 _COMMON = dict(data="auto", data_dir=None, batch_size=256, lr=0.2)
-PRESETS = {"quick": dict(_COMMON, steps=10, timeout=300.0), "full": dict(_COMMON, steps=20, timeout=600.0)}
+PRESETS = {
+    "quick": dict(_COMMON, steps=10, timeout=300.0),
+    "full": dict(_COMMON, steps=20, timeout=600.0),
+}
 LITTLE = dict(data="synthetic", batch_size=24, steps=2)
 
 
@@ -62,7 +65,9 @@ def _training(case, s):
     from mxdp.experiments.torch_ddp import TorchTraining, initial
 
     if case.gpus > (torch.cuda.device_count() if s.kind != "cpu" else 0):
-        raise Skipped(f"DataParallel needs {case.gpus} GPUs, and PyTorch finds {torch.cuda.device_count()}")
+        raise Skipped(
+            f"DataParallel needs {case.gpus} GPUs, and PyTorch finds {torch.cuda.device_count()}"
+        )
     return TorchTraining(initial(s.seed, 0.1), s, s.batch_size, size=case.processes, gpus=case.gpus)
 
 

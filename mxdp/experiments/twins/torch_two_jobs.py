@@ -65,10 +65,17 @@ def tell(t, s):
         row.over_one = row.seconds / mean(t.one(run=ALONE, job=job).seconds for job in range(2))
     once = t.one(run=ONCE)
     t.column("seconds", form=".4f", spread=True, about="the time of all jobs of the row")
-    t.column("over_one", form=".2f", spread=True, about="over the mean of a job alone: 1 side by side, 2 in turn")
+    t.column(
+        "over_one",
+        form=".2f",
+        spread=True,
+        about="over the mean of a job alone: 1 side by side, 2 in turn",
+    )
     t.column("device_names", "devices")
     t.note(f"""On one GPU the two jobs run in two streams. --kind cpu runs it without a GPU:
         PyTorch computes on the CPU while Python waits, so jobs there run one after the other. {places.RUN}""")
-    t.answer(f"On {places.tell_where(once)}, two jobs at once take {once.over_one:.2f} times as long as one job alone.")
+    t.answer(
+        f"On {places.tell_where(once)}, two jobs at once take {once.over_one:.2f} times as long as one job alone."
+    )
     t.explain(f"On two GPUs both took 1.02 times as long as one: {sources.PARALLELISM_SLIDES}.")
     t.bars(colour="job")

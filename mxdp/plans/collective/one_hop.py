@@ -57,7 +57,10 @@ def owners(devices: int, sizes: Sequence[int]) -> List[int]:
 def loads(devices: int, sizes: Sequence[int]) -> List[int]:
     """The elements that each of :func:`owners` adds up; without devices that have none."""
     owner = owners(devices, sizes)
-    sums = [sum(size for size, adder in zip(sizes, owner) if adder == device) for device in range(devices)]
+    sums = [
+        sum(size for size, adder in zip(sizes, owner) if adder == device)
+        for device in range(devices)
+    ]
     return [elements for elements in sums if elements]
 
 
@@ -93,7 +96,9 @@ def shared_memory(devices: int) -> Schedule:
     (:mod:`mxdp.collectives.in_place`).
     """
     check_devices(devices)
-    return Schedule("shared-memory", devices, devices, _gather_and_scatter(devices, range(devices), READ))
+    return Schedule(
+        "shared-memory", devices, devices, _gather_and_scatter(devices, range(devices), READ)
+    )
 
 
 def server(devices: int) -> Schedule:
@@ -127,8 +132,14 @@ def _gather_and_scatter(devices: int, owner: Sequence[int], gather: str) -> Tupl
     not all devices send to the same owner at once."""
     if devices == 1 or not owner:
         return ()
-    pairs = [(chunk, device, turn) for turn in range(1, devices) for chunk, device in enumerate(owner)]
+    pairs = [
+        (chunk, device, turn) for turn in range(1, devices) for chunk, device in enumerate(owner)
+    ]
     return (
-        tuple(Send((device + turn) % devices, device, chunk, gather) for chunk, device, turn in pairs),
-        tuple(Send(device, (device + turn) % devices, chunk, COPY) for chunk, device, turn in pairs),
+        tuple(
+            Send((device + turn) % devices, device, chunk, gather) for chunk, device, turn in pairs
+        ),
+        tuple(
+            Send(device, (device + turn) % devices, chunk, COPY) for chunk, device, turn in pairs
+        ),
     )

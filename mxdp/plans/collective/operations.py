@@ -63,7 +63,9 @@ def adds_in_place(schedule: Schedule, nbytes: int) -> bool:
     return schedule.reads and nbytes >= IN_PLACE_BYTES
 
 
-def operations(schedule: Schedule, in_place: bool = False, filled: Optional[Sequence[bool]] = None) -> List[Operation]:
+def operations(
+    schedule: Schedule, in_place: bool = False, filled: Optional[Sequence[bool]] = None
+) -> List[Operation]:
     """The plan's operations, in an order in which they could run one after the other. Independent ones may overlap.
 
     ``in_place``: a sum that reads other devices' memory is written to its place, not to a staging buffer. ``filled``:

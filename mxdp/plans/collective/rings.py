@@ -64,7 +64,12 @@ def bidirectional_ring(devices: int) -> Schedule:
         for step in forward:
             # The opposite direction is the mirror image: device and chunk i become -i.
             mirrored = (
-                Send(-send.source % devices, -send.target % devices, devices + -send.chunk % devices, action)
+                Send(
+                    -send.source % devices,
+                    -send.target % devices,
+                    devices + -send.chunk % devices,
+                    action,
+                )
                 for send in step
             )
             steps.append(step + tuple(sorted(mirrored, key=lambda send: send.source)))
@@ -76,7 +81,8 @@ def _round_trip(devices: int, action: str) -> Tuple[Step, ...]:
     ahead = 1 if action == ADD else 0
     return tuple(
         tuple(
-            Send(source, (source + 1) % devices, (source - step - ahead) % devices, action) for source in range(devices)
+            Send(source, (source + 1) % devices, (source - step - ahead) % devices, action)
+            for source in range(devices)
         )
         for step in range(devices - 1)
     )

@@ -50,7 +50,10 @@ class Schedule:
     def __str__(self) -> str:
         sizes = ((self.devices, "device"), (self.chunks, "chunk"), (len(self.steps), "step"))
         lines = [f"{self.name}: " + ", ".join(plural(*size) for size in sizes)]
-        lines += [f"step {number}: " + ", ".join(map(str, step)) for number, step in enumerate(self.steps, 1)]
+        lines += [
+            f"step {number}: " + ", ".join(map(str, step))
+            for number, step in enumerate(self.steps, 1)
+        ]
         return "\n".join(lines)
 
     @property
@@ -64,7 +67,9 @@ class Schedule:
             return bounds(length, self.chunks)
         ends = offsets(self.sizes)
         if ends[-1] != length:
-            raise ValueError(f"{self.name} was planned for {ends[-1]} elements in all, not {length}")
+            raise ValueError(
+                f"{self.name} was planned for {ends[-1]} elements in all, not {length}"
+            )
         return list(zip(ends, ends[1:]))
 
     def sent(self, length: int) -> List[int]:

@@ -41,13 +41,19 @@ def broadcast(devices: int, source: int = 0) -> Schedule:
     """
     check_devices(devices)
     if not 0 <= source < devices:
-        raise ValueError(f"there is no device {source} among {devices}: source is 0 to {devices - 1}")
+        raise ValueError(
+            f"there is no device {source} among {devices}: source is 0 to {devices - 1}"
+        )
     steps: List[Step] = []
     distance = 1 << (devices - 1).bit_length()
     while distance > 1:
         have, distance = distance, distance // 2
-        pairs = ((near, near + distance) for near in range(0, devices, have) if near + distance < devices)
-        steps.append(tuple(Send((a + source) % devices, (b + source) % devices, 0, COPY) for a, b in pairs))
+        pairs = (
+            (near, near + distance) for near in range(0, devices, have) if near + distance < devices
+        )
+        steps.append(
+            tuple(Send((a + source) % devices, (b + source) % devices, 0, COPY) for a, b in pairs)
+        )
     return Schedule("broadcast", devices, 1, tuple(steps))
 
 

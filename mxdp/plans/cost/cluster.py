@@ -90,7 +90,9 @@ class Cluster:
             raise ValueError(f"{count} devices do not fill nodes of {self.devices}")
         return replace(self, nodes=count // self.devices)
 
-    def exchange(self, algorithm: str, nbytes: float, actions: Sequence[str] = (ADD, COPY)) -> ExchangeTime:
+    def exchange(
+        self, algorithm: str, nbytes: float, actions: Sequence[str] = (ADD, COPY)
+    ) -> ExchangeTime:
         """An all-reduce of ``nbytes`` bytes. ``actions``: its adding half (a reduce-scatter) or its copying half (an
         all-gather) alone. Raises a ValueError if there is no such all-reduce."""
         total = ExchangeTime()
@@ -132,7 +134,11 @@ def _two_level(devices: int, nodes: int) -> Iterable[Repeated]:
     Source: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", 2018, arXiv:1811.05233.
     """
     n = devices * nodes
-    within = [(node + i, node + (i + 1) % devices) for node in range(0, n, devices) for i in range(devices)]
+    within = [
+        (node + i, node + (i + 1) % devices)
+        for node in range(0, n, devices)
+        for i in range(devices)
+    ]
     across = [(source, (source + devices) % n) for source in range(n)]
     inner, outer = (devices - 1, 1 / devices, within), (nodes - 1, 1 / n, across)
     for action, parts in ((ADD, (inner, outer)), (COPY, (outer, inner))):

@@ -30,9 +30,14 @@ def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
     over seconds², so 4 bytes count as much as 64 MiB. A negative ``alpha`` or ``beta`` becomes zero, and the other is
     fitted again. Raises a ValueError for fewer than two different sizes, or a time that is not positive."""
     if len({nbytes for nbytes, _ in samples}) < 2 or not all(seconds > 0 for _, seconds in samples):
-        raise ValueError("a link is fitted to times of more than zero, of messages of at least two different sizes")
+        raise ValueError(
+            "a link is fitted to times of more than zero, of messages of at least two different sizes"
+        )
     # Choose alpha and beta so that alpha * x + beta * y is close to 1 for all samples.
-    x, y = [1 / seconds for _, seconds in samples], [nbytes / seconds for nbytes, seconds in samples]
+    x, y = (
+        [1 / seconds for _, seconds in samples],
+        [nbytes / seconds for nbytes, seconds in samples],
+    )
     xx, xy, yy = (sum(a * b for a, b in zip(*pair)) for pair in ((x, x), (x, y), (y, y)))
     alpha = (sum(x) * yy - sum(y) * xy) / (xx * yy - xy * xy)
     beta = (sum(y) * xx - sum(x) * xy) / (xx * yy - xy * xy)
@@ -44,7 +49,9 @@ def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
 def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:
     """Predicted time of a collective over vectors of ``nbytes`` bytes. In a step a device sends its messages one after
     another, while it receives others likewise. Sums cost nothing, nor do chunks that are read in place."""
-    sizes = [stop - start for start, stop in schedule.borders(sum(schedule.sizes) or schedule.chunks)]
+    sizes = [
+        stop - start for start, stop in schedule.borders(sum(schedule.sizes) or schedule.chunks)
+    ]
     unit = nbytes / sum(sizes)
     total = 0.0
     for step in schedule.steps:

@@ -80,8 +80,14 @@ _AMD, _INTEL = (4, 16, 48, 160, 320), (0.5, 4, 16, 48, 320)
 
 CPU = Machine(
     push=8e-6,
-    copy=Rate(7e-6, alone=_curve(_AMD, 40, 38, 51, 54, 59), together=_curve(_AMD, 37, 41, 78, 90, 98)),
-    add=Rate(7e-6, alone=_curve(_AMD, 132, 131, 153, 151, 156), together=_curve(_AMD, 147, 135, 165, 159, 156)),
+    copy=Rate(
+        7e-6, alone=_curve(_AMD, 40, 38, 51, 54, 59), together=_curve(_AMD, 37, 41, 78, 90, 98)
+    ),
+    add=Rate(
+        7e-6,
+        alone=_curve(_AMD, 132, 131, 153, 151, 156),
+        together=_curve(_AMD, 147, 135, 165, 159, 156),
+    ),
     add_more=0.0,
     cores=2,
 )
@@ -90,8 +96,16 @@ push was measured later, on two cores of an Intel Xeon (6.6 to 9.6 microseconds 
 
 INTEL = Machine(
     push=10e-6,
-    copy=Rate(11e-6, alone=_curve(_INTEL, 13, 134, 139, 166, 246), together=_curve(_INTEL, 58, 151, 110, 184, 270)),
-    add=Rate(11e-6, alone=_curve(_INTEL, 204, 274, 226, 243, 323), together=_curve(_INTEL, 373, 328, 257, 290, 349)),
+    copy=Rate(
+        11e-6,
+        alone=_curve(_INTEL, 13, 134, 139, 166, 246),
+        together=_curve(_INTEL, 58, 151, 110, 184, 270),
+    ),
+    add=Rate(
+        11e-6,
+        alone=_curve(_INTEL, 204, 274, 226, 243, 323),
+        together=_curve(_INTEL, 373, 328, 257, 290, 349),
+    ),
     add_more=0.08,
     cores=2,
 )

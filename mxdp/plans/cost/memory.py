@@ -61,4 +61,6 @@ def _held(whole: float, part: float, stage: int, optimizer: str, dtype: str) -> 
     width = BYTES[dtype]
     state = STATE[optimizer] + (4 if dtype == "mixed" else 0)
     sizes = {"parameters": (width, 3), "gradients": (width, 2), "state": (state, 1)}
-    return {kind: size * (part if stage >= least else whole) for kind, (size, least) in sizes.items()}
+    return {
+        kind: size * (part if stage >= least else whole) for kind, (size, least) in sizes.items()
+    }

@@ -27,7 +27,9 @@ def shared_out(network: Network, sample: float) -> Network:
     TimedLayer(name='b', forward=3e-06, backward=6e-06, parameters=20, outputs=2)
     """
     unit = sample / sum(layer.forward + layer.backward for layer in network.layers)
-    layers = (replace(at, forward=unit * at.forward, backward=unit * at.backward) for at in network.layers)
+    layers = (
+        replace(at, forward=unit * at.forward, backward=unit * at.backward) for at in network.layers
+    )
     return replace(network, layers=tuple(layers))
 
 
@@ -37,7 +39,9 @@ def chain(inputs: int, layers: Iterable[Sizes], more: int = 1) -> List[TimedLaye
     timed = []
     for name, outputs, window, side in layers:
         weights = inputs * outputs * window**2
-        timed.append(by_operations(name, 2 * weights * side**2, weights + more * outputs, outputs * side**2))
+        timed.append(
+            by_operations(name, 2 * weights * side**2, weights + more * outputs, outputs * side**2)
+        )
         inputs = outputs
     return timed
 
@@ -48,7 +52,10 @@ def _block(inputs: int, layers: List[Sizes], more: int, shortcut: int) -> TimedL
     parts, (name, outputs, _, side) = chain(inputs, layers, more), layers[-1]
     if inputs != outputs:
         parts += chain(inputs, [(name, outputs, 1, side)], shortcut)
-    operations, parameters = sum(part.forward for part in parts), sum(part.parameters for part in parts)
+    operations, parameters = (
+        sum(part.forward for part in parts),
+        sum(part.parameters for part in parts),
+    )
     return by_operations(name, operations, parameters, outputs * side**2)
 
 
@@ -58,7 +65,9 @@ def _resnet18() -> Network:
     layers, before = chain(1, [("conv 1", 64, 3, 28)], more=3), 64
     for stage, (channels, side) in enumerate(((64, 28), (128, 14), (256, 7), (512, 4)), 1):
         for block in (1, 2):
-            layers.append(_block(before, [(f"stage {stage} block {block}", channels, 3, side)] * 2, 3, 1))
+            layers.append(
+                _block(before, [(f"stage {stage} block {block}", channels, 3, side)] * 2, 3, 1)
+            )
             before = channels
     return Network("ResNet-18", (*layers, *chain(512, [("dense", 10, 1, 1)])))
 
@@ -68,9 +77,14 @@ def _resnet(title: str, *blocks: int) -> Network:
     residual learning for image recognition", CVPR 2016."""
     (first,), before = chain(3, [("conv 1", 64, 7, 112)], more=2), 64
     layers = [replace(first, outputs=64 * 56**2)]  # after pooling
-    for stage, (count, width, side) in enumerate(zip(blocks, (64, 128, 256, 512), (56, 28, 14, 7)), 2):
+    for stage, (count, width, side) in enumerate(
+        zip(blocks, (64, 128, 256, 512), (56, 28, 14, 7)), 2
+    ):
         for block in range(1, count + 1):
-            name, larger = f"stage {stage} block {block}", 2 * side if block == 1 and stage > 2 else side
+            name, larger = (
+                f"stage {stage} block {block}",
+                2 * side if block == 1 and stage > 2 else side,
+            )
             sizes = [(name, width, 1, larger), (name, width, 3, side), (name, 4 * width, 1, side)]
             layers.append(_block(before, sizes, 2, 2))
             before = 4 * width
@@ -82,7 +96,9 @@ def _vgg16() -> Network:
     large-scale image recognition", ICLR 2015."""
     layers = [
         (f"stage {stage} conv {number}", channels, 3, 224 >> (stage - 1))
-        for stage, (channels, count) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)), 1)
+        for stage, (channels, count) in enumerate(
+            ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)), 1
+        )
         for number in range(1, count + 1)
     ]
     layers += [("dense 1", 4096, 7, 1), ("dense 2", 4096, 1, 1), ("dense 3", 1000, 1, 1)]

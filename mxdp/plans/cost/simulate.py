@@ -14,7 +14,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Dict, Generic, Hashable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
+from typing import (
+    Any,
+    Dict,
+    Generic,
+    Hashable,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    TypeVar,
+)
 
 from mxdp.plans.collective.operations import Slot, adds_in_place, operations
 from mxdp.plans.collective.schedule import Schedule
@@ -64,7 +76,9 @@ def simulate(
     for group in groups:
         pushed, push_left = 0 if push else len(group), 1.0
         freed = list(range(pushed))  # places in the group of jobs that may be ready now
-        waiting: Dict[Optional[Name], List[int]] = {}  # by a job that has not ended, places of those that need it
+        waiting: Dict[
+            Optional[Name], List[int]
+        ] = {}  # by a job that has not ended, places of those that need it
         ready: List[Job[Name]] = []
         running: List[Job[Name]] = []
         started: Dict[Name, float] = {}
@@ -104,7 +118,9 @@ def simulate(
                     pushed, push_left = pushed + 1, 1.0
         if waiting:
             first = group[min(chain.from_iterable(waiting.values()))]
-            raise ValueError(f"{first.name!r} needs {', '.join(map(str, first.needs))}: not all of them end before it")
+            raise ValueError(
+                f"{first.name!r} needs {', '.join(map(str, first.needs))}: not all of them end before it"
+            )
     return spans
 
 
@@ -121,14 +137,23 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4
     a device does one operation after another; one that writes an array waits for its readers, and all chunks of a
     vector are one array; Python pushes one after another; sums take time; and devices share the cores and the memory.
     """
-    return last_end(simulate([collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push))
+    return last_end(
+        simulate(
+            [collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push
+        )
+    )
 
 
-def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4) -> List[Job[int]]:
+def collective_jobs(
+    schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4
+) -> List[Job[int]]:
     """The jobs of :func:`predict`. Each needs the writers of what it reads, and all users of what it writes."""
     if not nbytes:
         return []
-    length, in_place = sum(schedule.sizes) or -(-nbytes // itemsize), adds_in_place(schedule, nbytes)
+    length, in_place = (
+        sum(schedule.sizes) or -(-nbytes // itemsize),
+        adds_in_place(schedule, nbytes),
+    )
     sizes = [(stop - start) * nbytes / length for start, stop in schedule.borders(length)]
     todo = operations(schedule, in_place, [size > 0 for size in sizes])
     slots = {slot for operation in todo for slot in (*operation.sources, operation.target)}
@@ -143,9 +168,12 @@ def collective_jobs(schedule: Schedule, nbytes: int, machine: Machine, itemsize:
     jobs = []
     for number, operation in enumerate(todo):
         sources, target = {array(slot) for slot in operation.sources}, array(operation.target)
-        before = {wrote[used] for used in sources | {target} if used in wrote} | read.get(target, set())
+        before = {wrote[used] for used in sources | {target} if used in wrote} | read.get(
+            target, set()
+        )
         alone, together = (
-            machine.seconds(operation, sizes[operation.target.chunk], footprint, others) for others in (False, True)
+            machine.seconds(operation, sizes[operation.target.chunk], footprint, others)
+            for others in (False, True)
         )
         jobs.append(Job(number, operation.worker, tuple(before - {number}), alone, together))
         for source in sources:
@@ -187,7 +215,9 @@ def pipeline_spans(
         )
     sent = transfer or [0.0] * (plan.stages - 1)
     if len(sent) != plan.stages - 1:
-        raise ValueError(f"{plan.stages} stages have {plan.stages - 1} borders between them, not {len(sent)}")
+        raise ValueError(
+            f"{plan.stages} stages have {plan.stages - 1} borders between them, not {len(sent)}"
+        )
     costs = {
         FORWARD: [sum(pair) for pair in zip(forward, [*sent, 0.0])],
         BACKWARD: [sum(pair) for pair in zip(backward, [0.0, *sent])],

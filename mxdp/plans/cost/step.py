@@ -130,14 +130,18 @@ def slowest(devices: int) -> float:
     return 0.0 if devices == 1 else NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25))
 
 
-def node_seconds(slowest: float, mean: float, python: float, devices: int, cores: Optional[int]) -> float:
+def node_seconds(
+    slowest: float, mean: float, python: float, devices: int, cores: Optional[int]
+) -> float:
     """Seconds of work that all ``devices`` of a node do at once: of the ``slowest`` device, or more where one Python
     must drive them all, or where they share the cores. ``mean`` and ``python``: for a device, in the mean."""
     work = devices * (mean + python) / cores if cores else 0.0
     return max(slowest, devices * python, work)
 
 
-def step_seconds(shard: float, python: float, devices: int, cores: Optional[int], allreduce: float) -> float:
+def step_seconds(
+    shard: float, python: float, devices: int, cores: Optional[int], allreduce: float
+) -> float:
     """Predicted seconds of a step on ``devices`` devices, in steps that follow one another without a wait. ``shard``:
     seconds of one device for 1 / devices of the batch, with the update; ``python``: processor time of Python for this,
     which works ahead of the device and needs a core as well; ``cores``: shared by CPU devices and Python (None: devices
@@ -149,7 +153,9 @@ def step_seconds(shard: float, python: float, devices: int, cores: Optional[int]
     return node_seconds(shard, shard, python, devices, cores) + allreduce
 
 
-def break_even(device: Link, python: float, devices: int, cores: Optional[int], allreduce: float) -> float:
+def break_even(
+    device: Link, python: float, devices: int, cores: Optional[int], allreduce: float
+) -> float:
     """Samples a device from which on a step on ``devices`` devices is predicted to be faster than on one; ``math.inf``
     if it never is, and at least 0. ``device``: a step on one device, fitted as a link is: ``alpha`` seconds, and
     ``beta`` for each sample (both more than 0). The other arguments are those of :func:`step_seconds`.
@@ -183,7 +189,9 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
     if way.stages > 1:
         return _pipeline(network, cluster, batch, way)
     if way.shard_optimizer and way.allreduce not in HALVES:
-        raise ValueError(f"an optimiser in shards needs an all-reduce of two halves, {' or '.join(HALVES)}")
+        raise ValueError(
+            f"an optimiser in shards needs an all-reduce of two halves, {' or '.join(HALVES)}"
+        )
     passes = network.passes(batch)
     shared = _shared(cluster, passes, passes, network.python)
     wait = network.spread * slowest(cluster.count)
@@ -221,12 +229,17 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
     return Prediction(now, times * batch * cluster.count, alone, lost, busy)
 
 
-def _passes(network: Network, starts: float, samples: float, times: int) -> Tuple[List[Busy], List[float]]:
+def _passes(
+    network: Network, starts: float, samples: float, times: int
+) -> Tuple[List[Busy], List[float]]:
     """The spans of so many passes, one after another, and when the last one has each layer's gradient."""
     work = [
         ("Python and starts", starts),
         *((f"forward {layer.name}", samples * layer.forward) for layer in network.layers),
-        *((f"backward {layer.name}", samples * layer.backward) for layer in reversed(network.layers)),
+        *(
+            (f"backward {layer.name}", samples * layer.backward)
+            for layer in reversed(network.layers)
+        ),
     ]
     spans: List[Busy] = []
     for name, seconds in work * times:
@@ -241,15 +254,26 @@ def _shared(cluster: Cluster, longest: float, mean: float, python: float = 0.0) 
 
 def _buckets(network: Network, ready: Sequence[float], room: float) -> List[Tuple[float, float]]:
     """The bytes of each bucket, and when its last gradient is ready."""
-    known = [(FLOAT_BYTES * layer.parameters, at) for layer, at in zip(network.layers, ready) if layer.parameters]
+    known = [
+        (FLOAT_BYTES * layer.parameters, at)
+        for layer, at in zip(network.layers, ready)
+        if layer.parameters
+    ]
     buckets = fill_buckets([nbytes for nbytes, _ in known], ["float32"] * len(known), room)
-    return [(sum(known[layer][0] for layer in bucket), max(known[layer][1] for layer in bucket)) for bucket in buckets]
+    return [
+        (sum(known[layer][0] for layer in bucket), max(known[layer][1] for layer in bucket))
+        for bucket in buckets
+    ]
 
 
 def _exposed(seconds: float, cost: ExchangeTime) -> Dict[str, float]:
     """The time for which the devices wait for their links, shared out by what the links do."""
     share = seconds / cost.seconds if cost.seconds else 0.0
-    return {"latency": share * cost.start, "bandwidth": share * cost.bytes, "sums": share * cost.sums}
+    return {
+        "latency": share * cost.start,
+        "bandwidth": share * cost.bytes,
+        "sums": share * cost.sums,
+    }
 
 
 def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Prediction:
@@ -263,7 +287,9 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     samples, fixed = batch * stages / parts, network.fixed / (2 * stages)
     forward = [fixed + samples * sum(layer.forward for layer in stage) for stage in cut]
     backward = [fixed + samples * sum(layer.backward for layer in stage) for stage in cut]
-    message = [cluster.inside.seconds(FLOAT_BYTES * samples * stage[-1].outputs) for stage in cut[:-1]]
+    message = [
+        cluster.inside.seconds(FLOAT_BYTES * samples * stage[-1].outputs) for stage in cut[:-1]
+    ]
     tasks = pipeline_spans(gpipe(stages, parts), forward, backward, message)
     ended = last_end(tasks)
     passes = (sum(forward) + sum(backward)) * parts / stages
@@ -278,7 +304,8 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     part = network.update * largest / network.parameters if network.parameters else 0.0
     update = _shared(cluster, part, network.update / stages)
     spans = [
-        Busy(f"stage {at}", str(task), slower * start, slower * stop) for (at, task), (start, stop) in tasks.items()
+        Busy(f"stage {at}", str(task), slower * start, slower * stop)
+        for (at, task), (start, stop) in tasks.items()
     ]
     spans.append(Busy(LINKS, "sums", shared + waited, shared + waited + total.seconds))
     alone = network.passes(batch) + network.update
@@ -290,4 +317,6 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
         **_exposed(total.seconds, total),
         "the update in stages": part - network.update,
     }
-    return Prediction(shared + waited + total.seconds + update, batch * cluster.count, alone, lost, tuple(spans))
+    return Prediction(
+        shared + waited + total.seconds + update, batch * cluster.count, alone, lost, tuple(spans)
+    )

@@ -33,7 +33,12 @@ from mxdp.plans.partition import bounds
 
 GATHER, FORWARD, FREE, BACKWARD = "G", "F", "x", "B"
 REDUCE_SCATTER, ALL_REDUCE, UPDATE = "R", "S", "U"
-STAGES = ("nothing", "the optimiser's state", "state and gradients", "state, gradients and parameters")
+STAGES = (
+    "nothing",
+    "the optimiser's state",
+    "state and gradients",
+    "state, gradients and parameters",
+)
 """What is cut into one part for each device, by the stage's number."""
 ADAM = 2
 """Numbers of the optimiser's state for each parameter."""
@@ -86,11 +91,18 @@ def fully_sharded(layers: int, devices: int, stage: int = 3) -> ShardedPlan:
     fully-sharded: F0 F1 B1 R1 B0 R0 U0 U1 G0 G1
     """
     if layers < 1 or devices < 1:
-        raise ValueError(f"a plan has at least one layer and one device, not {layers} layers and {devices} devices")
+        raise ValueError(
+            f"a plan has at least one layer and one device, not {layers} layers and {devices} devices"
+        )
     if stage not in range(len(STAGES)):
         raise ValueError(f"there are the stages 0 (plain) to 3, not {stage!r}")
     forward = (GATHER, FORWARD, FREE) if stage == 3 else (FORWARD,)
-    backward = ((BACKWARD,), (BACKWARD,), (BACKWARD, REDUCE_SCATTER), (GATHER, BACKWARD, REDUCE_SCATTER, FREE))[stage]
+    backward = (
+        (BACKWARD,),
+        (BACKWARD,),
+        (BACKWARD, REDUCE_SCATTER),
+        (GATHER, BACKWARD, REDUCE_SCATTER, FREE),
+    )[stage]
     sums = ((ALL_REDUCE,), (REDUCE_SCATTER,), (), ())[stage]
     gathers = (GATHER,) if stage in (1, 2) else ()
     there, back = range(layers), range(layers)[::-1]
@@ -129,7 +141,8 @@ def peak(plan: ShardedPlan, sizes: Sequence[int], state: int = ADAM, device: int
     # From stage 2 on a device has its k-th of the gradients beside a layer's whole ones, and so of the parameters.
     kept += sum(parts) * ((plan.stage > 1) + (plan.stage > 2))
     return kept + max(
-        sum(size * (layer.parameters + layer.gradients) for size, layer in zip(sizes, moment)) for moment in holds(plan)
+        sum(size * (layer.parameters + layer.gradients) for size, layer in zip(sizes, moment))
+        for moment in holds(plan)
     )
 
 
@@ -141,7 +154,9 @@ def moved(plan: ShardedPlan, sizes: Sequence[int]) -> int:
     [20, 20, 20, 30]
     """
     weights = {GATHER: 1, REDUCE_SCATTER: 1, ALL_REDUCE: 2}
-    return (plan.devices - 1) * sum(weights.get(task.kind, 0) * sizes[task.layer] for task in plan.tasks)
+    return (plan.devices - 1) * sum(
+        weights.get(task.kind, 0) * sizes[task.layer] for task in plan.tasks
+    )
 
 
 def _tasks(kinds: Sequence[str], layers: Sequence[int]) -> List[LayerTask]:

@@ -55,8 +55,14 @@ class Exchange:
         for i, row in enumerate(self.rows):
             for j, column in enumerate(self.columns):
                 tile = i * across + j
-                vertical += [Halo(k * across + j, tile, part, column.own) for k, part in row.parts if k != i]
-                horizontal += [Halo(i * across + k, tile, row.needs, part) for k, part in column.parts if k != j]
+                vertical += [
+                    Halo(k * across + j, tile, part, column.own) for k, part in row.parts if k != i
+                ]
+                horizontal += [
+                    Halo(i * across + k, tile, row.needs, part)
+                    for k, part in column.parts
+                    if k != j
+                ]
         return tuple(vertical), tuple(horizontal)
 
     def pieces(self, tile: int) -> Tuple[Piece, Piece]:
@@ -71,9 +77,13 @@ class Exchange:
         [12, 16, 25]
         """
         row, column = self.pieces(tile)
-        height, width, held = (stop - start for start, stop in (row.needs, column.needs, column.own))
+        height, width, held = (
+            stop - start for start, stop in (row.needs, column.needs, column.own)
+        )
         padded = (height + sum(row.padding)) * (width + sum(column.padding))
-        joined = [height * held] * (row.needs != row.own) + [height * width] * (column.needs != column.own)
+        joined = [height * held] * (row.needs != row.own) + [height * width] * (
+            column.needs != column.own
+        )
         return joined + [padded] * any((*row.padding, *column.padding))
 
     def __str__(self) -> str:
@@ -104,7 +114,8 @@ class Exchange:
             return "2" if x not in range(*column.own) else "o" if y in range(*row.own) else "1"
 
         ys, xs = (
-            range(piece.needs[0] - piece.padding[0], piece.needs[1] + piece.padding[1]) for piece in (row, column)
+            range(piece.needs[0] - piece.padding[0], piece.needs[1] + piece.padding[1])
+            for piece in (row, column)
         )
         return "\n".join(" ".join(mark(y, x) for x in xs) for y in ys)
 
@@ -126,12 +137,16 @@ def exchange(height: int, width: int, grid: Grid, window: Window) -> Exchange:
     return Exchange(window, *pieces)
 
 
-def exchanges(windows: Sequence[Optional[Window]], height: int, width: int, grid: Grid) -> List[Optional[Exchange]]:
+def exchanges(
+    windows: Sequence[Optional[Window]], height: int, width: int, grid: Grid
+) -> List[Optional[Exchange]]:
     """The exchange before each layer of a net, or None before a layer without a window, which keeps the size. Raises a
     ValueError for no tiles, more tiles than pixels along an axis, or as :func:`exchange`, with the layer's number."""
     check_grid(grid)
     if height < grid[0] or width < grid[1]:
-        raise ValueError(f"{height} x {width} can't be cut into {grid[0]} x {grid[1]} tiles: use fewer")
+        raise ValueError(
+            f"{height} x {width} can't be cut into {grid[0]} x {grid[1]} tiles: use fewer"
+        )
     planned: List[Optional[Exchange]] = []
     for number, window in enumerate(windows):
         try:
@@ -145,7 +160,9 @@ def exchanges(windows: Sequence[Optional[Window]], height: int, width: int, grid
 
 def tiles(height: int, width: int, grid: Grid) -> List[Tuple[Bounds, Bounds]]:
     """Rows and columns of each tile of a picture."""
-    return [(rows, columns) for rows in bounds(height, grid[0]) for columns in bounds(width, grid[1])]
+    return [
+        (rows, columns) for rows in bounds(height, grid[0]) for columns in bounds(width, grid[1])
+    ]
 
 
 def squarest(tiles: int) -> Grid:
@@ -156,11 +173,15 @@ def squarest(tiles: int) -> Grid:
     [(1, 1), (2, 1), (3, 1), (2, 2), (3, 2)]
     """
     check_grid((tiles, 1))
-    columns = max(side for side in range(1, tiles + 1) if tiles % side == 0 and side * side <= tiles)
+    columns = max(
+        side for side in range(1, tiles + 1) if tiles % side == 0 and side * side <= tiles
+    )
     return tiles // columns, columns
 
 
 def check_grid(grid: Grid) -> None:
     """Raise a ValueError unless both sides of the grid are whole numbers of at least one."""
     if len(grid) != 2 or any(not isinstance(side, int) or side < 1 for side in grid):
-        raise ValueError(f"a grid of tiles has two sides, whole numbers of at least 1, not {grid!r}")
+        raise ValueError(
+            f"a grid of tiles has two sides, whole numbers of at least 1, not {grid!r}"
+        )

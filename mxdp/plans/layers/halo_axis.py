@@ -34,7 +34,9 @@ class Window:
 
     def __post_init__(self) -> None:
         if self.kernel < 1 or self.stride < 1 or not 0 <= self.padding < self.kernel:
-            raise ValueError(f"a window needs kernel >= 1, stride >= 1 and a padding from 0 to kernel - 1, not {self}")
+            raise ValueError(
+                f"a window needs kernel >= 1, stride >= 1 and a padding from 0 to kernel - 1, not {self}"
+            )
 
     def places(self, length: int) -> int:
         """The number of places that the window takes along an axis of this length."""
@@ -42,7 +44,9 @@ class Window:
 
     def reach(self, start: int, stop: int) -> Bounds:
         """The rows that the places from ``start`` to ``stop`` see. Rows below 0 or beyond the length are padding."""
-        return start * self.stride - self.padding, (stop - 1) * self.stride - self.padding + self.kernel
+        return start * self.stride - self.padding, (
+            stop - 1
+        ) * self.stride - self.padding + self.kernel
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,9 @@ def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
     piece needs rows from beyond its neighbours."""
     places = window.places(length)
     if min(length, places) < parts:
-        raise ValueError(f"{length} -> {places} can't be cut into {parts}: each tile needs at least one; use fewer")
+        raise ValueError(
+            f"{length} -> {places} can't be cut into {parts}: each tile needs at least one; use fewer"
+        )
     holders, pieces = bounds(length, parts), []
     for number, makes in enumerate(bounds(places, parts)):
         start, stop = window.reach(*makes)

@@ -57,7 +57,12 @@ class Board:
 
 def board_of(plan: Plan) -> Board:
     """The board of any plan."""
-    makers: Any = {Schedule: of_collective, PipelinePlan: of_pipeline, Exchange: of_exchange, ShardedPlan: of_sharded}
+    makers: Any = {
+        Schedule: of_collective,
+        PipelinePlan: of_pipeline,
+        Exchange: of_exchange,
+        ShardedPlan: of_sharded,
+    }
     board: Board = makers[type(plan)](plan)
     return board
 
@@ -66,14 +71,23 @@ def of_collective(schedule: Schedule) -> Board:
     """A row for each device, a column for each chunk; a frame for the start and one for each step."""
     after, adding = contents(schedule), _adds(schedule)
     # What only copies ends with the same on all devices.
-    complete = [tuple(range(schedule.devices)) if adding else after[-1][0, chunk] for chunk in range(schedule.chunks)]
+    complete = [
+        tuple(range(schedule.devices)) if adding else after[-1][0, chunk]
+        for chunk in range(schedule.chunks)
+    ]
     frames: List[Frame] = []
     before: Held = {}
     for number, held in enumerate(after):
         frame = Frame(text="The start: each device holds its own part of every chunk.", sent=0.0)
         for (device, chunk), parts in held.items():
             if parts != before.get((device, chunk)):
-                kind = "complete" if parts == complete[chunk] else "own" if len(parts) == 1 else "partial"
+                kind = (
+                    "complete"
+                    if parts == complete[chunk]
+                    else "own"
+                    if len(parts) == 1
+                    else "partial"
+                )
                 frame.cells.append((device, chunk, written(schedule, chunk, parts), kind))
         if number:
             step = schedule.steps[number - 1]
@@ -116,9 +130,15 @@ def words(schedule: Schedule) -> Tuple[str, str, str]:
     if schedule.reads:
         about += " What is read in place is not sent."
     if schedule.chunks == 1:
-        legend = "0+1: the vectors of devices 0 and 1 added up" if _adds(schedule) else "0: device 0's vector"
+        legend = (
+            "0+1: the vectors of devices 0 and 1 added up"
+            if _adds(schedule)
+            else "0: device 0's vector"
+        )
     else:
-        sums = "; a01: devices 0 and 1 added up" * (schedule.devices > 2) + "; A: all devices added up"
+        sums = (
+            "; a01: devices 0 and 1 added up" * (schedule.devices > 2) + "; A: all devices added up"
+        )
         legend = f"a0: device 0's chunk a{sums if _adds(schedule) else ''}"
     return title, about, f"{legend}."
 
@@ -140,7 +160,9 @@ def of_pipeline(plan: PipelinePlan) -> Board:
         for stage, task in busy:
             done[stage, task] = cycle
             alive[stage] += 1 if task.kind == FORWARD else -1
-            frame.cells.append((stage, cycle, str(task), "forward" if task.kind == FORWARD else "backward"))
+            frame.cells.append(
+                (stage, cycle, str(task), "forward" if task.kind == FORWARD else "backward")
+            )
             for source, need in needs(plan, stage, task):
                 if source != stage:
                     frame.moves.append((source, done[source, need], stage, cycle, str(task)))
@@ -172,14 +194,20 @@ def of_exchange(exchange: Exchange) -> Board:
     def place(tile: int, y: int, x: int) -> Tuple[int, int]:
         """The row and the column of the board for a pixel of the picture in a tile, which has a gap before it."""
         i, j = divmod(tile, len(exchange.columns))
-        return 1 + tops[i] + y - exchange.rows[i].needs[0], 1 + lefts[j] + x - exchange.columns[j].needs[0]
+        return 1 + tops[i] + y - exchange.rows[i].needs[0], 1 + lefts[j] + x - exchange.columns[
+            j
+        ].needs[0]
 
     start = Frame(text="The start: each tile has its own pixels.")
     for tile in range(len(exchange.rows) * len(exchange.columns)):
         rows, columns = exchange.pieces(tile)
         top, left = place(tile, rows.needs[0], columns.needs[0])
         start.cells.append((top - 1, left, f"tile {tile}", "label"))
-        start.cells += [(*place(tile, y, x), "o", "own") for y in range(*rows.kept) for x in range(*columns.kept)]
+        start.cells += [
+            (*place(tile, y, x), "o", "own")
+            for y in range(*rows.kept)
+            for x in range(*columns.kept)
+        ]
     frames, pixels = [start], 0
     for number, (step, axis) in enumerate(zip(exchange.steps, ("rows", "columns")), 1):
         frame = Frame()
@@ -187,11 +215,17 @@ def of_exchange(exchange: Exchange) -> Board:
             area = [(y, x) for y in range(*halo.rows) for x in range(*halo.columns)]
             frame.cells += [(*place(halo.target, y, x), str(number), "partial") for y, x in area]
             middle = area[len(area) // 2]
-            frame.moves.append((*place(halo.source, *middle), *place(halo.target, *middle), str(halo.elements)))
+            frame.moves.append(
+                (*place(halo.source, *middle), *place(halo.target, *middle), str(halo.elements))
+            )
             pixels += halo.elements
-        sent = ", ".join(f"tile {halo.source} sends {halo.elements} to tile {halo.target}" for halo in step)
+        sent = ", ".join(
+            f"tile {halo.source} sends {halo.elements} to tile {halo.target}" for halo in step
+        )
         frame.text = f"Step {number} of 2, {axis}: {sent or 'nothing travels'}."
-        frame.cost = f"So far {plural(number, 'step')}; {plural(pixels, 'pixel')} of each channel travelled"
+        frame.cost = (
+            f"So far {plural(number, 'step')}; {plural(pixels, 'pixel')} of each channel travelled"
+        )
         frames.append(frame)
     title = str(exchange).split("\n")[0]
     about = f"{sum(map(len, exchange.steps))} messages, {plural(pixels, 'pixel')} of each channel."
@@ -216,16 +250,23 @@ def of_sharded(plan: ShardedPlan) -> Board:
             now[row, 4] = task.kind if task and task.layer == row else ""
         changed = [(place, text) for place, text in now.items() if text != before.get(place, "")]
         frame = Frame([(*place, text, kinds.get(text, "partial")) for place, text in changed])
-        frame.text = "The start: each device holds its part of each layer, and what the stage leaves whole."
+        frame.text = (
+            "The start: each device holds its part of each layer, and what the stage leaves whole."
+        )
         if task:
-            frame.text = f"Task {number} of {len(plan.tasks)}: layer {task.layer}, {TASKS[task.kind]}."
+            frame.text = (
+                f"Task {number} of {len(plan.tasks)}: layer {task.layer}, {TASKS[task.kind]}."
+            )
             done = replace(plan, step=plan.tasks[:number], update=())
             sent = sharded.moved(done, [1] * plan.layers) / plan.devices / plan.layers
             whole = plural(sum(layer.parameters for layer in layers), "layer")
             frame.cost = f"The parameters of {whole} are whole; so far each device has sent {sent:.3g} of all"
         frames.append(frame)
         before = now
-    sizes, plain = [plan.devices] * plan.layers, sharded.fully_sharded(plan.layers, plan.devices, stage=0)
+    sizes, plain = (
+        [plan.devices] * plan.layers,
+        sharded.fully_sharded(plan.layers, plan.devices, stage=0),
+    )
     held = sharded.peak(plan, sizes) / sharded.peak(plain, sizes)
     sent = sharded.moved(plan, sizes) / plan.devices / sum(sizes)
     devices, count = plural(plan.devices, "device"), plural(plan.layers, "layer")
@@ -235,7 +276,10 @@ def of_sharded(plan: ShardedPlan) -> Board:
         f"plain data parallelism holds, and sends {sent:.3g} times all parameters in a step."
     )
     legend = f"params, grads: parameters, gradients; activ.: activations, from F to B. {tasks_in_words(plan)}"
-    rows, columns = [f"layer {layer}" for layer in range(plan.layers)], ["params", "grads", "state", "activ.", "task"]
+    rows, columns = (
+        [f"layer {layer}" for layer in range(plan.layers)],
+        ["params", "grads", "state", "activ.", "task"],
+    )
     return Board(title, about, legend, rows, columns, frames)
 
 

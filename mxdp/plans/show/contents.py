@@ -13,7 +13,11 @@ Held = Dict[Tuple[int, int], Tuple[int, ...]]
 def contents(schedule: Schedule) -> List[Held]:
     """What the devices hold at the start, when each has its own part of every chunk, and after each step, in which all
     sends carry what their sources held before it."""
-    start: Held = {(device, chunk): (device,) for device in range(schedule.devices) for chunk in range(schedule.chunks)}
+    start: Held = {
+        (device, chunk): (device,)
+        for device in range(schedule.devices)
+        for chunk in range(schedule.chunks)
+    }
     after = [start]
     for step in schedule.steps:
         before, now = after[-1], dict(after[-1])
@@ -56,7 +60,11 @@ def sends(step: Step, chunks: int) -> List[str]:
     for send in step:
         source, target, name = send.source, send.target, letter(send.chunk)
         if chunks > 1:
-            texts.append(f"{target} reads {name}{source}" if send.action == READ else f"{source} -{name}-> {target}")
+            texts.append(
+                f"{target} reads {name}{source}"
+                if send.action == READ
+                else f"{source} -{name}-> {target}"
+            )
         elif Send(target, source, send.chunk, send.action) not in step:
             texts.append(f"{source} -> {target}")
         elif source < target:

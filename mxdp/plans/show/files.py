@@ -27,7 +27,9 @@ def write_beside(path: Path, content: Union[str, bytes]) -> None:
         os.replace(beside, path)
     except OSError as error:
         why = error.strerror or error
-        raise MxdpError(f"{path} can't be written ({why}); make room or name another folder.") from error
+        raise MxdpError(
+            f"{path} can't be written ({why}); make room or name another folder."
+        ) from error
     finally:
         with contextlib.suppress(OSError):
             beside.unlink()

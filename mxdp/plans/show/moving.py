@@ -36,12 +36,21 @@ def moving(plan: Plan, mib: float = 64) -> Page:
     board = board_of(plan)
     cells = sum(len(frame.cells) for frame in board.frames)
     if cells > MOST_CELLS:
-        raise ValueError(f"{board.title}: {cells:,} cells are too many for a page, which has room for {MOST_CELLS:,}")
+        raise ValueError(
+            f"{board.title}: {cells:,} cells are too many for a page, which has room for {MOST_CELLS:,}"
+        )
     # "</script>" must not end the script that holds the data.
     data = json.dumps(asdict(board), separators=(",", ":")).replace("</", "<\\/")
-    sentences = [f"{frame.text} {frame.cost}." if frame.cost else frame.text for frame in board.frames]
+    sentences = [
+        f"{frame.text} {frame.cost}." if frame.cost else frame.text for frame in board.frames
+    ]
     steps = "\n".join(f"<li>{escape(text)}</li>" for text in sentences)
     page = Path(__file__).with_name("moving.html").read_text(encoding="utf-8")
-    for name, value in (("TITLE", escape(board.title)), ("STEPS", steps), ("DATA", data), ("MIB", f"{mib:.6g}")):
+    for name, value in (
+        ("TITLE", escape(board.title)),
+        ("STEPS", steps),
+        ("DATA", data),
+        ("MIB", f"{mib:.6g}"),
+    ):
         page = page.replace(f"[[{name}]]", value)
     return Page(page, len(board.rows), board.title)

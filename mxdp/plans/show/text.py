@@ -55,7 +55,9 @@ def list_as_text(rows: Sequence[Mapping[str, Any]], devices: int, width: int) ->
         f"Pipelines ({', '.join(sorted(PIPELINES))}): python -m mxdp.plans gpipe {devices} --micro-batches 4\n"
         f"Layers in shards (ZeRO): python -m mxdp.plans fully-sharded {devices} --stage 3"
     )
-    return "\n\n".join([_wrapped(heading, width), "\n".join(table), f"{_wrapped(note, width)}\n{others}"])
+    return "\n\n".join(
+        [_wrapped(heading, width), "\n".join(table), f"{_wrapped(note, width)}\n{others}"]
+    )
 
 
 def staircase(plan: PipelinePlan, width: int = 80) -> List[str]:
@@ -68,7 +70,9 @@ def staircase(plan: PipelinePlan, width: int = 80) -> List[str]:
     stage 1       F0  F1  B1  B0
     """
     rows = cycles(plan)
-    stages = [[f"stage {stage}", *(str(row[stage] or "") for row in rows)] for stage in range(plan.stages)]
+    stages = [
+        [f"stage {stage}", *(str(row[stage] or "") for row in rows)] for stage in range(plan.stages)
+    ]
     return _pieces([["cycle", *map(str, range(len(rows)))], *stages], 2, width)
 
 
@@ -81,7 +85,10 @@ def lives(plan: ShardedPlan, width: int = 80) -> List[str]:
     layer 1     F B R       U   G
     """
     layers = range(plan.layers)
-    rows = [[f"layer {n}", *(task.kind if task.layer == n else "" for task in plan.tasks)] for n in layers]
+    rows = [
+        [f"layer {n}", *(task.kind if task.layer == n else "" for task in plan.tasks)]
+        for n in layers
+    ]
     return _pieces(rows, 1, width)
 
 
@@ -91,7 +98,8 @@ def _pieces(rows: Rows, gap: int, width: int) -> List[str]:
     cell = max(len(text) for _, *texts in rows for text in texts)
     widths = [cell] * max(1, (width - left + gap) // (cell + gap))
     cut = [
-        [label.ljust(left) + line for line in _lines(texts, widths, " " * gap).split("\n")] for label, *texts in rows
+        [label.ljust(left) + line for line in _lines(texts, widths, " " * gap).split("\n")]
+        for label, *texts in rows
     ]
     return ["\n".join(line.rstrip() for line in piece) for piece in zip(*cut)]
 
@@ -105,7 +113,9 @@ def _collective(schedule: Schedule, legend: str, width: int) -> List[str]:
     actions = [", ".join(dict.fromkeys(send.action for send in step)) for step in schedule.steps]
     sent = [sends(step, chunks) for step in schedule.steps]
     room = width - _wide(_aligned([heading[:2], *zip(numbers, actions)], 2)) - 2
-    sending = _aligned([heading, *zip(numbers, actions, [_fold(texts, room, chunks) for texts in sent])], 2)
+    sending = _aligned(
+        [heading, *zip(numbers, actions, [_fold(texts, room, chunks) for texts in sent])], 2
+    )
     if schedule.devices > MOST_DRAWN:
         return [sending, f"What each device holds is shown for up to {MOST_DRAWN} devices."]
     one = [heading, ("start", "", ""), *zip(numbers, actions, map((" " * GAP).join, sent))]
@@ -131,8 +141,14 @@ def _held(schedule: Schedule, left: Rows, heading: str, a_line: int) -> Rows:
     """Right of ``left``: what each device holds at the start and after each step, ``a_line`` chunks in a line."""
     after, columns = contents(schedule), []
     for device in range(schedule.devices):
-        cells = [[written(schedule, chunk, held[device, chunk]) for chunk in range(schedule.chunks)] for held in after]
-        widths = [max(len(text) for cell in cells for text in cell[place::a_line]) for place in range(a_line)]
+        cells = [
+            [written(schedule, chunk, held[device, chunk]) for chunk in range(schedule.chunks)]
+            for held in after
+        ]
+        widths = [
+            max(len(text) for cell in cells for text in cell[place::a_line])
+            for place in range(a_line)
+        ]
         columns.append([f"{heading}{device}", *(_lines(cell, widths, " ") for cell in cells)])
     return [(*row, *held) for row, held in zip(left, zip(*columns))]
 
@@ -150,12 +166,18 @@ def _fold(texts: Sequence[str], room: int, chunks: int) -> str:
 def _lines(texts: Sequence[str], widths: Sequence[int], gap: str) -> str:
     """The texts in lines of ``len(widths)`` texts."""
     lines = (texts[start : start + len(widths)] for start in range(0, len(texts), len(widths)))
-    return "\n".join(gap.join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
+    return "\n".join(
+        gap.join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines
+    )
 
 
 def _aligned(rows: Rows, gap: int) -> str:
     """A table as text, with ``gap`` spaces between its columns."""
-    lines = [line for row in rows for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue="")]
+    lines = [
+        line
+        for row in rows
+        for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue="")
+    ]
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join(_lines(line, widths, " " * gap) for line in lines)
 
