@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
+import keyword
+import token
+import tokenize
+from itertools import groupby
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "mxdp"
@@ -25,7 +30,11 @@ SHARED = {"lab": (), "show": ("lab",)}
 PURE = """__future__ typing dataclasses mxdp.plans mxdp.errors math os numbers functools itertools argparse sys difflib
 json shutil textwrap html contextlib collections statistics pathlib"""
 """What floor 0 imports. (shutil knows how wide the terminal of ``python -m mxdp.plans`` is, html makes its page.)"""
-MOST_FILES, MOST_LINES = 20, 60
+MOST_FILES = 20
+MOST_LINES = 60
+"""Of a function, without its docstring."""
+MOST_TOKENS = 30
+"""Of a line."""
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
@@ -101,6 +110,55 @@ def lines(function):
     first = function.body[0]
     docstring = 0 if ast.get_docstring(function) is None else first.end_lineno - first.lineno + 1
     return function.end_lineno - function.lineno + 1 - docstring
+
+
+LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
+
+
+def tokens_of_lines(text):
+    """The tokens of each line; an f-string is one token, which Python 3.12 cuts into several."""
+    found, within = [], 0
+    for each in tokenize.generate_tokens(io.StringIO(text).readline):
+        name = token.tok_name[each.type]
+        within -= name == "FSTRING_END"
+        if each.type not in LAYOUT and not within:
+            found.append(each)
+        within += name == "FSTRING_START"
+    return [list(line) for _, line in groupby(found, key=lambda each: each.start[0])]
+
+
+def is_of_a_table(line):
+    """Of a table's row, or a text's, there are at most three names, and each stands for itself: none is called with
+    another's value, none is computed."""
+    names = [each.string for each in line if each.type == token.NAME and not keyword.iskeyword(each.string)]
+    return len(names) <= 3 and not any(each.string in ("for", "if", "lambda") for each in line)
+
+
+def test_a_line_holds_one_idea():
+    long = []
+    for path in FILES:
+        for line in tokens_of_lines(path.read_text(encoding="utf-8")):
+            if len(line) > MOST_TOKENS and not is_of_a_table(line):
+                long.append(f"{module_of(path)}:{line[0].start[0]}")
+    assert long == []
+
+
+def parallel_assignments(path):
+    """``a, b = x, y`` of unrelated values: no swap, ``a, b = b, a + b``."""
+    for node in ast.walk(tree(path)):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Tuple)
+            and isinstance(node.value, ast.Tuple)
+        ):
+            values = {inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name)}
+            targets = {inner.id for inner in ast.walk(node.targets[0]) if isinstance(inner, ast.Name)}
+            if not values & targets:
+                yield f"{module_of(path)}:{node.lineno}"
+
+
+def test_unrelated_values_are_not_assigned_at_once():
+    assert [place for path in FILES for place in parallel_assignments(path)] == []
 
 
 def test_the_test_knows_every_room_of_the_experiments():
