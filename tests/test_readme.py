@@ -246,6 +246,16 @@ def test_the_page_of_messages_quotes_what_the_code_says():
             assert words.strip(" :,.)(") in source or "numpy" in words, message
 
 
+def test_the_private_names_of_mxnet_are_where_the_page_says():
+    page = (ROOT / "docs" / "mxnet.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`_\w.*?|`MX.*?) \| (.*?) \|", page, re.MULTILINE)
+    assert len(rows) > 15
+    for names, files in rows:
+        for file in re.findall(r"`(.*?)`", files):
+            code = (ROOT / "mxdp" / file).read_text(encoding="utf-8")
+            assert [name for name in re.findall(r"`(\w+)`", names) if not re.search(rf"\b{name}\b", code)] == [], file
+
+
 def wrong_links(page, text):
     """What the page refers to that is not there: files, headings, and paths in backticks."""
     for target in re.findall(r'\]\(([^)\s]+)\)|src="([^"]+)"', text):

@@ -82,7 +82,7 @@ TREES = {
     "Read": "install pieces book your-own move-a-loop gluon checkpoints several-processes silent-bugs experiments "
     "predict gpus messages support editions",
     "Teach": "for-lecturers/index for-lecturers/answers exercises plans lessons/*",
-    "Look up": "results api contributing changelog",
+    "Look up": "results api mxnet contributing changelog",
 }
 """The menu of the site: caption, and pages in their order."""
 
