@@ -12,7 +12,7 @@ are copied (:class:`mxdp.Trainer`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -70,23 +70,18 @@ class Buckets:
         dtypes = [str(onp.dtype(param.dtype)) for param in first]
         nbytes = [param.size * onp.dtype(param.dtype).itemsize for param in first]
         contents = fill_buckets(nbytes, list(zip(dtypes, kinds)), bucket_mb * 2**20)
-        described = {
-            f"parameter {number}": f"{dtype} {first[number].shape}"
-            for number, dtype in enumerate(dtypes)
-        }
-        world.agree({"bucket_mb": bucket_mb, **described})
+        described: Dict[str, Any] = {"bucket_mb": bucket_mb}
+        for number, param in enumerate(first):
+            described[f"parameter {number}"] = f"{dtypes[number]} {param.shape}"
+        world.agree(described)
         # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
-        names = world.gather([self._resolve(numbers, algorithm, machine) for numbers in contents])[
-            0
-        ]
-        self.buckets = [self._make(numbers, name) for numbers, name in zip(contents, names)]
-        world.agree(
-            {
-                "buckets' vectors of length": [
-                    [x.size for x in bucket.vectors[0]] for bucket in self.buckets
-                ]
-            }
-        )
+        chosen = [self._resolve(numbers, algorithm, machine) for numbers in contents]
+        of_rank_0 = world.gather(chosen)[0]
+        self.buckets = [self._make(numbers, name) for numbers, name in zip(contents, of_rank_0)]
+        lengths = []
+        for bucket in self.buckets:
+            lengths.append([vector.size for vector in bucket.vectors[0]])
+        world.agree({"buckets' vectors of length": lengths})
 
     def sum(self, note: Optional[Note] = None) -> None:
         """Sum all buckets, in place; doesn't wait. ``note``: travels with the first sum over ranks, if there is one."""
@@ -104,42 +99,44 @@ class Buckets:
 
     def _resolve(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> str:
         params = [self._params[0][number] for number in numbers]
-        devices = [params[0].ctx for params in self._params]
+        devices = [replica[0].ctx for replica in self._params]
         itemsize = onp.dtype(params[0].dtype).itemsize
-        return plan_for(algorithm, devices, [param.size for param in params], itemsize, machine)[0]
+        sizes = [param.size for param in params]
+        chosen, _ = plan_for(algorithm, devices, sizes, itemsize, machine)
+        return chosen
 
     def _make(self, numbers: Sequence[int], name: str) -> BucketSync:
-        first = self._params[0]
         devices = len(self._params)
-        sizes = [first[number].size for number in numbers]
+        sizes = [self._params[0][number].size for number in numbers]
         schedule = plan(name, devices, sizes)
         groups = [list(numbers)]
         if schedule.sizes:
             # The gradients that one device sums lie side by side: one message instead of one for each gradient.
-            owner = owners(devices, sizes)
-            groups = [
-                [n for n, device in zip(numbers, owner) if device == rank]
-                for rank in range(devices)
-            ]
-            groups = [group for group in groups if group]
-            schedule = plan(name, devices, [sum(first[n].size for n in group) for group in groups])
-        vectors = tuple(
-            tuple(self._lay_out(rank, group) for group in groups) for rank in range(devices)
-        )
-        chunks = [
-            list(of_rank) if schedule.sizes else chunk_views(schedule, of_rank[0])
-            for of_rank in vectors
-        ]
+            of_owner: Dict[int, List[int]] = {}
+            totals: Dict[int, int] = {}
+            for number, size, owner in zip(numbers, sizes, owners(devices, sizes)):
+                of_owner.setdefault(owner, []).append(number)
+                totals[owner] = totals.get(owner, 0) + size
+            groups = [of_owner[owner] for owner in sorted(of_owner)]
+            schedule = plan(name, devices, [totals[owner] for owner in sorted(totals)])
+        vectors = []
+        chunks = []
+        for device in range(devices):
+            of_device = [self._lay_out(device, group) for group in groups]
+            vectors.append(tuple(of_device))
+            # A plan of whole gradients has them as chunks. Another one divides the only vector.
+            chunks.append(of_device if schedule.sizes else chunk_views(schedule, of_device[0]))
         program = Program(schedule, chunks, again=True)
-        nbytes = sum(sizes) * onp.dtype(first[numbers[0]].dtype).itemsize
-        return BucketSync(tuple(numbers), nbytes, name, program, vectors)
+        nbytes = sum(sizes) * onp.dtype(vectors[0][0].dtype).itemsize
+        return BucketSync(tuple(numbers), nbytes, name, program, tuple(vectors))
 
-    def _lay_out(self, rank: int, numbers: Sequence[int]) -> NDArray:
+    def _lay_out(self, device: int, numbers: Sequence[int]) -> NDArray:
         """A vector of zeros in which these parameters' gradients lie side by side."""
-        params = [self._params[rank][number] for number in numbers]
+        params = [self._params[device][number] for number in numbers]
         borders = offsets([param.size for param in params])
         # mx.nd.zeros allocates only when it writes the zeros, and users compare addresses. So: empty, then 0.
-        vector = mx.nd.empty((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
+        like = params[0]
+        vector = mx.nd.empty((borders[-1],), ctx=like.ctx, dtype=like.dtype)
         vector[:] = 0
         for number, param, start, stop in zip(numbers, params, borders, borders[1:]):
             if param.size:
@@ -147,5 +144,5 @@ class Buckets:
                 gradient = vector[start:stop].reshape(param.shape).as_np_ndarray()
             else:  # a classic reshape takes 0 for "as before"
                 gradient = np.empty(param.shape, dtype=param.dtype, ctx=param.ctx)
-            self.gradients[rank][number] = gradient
+            self.gradients[device][number] = gradient
         return vector

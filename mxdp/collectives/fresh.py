@@ -12,7 +12,7 @@ Without the mark, device 1 would add the last step's sum of all devices once mor
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Collection, Dict, Iterator, List, Mapping, NamedTuple, Sequence
 
 from mxdp.backend import NDArray, address_of, mx
 from mxdp.engine import Call, prepare
@@ -49,6 +49,10 @@ class Held:
     def is_in(self, device_params: Replicas) -> bool:
         """Whether these replicas hold the same arrays, in the same order."""
         return list(map(id, _arrays(device_params))) == self._ids
+
+    def has(self, array: NDArray) -> bool:
+        """Whether this is one of the arrays that they held."""
+        return id(array) in self._ids
 
 
 class Fresh:
@@ -103,10 +107,22 @@ class Fresh:
         """Note that all gradients are used. Raises a RuntimeError if the replicas hold other arrays by now, or backward
         writes a gradient elsewhere."""
         self.held.check()
+        for param in self.moved():
+            raise RuntimeError(
+                f"{self._user}: the gradient of a parameter of shape {param.shape} on {param.ctx} was replaced (by "
+                "attach_grad, or by another GradientSync on the same replicas): make a new one, and use only that"
+            )
+        note = mx.base._LIB.MXNDArraySetGradState
+        for place in self._places:
+            note(place.param.handle, 0)
+
+    def moved(self) -> Iterator[NDArray]:
+        """The parameters whose gradients backward writes elsewhere by now."""
         # MXNet's C interface takes 2 us. ``param.grad`` takes twice as long, since each access makes an object.
         library = mx.base._LIB
-        get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree
-        note = library.MXNDArraySetGradState
+        get = library.MXNDArrayGetGrad
+        read = library.MXNDArrayGetData
+        free = library.MXNDArrayFree
         grad = ctypes.c_void_p()
         place = ctypes.c_void_p()
         at_grad = ctypes.byref(grad)
@@ -114,39 +130,19 @@ class Fresh:
         for param, _, address, _ in self._places:
             failed = get(param.handle, at_grad) or not grad or read(grad, at_place) or free(grad)
             if failed or place.value != address:
-                raise RuntimeError(
-                    f"{self._user}: the gradient of a parameter of shape {param.shape} on {param.ctx} was replaced (by "
-                    "attach_grad, or by another GradientSync on the same replicas): make a new one, and use only that"
-                )
-            note(param.handle, 0)
+                yield param
 
 
 def gradients_of(device_params: Replicas) -> List[Dict[int, NDArray]]:
     """For each replica, its gradients where they are now, by parameter number. Waits until they are written: the zeros
     of ``attach_grad`` have no memory before, and would get some twice, if it was asked for at the same time."""
-    gradients = [dict(enumerate(param.grad for param in params)) for params in device_params]
-    for of_replica in gradients:
+    gradients = []
+    for params in device_params:
+        of_replica = {number: param.grad for number, param in enumerate(params)}
         for gradient in of_replica.values():
             gradient.wait_to_read()
+        gradients.append(of_replica)
     return gradients
-
-
-class OwnSync:
-    """A sum of your own (``total``), of gradients that backward overwrites where they are now. What is not fresh counts
-    as zero in it, as in :class:`mxdp.GradientSync`, and it raises the same errors. ``user``: as of :class:`Fresh`. The
-    constructor waits for the gradients."""
-
-    def __init__(self, device_params: Replicas, total: Callable[[], Any], user: str) -> None:
-        self.fresh = Fresh(device_params, gradients_of(device_params), user)
-        self.requests = ["write"] * len(device_params[0])
-        self._numbers = range(len(device_params[0]))
-        self._total = total
-
-    def __call__(self) -> None:
-        """Sum."""
-        self.fresh.zero_stale(self._numbers)
-        self._total()
-        self.fresh.use()
 
 
 def _arrays(device_params: Replicas) -> List[NDArray]:

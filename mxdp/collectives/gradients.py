@@ -20,11 +20,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Dict, Iterator, List, Optional, Sequence, Union
 
-from mxdp.backend import NDArray, autograd, check_params, check_replicas
+from mxdp.backend import ADDING, HostArray, NDArray, autograd, check_params, check_replicas
 from mxdp.collectives.accumulation import Accumulating
 from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.buckets import Buckets, BucketSync
 from mxdp.collectives.fresh import Fresh
+from mxdp.collectives.sync import Part, whole_parts
 from mxdp.errors import plural
 from mxdp.plans.cost.machine import Machine
 from mxdp.processes import World, agree_values
@@ -44,7 +45,8 @@ class GradientSync(Accumulating):
 
     Only the last object that moved the gradients may sum them. After ``attach_grad``, or another ``GradientSync`` on
     the same replicas, backward writes elsewhere, and a call raises an error; also if the lists of the replicas hold
-    other arrays.
+    other arrays. While ``no_sync`` has gradients that wait for a call, steps of another kind on the same replicas raise
+    one.
 
     Args:
         device_params: the replicas, as :func:`mxdp.get_params` makes them: equal in number, shapes and dtypes, each on
@@ -108,21 +110,16 @@ class GradientSync(Accumulating):
         return self._sums.gradients
 
     @property
-    def adds(self) -> bool:
-        """True if backward adds to all gradients until the next sum, and doesn't overwrite them."""
-        return "write" not in self.requests
-
-    def sums(self, device_params: Sequence[Sequence[NDArray]]) -> bool:
-        """Whether it sums the gradients of these arrays, in this order."""
-        return self.fresh.held.is_in(device_params)
+    def parts(self) -> List[List[Part]]:
+        """For each device, what it updates: its whole replica."""
+        return whole_parts(self._device_params, self.gradients)
 
     def __repr__(self) -> str:
-        gradients, devices = (
-            plural(len(self._device_params[0]), "gradient"),
-            plural(len(self._device_params), "device"),
-        )
+        gradients = plural(len(self._device_params[0]), "gradient")
+        devices = plural(len(self._device_params), "device")
+        buckets = plural(len(self.buckets), "bucket")
         algorithms = ", ".join(dict.fromkeys(bucket.algorithm for bucket in self.buckets))
-        return f"<GradientSync: {gradients} on {devices}, {plural(len(self.buckets), 'bucket')}: {algorithms}>"
+        return f"<GradientSync: {gradients} on {devices}, {buckets}: {algorithms}>"
 
     def __call__(self) -> None:
         """Sum; doesn't wait. All devices get the same bits. Raises a RuntimeError inside :meth:`no_sync`, or if
@@ -134,6 +131,20 @@ class GradientSync(Accumulating):
         self.fresh.use()  # while the devices work: a sum of unused buckets does no harm
         self.end_accumulating()
 
+    def spread(self) -> None:
+        """Nothing is left to copy after an update: each device has updated all."""
+
+    def whole(self, held: Sequence[Sequence[NDArray]]) -> Sequence[Union[NDArray, HostArray]]:
+        """An array for each parameter, from one for each part: those of the first device."""
+        return held[0]
+
+    def adds_up(self, params: Sequence[NDArray]) -> bool:
+        """Whether gradients of these arrays are added up here, and wait for a call."""
+        if not self.accumulating:
+            return False
+        moved = set(map(id, self.fresh.moved()))
+        return any(self.fresh.held.has(param) and id(param) not in moved for param in params)
+
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """As :meth:`Accumulating.no_sync`. Raises a RuntimeError if backward writes a gradient elsewhere."""
@@ -142,6 +153,7 @@ class GradientSync(Accumulating):
             yield
 
     def _begin_adding(self) -> None:
+        ADDING.add(self)
         overwritten = set(self._overwritten)
         for bucket in self.buckets:
             if bucket.params[0] in overwritten:

@@ -44,7 +44,8 @@ class Program:
         self.buffers: Dict[Slot, NDArray] = {}
         self.calls: List[Call] = []
         filled = [place.size > 0 for place in places[0]]
-        nbytes = sum(int(x.size * onp.dtype(x.dtype).itemsize) for x in places[0])
+        elements = sum(place.size for place in places[0])
+        nbytes = int(elements * onp.dtype(places[0][0].dtype).itemsize)
         if (again and adds_in_place(schedule, nbytes)) or (frugal and schedule.reads):
             self.calls = jobs(operations(schedule, True, filled), places)
             return
@@ -58,7 +59,8 @@ class Program:
             return self.buffers[slot]
 
         for operation in operations(schedule, filled=filled):
-            sources, target = [array(slot) for slot in operation.sources], array(operation.target)
+            sources = [array(slot) for slot in operation.sources]
+            target = array(operation.target)
             if operation.action == COPY:
                 self.calls.append(prepare("_copyto", sources, target))
             else:

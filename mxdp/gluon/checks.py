@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Sequence
 
-from mxdp.backend import autograd, gluon, mx
+from mxdp.backend import gluon, mx, refuse_recording
 from mxdp.errors import did_you_mean, plural
 from mxdp.gluon.store import Store, by_name
 from mxdp.processes import World
@@ -55,10 +55,7 @@ def check_before_step(trainer: Any, batch_size: float = 1) -> None:
     Raises a ValueError unless ``batch_size`` is more than 0 and all parameters lie on the same devices, a RuntimeError
     inside ``autograd.record``, or a DeferredInitializationError if a parameter's shape is unknown.
     """
-    if autograd.is_recording():
-        raise RuntimeError(
-            "a step inside autograd.record() would become a part of the graph: call it after the block"
-        )
+    refuse_recording()
     if not batch_size > 0:
         raise ValueError(
             f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}"
