@@ -18,6 +18,7 @@ import numpy as onp
 
 from mxdp.backend import NDArray, mx, np
 from mxdp.collectives.allreduce import check_bucket_mb
+from mxdp.collectives.fresh import Replicas
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.collectives.tuning import plan_for
 from mxdp.plans.collective.algorithms import plan
@@ -54,7 +55,7 @@ class Buckets:
 
     def __init__(
         self,
-        device_params: Sequence[Sequence[NDArray]],
+        device_params: Replicas,
         algorithm: str,
         bucket_mb: float,
         machine: Optional[Machine],

@@ -32,7 +32,7 @@ from typing import Callable, List, NamedTuple, Optional, Sequence
 import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, check_replicas, refuse_adding, upload
-from mxdp.collectives.fresh import Fresh, gradients_of
+from mxdp.collectives.fresh import Fresh, Replicas, gradients_of
 from mxdp.datasets import finite, positive_int
 from mxdp.plans.partition import offsets
 from mxdp.processes import World
@@ -158,7 +158,7 @@ class CompressedSync:
 
     def __init__(
         self,
-        device_params: Sequence[Sequence[NDArray]],
+        device_params: Replicas,
         form: Form,
         feedback: bool = False,
         every: int = 1,

@@ -30,29 +30,25 @@ class GradientPlace(NamedTuple):
 
 
 class Held:
-    """The arrays that replicas hold. ``user``: who needs them to stay, and for what, in messages."""
+    """The arrays that these lists of replicas hold."""
 
-    def __init__(self, device_params: Replicas, user: str) -> None:
+    def __init__(self, device_params: Replicas) -> None:
         self._device_params = device_params
-        self._user = user
         self._arrays = _arrays(device_params)  # kept, so that no other arrays get their ids
         self._ids = list(map(id, self._arrays))
 
-    def check(self) -> None:
-        """Raise a RuntimeError if the replicas' lists hold other arrays by now."""
+    def check(self, user: str) -> None:
+        """Raise a RuntimeError if the lists hold other arrays by now. ``user``: who needs them to stay, and for what,
+        in the message."""
         if not self.is_in(self._device_params):
             raise RuntimeError(
-                f"{self._user}: the replicas hold other arrays than when it was made: write into the arrays "
+                f"{user}: the replicas hold other arrays than when it was made: write into the arrays "
                 "(param[()] = value), or make a new one"
             )
 
     def is_in(self, device_params: Replicas) -> bool:
         """Whether these replicas hold the same arrays, in the same order."""
         return list(map(id, _arrays(device_params))) == self._ids
-
-    def has(self, array: NDArray) -> bool:
-        """Whether this is one of the arrays that they held."""
-        return id(array) in self._ids
 
 
 class Fresh:
@@ -66,7 +62,7 @@ class Fresh:
     def __init__(
         self, device_params: Replicas, gradients: Sequence[Mapping[int, NDArray]], user: str
     ) -> None:
-        self.held = Held(device_params, user)
+        self.held = Held(device_params)
         self._user = user
         self._places: List[GradientPlace] = []
         self.by_hand = True
@@ -106,7 +102,7 @@ class Fresh:
     def use(self) -> None:
         """Note that all gradients are used. Raises a RuntimeError if the replicas hold other arrays by now, or backward
         writes a gradient elsewhere."""
-        self.held.check()
+        self.held.check(self._user)
         for param in self.moved():
             raise RuntimeError(
                 f"{self._user}: the gradient of a parameter of shape {param.shape} on {param.ctx} was replaced (by "

@@ -18,13 +18,14 @@ Source of the idea: Li et al., "PyTorch Distributed: Experiences on Accelerating
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Dict, Iterator, List, Optional, Sequence, Union
+from itertools import chain
+from typing import Dict, Iterator, List, Optional, Sequence, Type, Union
 
 from mxdp.backend import ADDING, HostArray, NDArray, autograd, check_params, check_replicas
 from mxdp.collectives.accumulation import Accumulating
 from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.buckets import Buckets, BucketSync
-from mxdp.collectives.fresh import Fresh
+from mxdp.collectives.fresh import Fresh, Replicas
 from mxdp.collectives.sync import Part, whole_parts
 from mxdp.errors import plural
 from mxdp.plans.cost.machine import Machine
@@ -67,9 +68,11 @@ class GradientSync(Accumulating):
         MxdpError: on every rank, if the ranks have other gradients or buckets, or rank 0's parameters in another order.
     """
 
+    _kind: Type[Buckets] = Buckets
+
     def __init__(
         self,
-        device_params: Sequence[Sequence[NDArray]],
+        device_params: Replicas,
         algorithm: str = "auto",
         bucket_mb: float = 25,
         machine: Optional[Machine] = None,
@@ -87,7 +90,7 @@ class GradientSync(Accumulating):
         self._requests = ["add" if add else "write" for add in adds]
         self._overwritten = [number for number, add in enumerate(adds) if not add]
         ranks = ranks_of(world)
-        self._sums = self._lay_out(algorithm, bucket_mb, machine, adds, ranks)
+        self._sums = self._kind(device_params, algorithm, bucket_mb, machine, adds, ranks)
         agree_values(ranks, first)
         self._mark("write", self._overwritten)
         self._mark("add", [number for number, add in enumerate(adds) if add])
@@ -139,11 +142,10 @@ class GradientSync(Accumulating):
         return held[0]
 
     def adds_up(self, params: Sequence[NDArray]) -> bool:
-        """Whether gradients of these arrays are added up here, and wait for a call."""
-        if not self.accumulating:
-            return False
+        """Whether gradients of these arrays are added up here, and wait for a call: for objects in ``ADDING``."""
         moved = set(map(id, self.fresh.moved()))
-        return any(self.fresh.held.has(param) and id(param) not in moved for param in params)
+        here = set(map(id, chain(*self._device_params))) - moved
+        return not here.isdisjoint(map(id, params))
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -163,17 +165,8 @@ class GradientSync(Accumulating):
         self._mark("add", self._overwritten)
 
     def _end_adding(self) -> None:
+        ADDING.discard(self)
         self._mark("write", self._overwritten)
-
-    def _lay_out(
-        self,
-        algorithm: str,
-        bucket_mb: float,
-        machine: Optional[Machine],
-        adds: Sequence[bool],
-        world: World,
-    ) -> Buckets:
-        return Buckets(self._device_params, algorithm, bucket_mb, machine, adds, world)
 
     def _mark(self, request: str, numbers: Sequence[int]) -> None:
         for params, gradients in zip(self._device_params, self.gradients):

@@ -24,6 +24,7 @@ import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, mx
 from mxdp.collectives.buckets import Buckets, BucketSync
+from mxdp.collectives.fresh import Replicas
 from mxdp.collectives.gradients import GradientSync
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.collectives.sync import Part
@@ -40,19 +41,19 @@ Place = Tuple[int, int]
 
 
 class ShardedBuckets(Buckets):
-    """Buckets of which each device sums only its piece. Afterwards call :meth:`take`, update ``parts``, and call
-    :meth:`spread`. Arguments and errors: as for :class:`Buckets`."""
+    """Buckets of which each device sums only its piece, in a way of its own whatever the ``algorithm``. Afterwards call
+    :meth:`take`, update ``parts``, and call :meth:`spread`. Arguments and errors are those of :class:`Buckets`."""
 
     def __init__(
         self,
-        device_params: Sequence[Sequence[NDArray]],
+        device_params: Replicas,
+        algorithm: str,
         bucket_mb: float,
+        machine: Optional[Machine],
         kinds: Sequence[bool],
         world: World,
     ) -> None:
-        memory = {param.ctx.device_type for params in device_params for param in params} <= {"cpu"}
-        algorithm = "shared-memory" if memory else "direct"
-        super().__init__(device_params, algorithm, bucket_mb, None, kinds, world)
+        super().__init__(device_params, algorithm, bucket_mb, machine, kinds, world)
         self.parts: List[List[Part]] = [[] for _ in device_params]
         """For each device, what it updates."""
         self._vectors_of: Dict[Place, NDArray] = {}
@@ -97,6 +98,10 @@ class ShardedBuckets(Buckets):
                 for array, x in zip(put_together[number], arrays):
                     array.reshape(-1)[where] = x.reshape(-1)
         return put_together
+
+    def _resolve(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> str:
+        on_cpu = all(params[0].ctx.device_type == "cpu" for params in self._params)
+        return "shared-memory" if on_cpu else "direct"
 
     def _make(self, numbers: Sequence[int], name: str) -> BucketSync:
         schedule = plan(name, len(self._params))
@@ -172,11 +177,12 @@ class ShardedSync(GradientSync):
     ``parts``, and call :meth:`spread`. Afterwards the gradients hold no sums: use them for nothing. Arguments and
     errors are those of :class:`GradientSync`."""
 
+    _kind = ShardedBuckets
     _sums: ShardedBuckets
 
     def __init__(
         self,
-        device_params: Sequence[Sequence[NDArray]],
+        device_params: Replicas,
         bucket_mb: float = 25,
         accumulate: Union[bool, Sequence[bool]] = False,
         world: Optional[World] = None,
@@ -208,16 +214,6 @@ class ShardedSync(GradientSync):
             # A parameter without elements has no parts.
             arrays.extend(joined.get(number) or [onp.zeros(param.shape, param.dtype)])
         return arrays
-
-    def _lay_out(
-        self,
-        algorithm: str,
-        bucket_mb: float,
-        machine: Optional[Machine],
-        adds: Sequence[bool],
-        world: World,
-    ) -> ShardedBuckets:
-        return ShardedBuckets(self._device_params, bucket_mb, adds, world)
 
 
 def _chunk(bucket: BucketSync, device: int) -> Tuple[Tuple[int, int], NDArray]:

@@ -108,27 +108,28 @@ def train(
         BackendError, DataError: devices or data are not available.
         MxdpError: ``checkpoint`` holds another training's; the message says what differs.
     """
-    asked = Arguments(
-        num_devices=num_devices,
-        batch_size=batch_size,
-        lr=lr,
-        num_epochs=num_epochs,
-        kind=kind,
-        data=data,
-        seed=seed,
-        algorithm=algorithm,
-        report=report,
-        world=world,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        draw=draw,
-        net=net,
-        loss=loss,
-        params=params,
-        momentum=momentum,
-        shard_optimizer=shard_optimizer,
+    setup = Setup(
+        Arguments(
+            num_devices,
+            batch_size,
+            lr,
+            num_epochs,
+            kind,
+            data,
+            seed,
+            algorithm,
+            report,
+            world,
+            checkpoint,
+            checkpoint_every,
+            draw,
+            net,
+            loss,
+            params,
+            momentum,
+            shard_optimizer,
+        )
     )
-    setup = Setup(asked)
     ranks = setup.ranks
     devices = setup.devices
     finished = setup.progress.finished

@@ -40,6 +40,9 @@ RUN_AHEAD = 2
 """How many steps Python may queue before it waits for the devices. They then seldom wait for Python, and memory is
 bounded. Python waits for completion events: ``wait_to_read`` queues behind all work on ``cpu(0)``, later steps' too."""
 
+USER = "TrainStep can't train"
+"""How messages begin."""
+
 
 def _check_run_ahead(run_ahead: float) -> None:
     whole = isinstance(run_ahead, (int, onp.integer)) and not isinstance(run_ahead, bool)
@@ -53,7 +56,7 @@ def _check_run_ahead(run_ahead: float) -> None:
 def _as_sync(sync: Union[Sync, Callable[[], Any]], device_params: Sequence[Params]) -> Sync:
     if not hasattr(sync, "requests"):  # a function that sums what lies where it is
         check_functions(sync=sync)
-        return OwnSync(device_params, sync, "TrainStep can't train")
+        return OwnSync(device_params, sync, USER)
     if not sync.fresh.held.is_in(device_params):
         raise ValueError(
             "sync sums the gradients of other arrays than device_params: make it of the same replicas"
@@ -99,7 +102,7 @@ class TrainStep:
         cuts(len(devices), len(devices), weights)  # raises
         _check_run_ahead(run_ahead)
         self._replicas = device_params
-        self._held = Held(device_params, "TrainStep can't train")
+        self._held = Held(device_params)
         self._devices = devices
         self._sync = GradientSync(device_params) if sync is None else _as_sync(sync, device_params)
         self.update = Update(self._sync, lr, momentum)
@@ -124,7 +127,7 @@ class TrainStep:
         if not self._noted:
             npx.waitall()
         check_arrays(X=X, y=y)
-        self._held.check()
+        self._held.check(USER)
         self._wait()  # for what Ctrl-C in the last call's wait left: its batch may not be copied yet
         self._noted = False
         length = len(X)
