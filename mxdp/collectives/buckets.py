@@ -19,7 +19,7 @@ import numpy as onp
 from mxdp.backend import NDArray, mx, np
 from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.fresh import Replicas
-from mxdp.collectives.program import Program, chunk_views
+from mxdp.collectives.program import Places, Program, chunk_views, nbytes
 from mxdp.collectives.tuning import plan_for
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import owners
@@ -69,8 +69,8 @@ class Buckets:
         """For each device, the places of the gradients in the buckets, by parameter number."""
         first = self._params[0]
         dtypes = [str(onp.dtype(param.dtype)) for param in first]
-        nbytes = [param.size * onp.dtype(param.dtype).itemsize for param in first]
-        contents = fill_buckets(nbytes, list(zip(dtypes, kinds)), bucket_mb * 2**20)
+        sizes = [nbytes(param) for param in first]
+        contents = fill_buckets(sizes, list(zip(dtypes, kinds)), bucket_mb * 2**20)
         described: Dict[str, Any] = {"bucket_mb": bucket_mb}
         for number, param in enumerate(first):
             described[f"parameter {number}"] = f"{dtypes[number]} {param.shape}"
@@ -114,22 +114,20 @@ class Buckets:
         if schedule.sizes:
             # The gradients that one device sums lie side by side: one message instead of one for each gradient.
             of_owner: Dict[int, List[int]] = {}
-            totals: Dict[int, int] = {}
-            for number, size, owner in zip(numbers, sizes, owners(devices, sizes)):
+            for number, owner in zip(numbers, owners(devices, sizes)):
                 of_owner.setdefault(owner, []).append(number)
-                totals[owner] = totals.get(owner, 0) + size
             groups = [of_owner[owner] for owner in sorted(of_owner)]
-            schedule = plan(name, devices, [totals[owner] for owner in sorted(totals)])
         vectors = []
-        chunks = []
         for device in range(devices):
-            of_device = [self._lay_out(device, group) for group in groups]
-            vectors.append(tuple(of_device))
-            # A plan of whole gradients has them as chunks. Another one divides the only vector.
-            chunks.append(of_device if schedule.sizes else chunk_views(schedule, of_device[0]))
+            vectors.append(tuple(self._lay_out(device, group) for group in groups))
+        chunks: Places = vectors
+        if schedule.sizes:
+            schedule = plan(name, devices, [vector.size for vector in vectors[0]])
+        else:
+            chunks = [chunk_views(schedule, vector) for (vector,) in vectors]
         program = Program(schedule, chunks, again=True)
-        nbytes = sum(sizes) * onp.dtype(vectors[0][0].dtype).itemsize
-        return BucketSync(tuple(numbers), nbytes, name, program, tuple(vectors))
+        size = sum(map(nbytes, vectors[0]))
+        return BucketSync(tuple(numbers), size, name, program, tuple(vectors))
 
     def _lay_out(self, device: int, numbers: Sequence[int]) -> NDArray:
         """A vector of zeros in which these parameters' gradients lie side by side."""

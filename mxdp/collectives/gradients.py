@@ -21,19 +21,19 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Dict, Iterator, List, Optional, Sequence, Type, Union
 
-from mxdp.backend import ADDING, HostArray, NDArray, autograd, check_params, check_replicas
+from mxdp.backend import ADDING, NDArray, autograd, check_params, check_replicas
 from mxdp.collectives.accumulation import Accumulating
 from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.buckets import Buckets, BucketSync
 from mxdp.collectives.fresh import Fresh, Replicas
-from mxdp.collectives.sync import Part, whole_parts
+from mxdp.collectives.sync import Sync, whole_parts
 from mxdp.errors import plural
 from mxdp.plans.cost.machine import Machine
 from mxdp.processes import World, agree_values
 from mxdp.processes.world import ranks_of
 
 
-class GradientSync(Accumulating):
+class GradientSync(Accumulating, Sync):
     """Sums the gradients of all replicas in place, at each call.
 
     The constructor moves the gradients into buckets: each ``param.grad`` becomes a part of one, and its earlier values
@@ -94,6 +94,7 @@ class GradientSync(Accumulating):
         agree_values(ranks, first)
         self._mark("write", self._overwritten)
         self._mark("add", [number for number, add in enumerate(adds) if add])
+        self.parts = whole_parts(device_params, self.gradients)
         self.fresh = Fresh(device_params, self.gradients, "GradientSync can't sum")
 
     @property
@@ -112,11 +113,6 @@ class GradientSync(Accumulating):
         """For each replica, its gradients by parameter number."""
         return self._sums.gradients
 
-    @property
-    def parts(self) -> List[List[Part]]:
-        """For each device, what it updates: its whole replica."""
-        return whole_parts(self._device_params, self.gradients)
-
     def __repr__(self) -> str:
         gradients = plural(len(self._device_params[0]), "gradient")
         devices = plural(len(self._device_params), "device")
@@ -133,13 +129,6 @@ class GradientSync(Accumulating):
         self._sums.sum()
         self.fresh.use()  # while the devices work: a sum of unused buckets does no harm
         self.end_accumulating()
-
-    def spread(self) -> None:
-        """Nothing is left to copy after an update: each device has updated all."""
-
-    def whole(self, held: Sequence[Sequence[NDArray]]) -> Sequence[Union[NDArray, HostArray]]:
-        """An array for each parameter, from one for each part: those of the first device."""
-        return held[0]
 
     def adds_up(self, params: Sequence[NDArray]) -> bool:
         """Whether gradients of these arrays are added up here, and wait for a call: for objects in ``ADDING``."""

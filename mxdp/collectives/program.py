@@ -44,9 +44,8 @@ class Program:
         self.buffers: Dict[Slot, NDArray] = {}
         self.calls: List[Call] = []
         filled = [place.size > 0 for place in places[0]]
-        elements = sum(place.size for place in places[0])
-        nbytes = int(elements * onp.dtype(places[0][0].dtype).itemsize)
-        if (again and adds_in_place(schedule, nbytes)) or (frugal and schedule.reads):
+        moved = sum(map(nbytes, places[0]))
+        if (again and adds_in_place(schedule, moved)) or (frugal and schedule.reads):
             self.calls = jobs(operations(schedule, True, filled), places)
             return
 
@@ -70,6 +69,11 @@ class Program:
         """Push all operations; doesn't wait."""
         for call in self.calls:
             call()
+
+
+def nbytes(x: NDArray) -> int:
+    """The bytes of an array's numbers."""
+    return int(x.size * onp.dtype(x.dtype).itemsize)
 
 
 def as_vector(x: NDArray) -> NDArray:

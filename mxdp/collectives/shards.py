@@ -26,7 +26,7 @@ from mxdp.backend import HostArray, NDArray, mx
 from mxdp.collectives.buckets import Buckets, BucketSync
 from mxdp.collectives.fresh import Replicas
 from mxdp.collectives.gradients import GradientSync
-from mxdp.collectives.program import Program, chunk_views
+from mxdp.collectives.program import Program, chunk_views, nbytes
 from mxdp.collectives.sync import Part
 from mxdp.engine import Call, prepare
 from mxdp.plans.collective.algorithms import plan
@@ -108,10 +108,8 @@ class ShardedBuckets(Buckets):
         half = Schedule("reduce-scatter", schedule.devices, schedule.chunks, schedule.steps[:1])
         vectors = [self._lay_out(rank, numbers) for rank in range(schedule.devices)]
         program = Program(half, [chunk_views(half, vector) for vector in vectors], again=True)
-        nbytes = vectors[0].size * onp.dtype(vectors[0].dtype).itemsize
-        return BucketSync(
-            tuple(numbers), nbytes, name, program, tuple((vector,) for vector in vectors)
-        )
+        whole = tuple((vector,) for vector in vectors)
+        return BucketSync(tuple(numbers), nbytes(vectors[0]), name, program, whole)
 
     def _sum_over_ranks(self, bucket: BucketSync, note: Optional[Note]) -> None:
         for device in range(len(bucket.vectors)):
@@ -188,11 +186,7 @@ class ShardedSync(GradientSync):
         world: Optional[World] = None,
     ) -> None:
         super().__init__(device_params, bucket_mb=bucket_mb, accumulate=accumulate, world=world)
-
-    @property
-    def parts(self) -> List[List[Part]]:
-        """For each device, what it updates."""
-        return self._sums.parts
+        self.parts = self._sums.parts
 
     def __call__(self) -> None:
         """Sum; doesn't wait. Raises as :meth:`GradientSync.__call__`."""

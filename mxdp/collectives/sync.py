@@ -35,19 +35,18 @@ class Part:
 
 
 class Sync(Protocol):
-    """Sums the gradients of all replicas in place, at each call. Then ``parts`` are updated, and spread."""
+    """Sums the gradients of all replicas in place, at each call. Then ``parts`` are updated, and spread. The methods
+    that stand here are right where each device updates its whole replica."""
 
     fresh: Fresh
     """Which gradients are fresh."""
+    parts: List[List[Part]]
+    """For each device, what it updates."""
 
     @property
     def requests(self) -> List[str]:
         """For each parameter whether backward adds to its gradient until the next sum (``"add"``), or overwrites it
         (``"write"``)."""
-
-    @property
-    def parts(self) -> List[List[Part]]:
-        """For each device, what it updates."""
 
     def __call__(self) -> None:
         """Sum; doesn't wait, unless the user's function does."""
@@ -57,6 +56,7 @@ class Sync(Protocol):
 
     def whole(self, held: Sequence[Sequence[NDArray]]) -> Sequence[Union[NDArray, HostArray]]:
         """An array for each parameter, from one for each part: ``held[device]``. All ranks call it."""
+        return held[0]
 
 
 def whole_parts(
@@ -74,7 +74,7 @@ def whole_parts(
     return parts
 
 
-class OwnSync:
+class OwnSync(Sync):
     """A sum of your own (``total``), of gradients that backward overwrites where they are now. What is not fresh counts
     as zero in it, as in :class:`mxdp.GradientSync`, and it raises the same errors. ``user``: as of :class:`Fresh`. The
     constructor waits for the gradients."""
@@ -97,10 +97,3 @@ class OwnSync:
         self.fresh.zero_stale(range(len(self._params)))
         self._total()
         self.fresh.use()
-
-    def spread(self) -> None:
-        """Nothing is left to copy: each device has updated all."""
-
-    def whole(self, held: Sequence[Sequence[NDArray]]) -> Sequence[NDArray]:
-        """Those of the first device."""
-        return held[0]
