@@ -74,7 +74,7 @@ FLOAT16 = Form(
 )
 BFLOAT16 = Form(_encode_bfloat16, _decode_bfloat16)
 SHIFTS = onp.array([6, 4, 2, 0], "uint8")
-"""Of a byte's four pairs of bits, the first in the highest."""
+"""By so many bits the four pairs of bits in a byte are moved; the first pair is the highest."""
 
 
 def two_bits(threshold: float) -> Form:
@@ -197,7 +197,7 @@ class CompressedSync:
         self.kept: List[HostArray] = [
             onp.zeros(self._borders[-1], "float32") for _ in device_params
         ]
-        """Of each replica: what was not sent so far, or the sum of what it waits to send."""
+        """For each replica, what was not sent so far, or the sum of what it waits to send."""
         self.sent = 0
         """Bytes that a replica has sent to each other worker."""
         self._start: List[List[NDArray]] = []

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from itertools import chain
-from typing import Dict, Iterator, List, Optional, Sequence, Type, Union
+from typing import Iterator, List, Optional, Sequence, Type, Union
 
 from mxdp.backend import ADDING, NDArray, autograd, check_params, check_replicas
 from mxdp.collectives.accumulation import Accumulating
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.collectives.buckets import Buckets, BucketSync
+from mxdp.collectives.buckets import Buckets
 from mxdp.collectives.fresh import Fresh, Replicas
 from mxdp.collectives.sync import Sync, whole_parts
 from mxdp.errors import plural
@@ -91,6 +91,10 @@ class GradientSync(Accumulating, Sync):
         self._overwritten = [number for number, add in enumerate(adds) if not add]
         ranks = ranks_of(world)
         self._sums = self._kind(device_params, algorithm, bucket_mb, machine, adds, ranks)
+        self.buckets = self._sums.buckets
+        """The buckets, in the order in which they are summed."""
+        self.gradients = self._sums.gradients
+        """For each replica, its gradients by parameter number."""
         agree_values(ranks, first)
         self._mark("write", self._overwritten)
         self._mark("add", [number for number, add in enumerate(adds) if add])
@@ -102,16 +106,6 @@ class GradientSync(Accumulating, Sync):
         """For each parameter whether backward adds to its gradient until the next sum (``"add"``), or overwrites it
         (``"write"``)."""
         return ["add"] * len(self._requests) if self.accumulating else self._requests
-
-    @property
-    def buckets(self) -> List[BucketSync]:
-        """The buckets, in the order in which they are summed."""
-        return self._sums.buckets
-
-    @property
-    def gradients(self) -> List[Dict[int, NDArray]]:
-        """For each replica, its gradients by parameter number."""
-        return self._sums.gradients
 
     def __repr__(self) -> str:
         gradients = plural(len(self._device_params[0]), "gradient")

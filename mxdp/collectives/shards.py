@@ -59,7 +59,7 @@ class ShardedBuckets(Buckets):
         self._vectors_of: Dict[Place, NDArray] = {}
         """The parameters that are cut, as vectors."""
         self._put_together: Set[Place] = set()
-        """Those of them that parts of other devices reach."""
+        """Such vectors whose elements come from all parts. The others hold one part, and are not copied back."""
         self._take: List[Call] = []
         self._spread: List[Call] = []
         for bucket in self.buckets:

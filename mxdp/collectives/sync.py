@@ -30,7 +30,7 @@ class Part:
 
     @property
     def key(self) -> Tuple[int, Optional[int]]:
-        """Unlike that of any other part."""
+        """A key that no other part has."""
         return self.number, self.where.start
 
 
@@ -39,7 +39,7 @@ class Sync(Protocol):
     that stand here are right where each device updates its whole replica."""
 
     fresh: Fresh
-    """Which gradients are fresh."""
+    """It knows which gradients are fresh."""
     parts: List[List[Part]]
     """For each device, what it updates."""
 

@@ -48,9 +48,9 @@ class Stale(NamedTuple):
     """Gradients that backward has not written since the last sum: they count as zero."""
 
     devices: Dict[int, Set[int]]
-    """By number of a trained parameter, the devices on which its gradient is one of them."""
+    """For the number of each trained parameter, the devices on which its gradient is such a one."""
     unused: Set[int]
-    """The numbers of those that no device has used, after a sum also none of another rank."""
+    """The numbers of parameters that no device has used; after a sum, none of another rank either."""
 
 
 class Replicas:
@@ -97,7 +97,8 @@ class Replicas:
         return self._held.is_in(arrays_of(self._params))
 
     def fill(self, stale: Mapping[int, Collection[int]]) -> None:
-        """Copy the gradients into the buckets, zeros for those of ``stale`` devices, by parameter; doesn't wait."""
+        """Copy the gradients into the buckets; doesn't wait. ``stale`` are devices, by the parameter's number, whose
+        gradients count as zero."""
         for number, calls in self._fill.items():
             # Users set to zero what adds up.
             idle = stale.get(number, ()) if self._params[number].grad_req == "write" else ()
@@ -117,7 +118,7 @@ class Replicas:
                 param._grad[0][()] = 0
 
     def updates(self) -> Dict[int, List[Part]]:
-        """By number of the parameter, what this process updates, and the sums in the buckets; doesn't wait."""
+        """What this process updates of each parameter, with the sums in the buckets. Doesn't wait."""
         return self._parts
 
     def spread(self, numbers: Iterable[int]) -> None:
@@ -158,7 +159,7 @@ class ShardedReplicas(Replicas):
                 self._parts[part.number].append(part)
 
     def updates(self) -> Dict[int, List[Part]]:
-        """As without shards; a process may have no part of a parameter."""
+        """What this process updates of each parameter, which may be nothing. Doesn't wait."""
         self.buckets.take()
         return self._parts
 
@@ -167,7 +168,7 @@ class ShardedReplicas(Replicas):
         self.buckets.spread()
 
     def states(self, updater: Updater) -> Dict[int, State]:
-        """As without shards. All ranks call it."""
+        """The whole states, joined from all parts, on the host; saved ones where they lie. Waits; all ranks call it."""
         held = []
         for parts in self._of_devices:
             held.append([leaves(updater.states.get(part.key)) for part in parts])

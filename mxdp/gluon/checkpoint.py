@@ -59,10 +59,11 @@ class Checkpoint(CheckpointFolder):
 
         Running means and variances are saved for each device, all else for one, since replicas are equal. Waits for the
         optimiser's state, not for the disk. MXNet's random numbers can't be saved: with dropout, call ``world.seed``
-        where a training starts and after each ``save``. Raises an MxdpError, on every rank, if a parameter has no
-        values yet, JSON can't say the facts, the optimiser can't be pickled, gradients that ``no_sync`` has added up
-        would be lost, another process writes checkpoints in this folder, or the newest one there is of another
-        training.
+        where a training starts and after each ``save``.
+
+        Raises an MxdpError, on every rank, if a parameter has no values yet, JSON can't say the facts, the optimiser
+        can't be pickled, or gradients that ``no_sync`` has added up would be lost; also if another process writes
+        checkpoints in this folder, or the newest one there is of another training.
         """
         self._check_ranks(trainer)
         facts = self._world.together(lambda: plain(facts))[0]

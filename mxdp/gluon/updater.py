@@ -58,7 +58,7 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         self.optimizer = optimizer
         self.saved = saved
         self.states: Dict[Any, State] = {}
-        """By :attr:`Part.key`."""
+        """The states by their parts' keys."""
         self._weights: Dict[Any, NDArray] = {}
         self._prepared_for: Any = None
         self._calls: List[Call] = []

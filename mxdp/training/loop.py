@@ -103,8 +103,8 @@ def train(
     ``history`` it is: else it would go on with a half-trained network. With several ranks it is raised at once.
 
     Raises:
-        TypeError, ValueError: an argument of another kind, a number that must be positive and is not, a step with fewer
-            samples than devices, an empty split, an unknown name, or a network that can't be recorded.
+        TypeError, ValueError: an argument of another kind, or a number that must be positive and is not; a step with
+            fewer samples than devices; an empty split; an unknown name; or a network that can't be recorded.
         BackendError, DataError: devices or data are not available.
         MxdpError: ``checkpoint`` holds another training's; the message says what differs.
     """

@@ -46,8 +46,8 @@ def record_graph(
     ``training``: autograd's mode.
 
     Returns the symbol; its names of ``X``, of the parameters and of ``y``; and the scores. Raises a TypeError if a
-    function returns no array; a ValueError if one does what a graph can't hold (:class:`_Watch`), or uses an array that
-    is none of its arguments, or batch_norm, or if ``loss`` doesn't give a loss for each sample, (n,).
+    function returns no array. Raises a ValueError if one does what a graph can't hold (:class:`_Watch`), uses an array
+    that is none of its arguments, or batch_norm; or if ``loss`` doesn't give a loss for each sample, (n,).
     """
     # Copies, since batch_norm writes into its arguments. Nothing runs backward, so no gradient is written.
     given = [X, *params]

@@ -37,7 +37,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Those of :func:`mxdp.train`, which says what they are."""
+    """The arguments of :func:`mxdp.train`, whose docstring says what they are."""
 
     num_devices: int
     batch_size: int
@@ -61,7 +61,7 @@ class Arguments:
 
 @dataclass
 class Progress:
-    """Where a training stands."""
+    """What a training has done so far."""
 
     finished: List[Tuple[Epoch, float]] = field(default_factory=list)
     """The finished epochs, each with its test accuracy."""
