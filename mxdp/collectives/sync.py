@@ -53,6 +53,7 @@ class Sync(Protocol):
 
     def spread(self) -> None:
         """Copy what each device has updated to those that have not; doesn't wait."""
+        return None  # all have updated all
 
     def whole(self, held: Sequence[Sequence[NDArray]]) -> Sequence[Union[NDArray, HostArray]]:
         """An array for each parameter, from one for each part: ``held[device]``. All ranks call it."""

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import NDArray, mx
-from mxdp.collectives.shards import Part
+from mxdp.collectives.sync import Part
 from mxdp.engine import Call
 from mxdp.training.update import sgd_calls
 

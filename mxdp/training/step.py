@@ -53,15 +53,17 @@ def _check_run_ahead(run_ahead: float) -> None:
         )
 
 
-def _as_sync(sync: Union[Sync, Callable[[], Any]], device_params: Sequence[Params]) -> Sync:
-    if not hasattr(sync, "requests"):  # a function that sums what lies where it is
+def _as_sync(sync: Any, device_params: Sequence[Params]) -> Sync:
+    """A Sync as it is; any other function sums the gradients where they lie."""
+    if not hasattr(sync, "requests"):
         check_functions(sync=sync)
         return OwnSync(device_params, sync, USER)
-    if not sync.fresh.held.is_in(device_params):
+    given: Sync = sync
+    if not given.fresh.held.is_in(device_params):
         raise ValueError(
             "sync sums the gradients of other arrays than device_params: make it of the same replicas"
         )
-    return sync
+    return given
 
 
 class TrainStep:
