@@ -17,10 +17,9 @@ from contextlib import suppress
 from functools import wraps
 from types import ModuleType
 from typing import Any, List, Optional, Sequence, Tuple, Union
-from weakref import WeakSet
 
 from mxdp import cuda, process
-from mxdp.errors import BackendError
+from mxdp.errors import BackendError, refuse_step
 
 try:
     import numpy as onp
@@ -247,11 +246,10 @@ def backward(
 ) -> None:
     """Write, or add, the gradients of the losses' sum. Doesn't wait. Where no loss depends on a parameter its gradient
     becomes zero, as in the serial run: ``autograd.backward`` would leave the last step's, a sum over all devices.
-    Raises as :func:`check_losses`, :func:`refuse_adding` and :func:`refuse_recording`."""
-    refuse_recording()
+    Raises as :func:`check_losses` and :func:`refuse_step`."""
     check_losses(losses, shards)
     params = [param for params in device_params for param in params]
-    refuse_adding(params)
+    refuse_step(autograd.is_recording(), params)
     for param in params:
         param._fresh_grad = False
     if losses:
@@ -262,28 +260,6 @@ def backward(
             zeros = [np.zeros_like(param) for param in stale]
         with suppress(mx.MXNetError):  # all are marked "null", so there is nothing to write
             autograd.backward(zeros)
-
-
-def refuse_recording() -> None:
-    """Raise a RuntimeError inside ``autograd.record()``."""
-    if autograd.is_recording():
-        raise RuntimeError(
-            "a step inside autograd.record() would become a part of the graph: call it after the block"
-        )
-
-
-ADDING: WeakSet[Any] = WeakSet()
-"""What holds gradients that ``no_sync`` has added up, each with a method ``adds_up(params)``."""
-
-
-def refuse_adding(params: Sequence[NDArray]) -> None:
-    """Raise a RuntimeError if gradients of these parameters are added up by ``no_sync``, and wait for their sum."""
-    for sync in list(ADDING):
-        if sync.adds_up(params):
-            raise RuntimeError(
-                "no_sync has added up gradients of these replicas for another sum, and a step here would take them for "
-                "its own: finish that step first, or make a new GradientSync, which drops them"
-            )
 
 
 def check_arrays(**arrays: Any) -> None:

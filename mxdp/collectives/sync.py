@@ -1,10 +1,10 @@
 """What sums the gradients of replicas, in the form in which a training step and its update use it.
 
-===========================================  ==========================================================
-:class:`mxdp.GradientSync`                   sums whole gradients; each device updates its whole replica
-:class:`mxdp.collectives.shards.ShardedSync` sums for each device its parts; it updates and spreads them
-:class:`OwnSync`                             calls a function of the user's, which sums whole gradients
-===========================================  ==========================================================
+============================================  ==========================================================
+:class:`mxdp.GradientSync`                    sums whole gradients; each device updates its whole replica
+:class:`mxdp.collectives.shards.ShardedSync`  sums, for each device, its parts; it updates and spreads them
+:class:`OwnSync`                              calls a function of the user's, which sums whole gradients
+============================================  ==========================================================
 
 (:class:`mxdp.Trainer` has gradients of gluon's, and an updater of its own: :mod:`mxdp.gluon.bucketed`.)
 """
@@ -14,8 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
 
-from mxdp.backend import HostArray, NDArray, refuse_adding
+from mxdp.backend import HostArray, NDArray
 from mxdp.collectives.fresh import Fresh, Replicas, gradients_of
+from mxdp.errors import refuse_step
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,8 @@ def whole_parts(
     """The parts where each device updates its whole replica. ``gradients``: of each replica, by parameter number."""
     parts = []
     for params, of_replica in zip(device_params, gradients):
-        parts.append(
-            [
-                Part(number, slice(None), param, of_replica[number])
-                for number, param in enumerate(params)
-            ]
-        )
+        whole = [Part(n, slice(None), x, of_replica[n]) for n, x in enumerate(params)]
+        parts.append(whole)
     return parts
 
 
@@ -90,7 +87,7 @@ class OwnSync(Sync):
     @property
     def requests(self) -> List[str]:
         """All are overwritten. Raises a RuntimeError where others that ``no_sync`` has added up would be lost."""
-        refuse_adding(self._params)
+        refuse_step(False, self._params)
         return ["write"] * len(self._params)
 
     def __call__(self) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Sequence
 
-from mxdp.backend import gluon, mx, refuse_recording
-from mxdp.errors import did_you_mean, plural
+from mxdp.backend import autograd, gluon, mx
+from mxdp.errors import did_you_mean, plural, refuse_step
 from mxdp.gluon.store import Store, by_name
 from mxdp.processes import World
 from mxdp.processes.world import ranks_of
@@ -57,7 +57,7 @@ def check_before_step(trainer: Any, batch_size: float = 1) -> None:
     Raises a ValueError unless ``batch_size`` is more than 0 and all parameters lie on the same devices, a RuntimeError
     inside ``autograd.record``, or a DeferredInitializationError if a parameter's shape is unknown.
     """
-    refuse_recording()
+    refuse_step(autograd.is_recording())
     if not batch_size > 0:
         raise ValueError(
             f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}"

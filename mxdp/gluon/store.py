@@ -30,8 +30,8 @@ MOST_KEYS = 4096
 """The store remembers this many keys, far more than a network has parameters, and drops the least recently used."""
 
 
-class Prepared(NamedTuple):
-    """The calls that sum these arrays, which it keeps, so that no others get their ``ids``."""
+class PreparedKey(NamedTuple):
+    """The calls that sum the arrays under a key, which it keeps, so that no others get their ``ids``."""
 
     ids: List[Optional[int]]
     arrays: List[NDArray]
@@ -70,7 +70,7 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         # Rank 0's for all: ranks with other processors would choose other algorithms.
         mine = machine, (process.cores(), maker())
         self._machine, self.processor = self.world.gather(mine)[0]
-        self._ready: OrderedDict[Hashable, Prepared] = OrderedDict()
+        self._ready: OrderedDict[Hashable, PreparedKey] = OrderedDict()
 
     def machine(self, device: Device) -> Machine:
         """The speeds by which ``"auto"`` chooses for devices of this kind."""
@@ -143,7 +143,7 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         ids = [*map(id, values), None, *map(id, outs)]
         if kept is None or kept.ids != ids:
             calls = self._prepare(values, outs)
-            kept = self._ready[key] = Prepared(ids, [*values, *outs], calls)
+            kept = self._ready[key] = PreparedKey(ids, [*values, *outs], calls)
             if len(self._ready) > MOST_KEYS:
                 self._ready.popitem(last=False)
         self._ready.move_to_end(key)

@@ -20,17 +20,18 @@ from mxdp.backend import (
     Device,
     NDArray,
     Shares,
+    autograd,
     check_arrays,
     check_functions,
     check_replicas,
     npx,
-    refuse_recording,
 )
 from mxdp.collectives import GradientSync
 from mxdp.collectives.fresh import Held
 from mxdp.collectives.sync import OwnSync, Sync
 from mxdp.datasets import check_labels, positive_int
 from mxdp.engine import CompletionEvent
+from mxdp.errors import refuse_step
 from mxdp.plans.partition import cuts, offsets
 from mxdp.scratch import Function, Params, cross_entropy, lenet, split_batch
 from mxdp.training.graph import KEPT, BoundGraph
@@ -125,7 +126,7 @@ class TrainStep:
         :func:`mxdp.train_batch` and :func:`mxdp.training.record.record_graph`; a RuntimeError inside ``no_sync`` or
         ``autograd.record()``, if the replicas' arrays or their gradients have been replaced, and with a sum of your own
         if ``no_sync`` has added up gradients for another one."""
-        refuse_recording()
+        refuse_step(autograd.is_recording())
         if not self._noted:
             npx.waitall()
         check_arrays(X=X, y=y)
