@@ -108,28 +108,7 @@ def train(
         BackendError, DataError: devices or data are not available.
         MxdpError: ``checkpoint`` holds another training's; the message says what differs.
     """
-    setup = Setup(
-        Arguments(
-            num_devices,
-            batch_size,
-            lr,
-            num_epochs,
-            kind,
-            data,
-            seed,
-            algorithm,
-            report,
-            world,
-            checkpoint,
-            checkpoint_every,
-            draw,
-            net,
-            loss,
-            params,
-            momentum,
-            shard_optimizer,
-        )
-    )
+    setup = Setup(Arguments(**locals()))  # its fields are named as the arguments above
     ranks = setup.ranks
     devices = setup.devices
     finished = setup.progress.finished
