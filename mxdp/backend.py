@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from mxdp import cuda, process
-from mxdp.errors import BackendError
+from mxdp.errors import BackendError, refuse_step
 
 try:
     import numpy as onp
@@ -246,9 +246,10 @@ def backward(
 ) -> None:
     """Write, or add, the gradients of the losses' sum. Doesn't wait. Where no loss depends on a parameter its gradient
     becomes zero, as in the serial run: ``autograd.backward`` would leave the last step's, a sum over all devices.
-    Raises as :func:`check_losses`."""
+    Raises as :func:`check_losses` and :func:`refuse_step`."""
     check_losses(losses, shards)
     params = [param for params in device_params for param in params]
+    refuse_step(autograd.is_recording(), params)
     for param in params:
         param._fresh_grad = False
     if losses:

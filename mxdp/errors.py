@@ -30,6 +30,7 @@ from typing import (
     TextIO,
     Type,
 )
+from weakref import WeakSet
 
 Main = Callable[[Optional[Sequence[str]]], Optional[int]]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -253,6 +254,24 @@ def did_you_mean(given: object, allowed: Collection[str]) -> str:
     """
     near = difflib.get_close_matches(str(given), allowed, n=1, cutoff=0.5)
     return f"{f'did you mean {near[0]!r}? There' if near else 'there'} are: {', '.join(allowed)}."
+
+
+ADDING: WeakSet[Any] = WeakSet()
+"""Sums for which ``no_sync`` has added up gradients, each with a method ``adds_up(params)``."""
+
+
+def refuse_step(recording: bool, params: Sequence[Any] = ()) -> None:
+    """Raise a RuntimeError for a step that is called while autograd is ``recording``, or would take gradients of
+    ``params`` that are added up for another sum."""
+    if recording:
+        raise RuntimeError(
+            "a step inside autograd.record() would become a part of the graph: call it after the block"
+        )
+    if any(sync.adds_up(params) for sync in ADDING):
+        raise RuntimeError(
+            "no_sync has added up gradients of these replicas for another sum, and a step here would take them for its "
+            "own: finish that step first, or make a new GradientSync, which drops them"
+        )
 
 
 def described(error: BaseException) -> str:

@@ -68,23 +68,19 @@ def prepare_allreduce(
     data: Sequence[NDArray], algorithm: str, op: str, machine: Optional[Machine], again: bool
 ) -> Tuple[str, List[Call]]:
     """The algorithm's name, and the calls that sum. ``data`` is not checked: several arrays may lie on one device."""
-    dtype = onp.dtype(data[0].dtype)
-    algorithm, schedule = plan_for(
-        algorithm, [x.ctx for x in data], [data[0].size], dtype.itemsize, machine
-    )
-    vectors = [as_vector(x) for x in data] if data[0].size else []
-    program = (
-        Program(schedule, [chunk_views(schedule, vector) for vector in vectors], again)
-        if vectors
-        else None
-    )
-    # The arrays may get another layout between two calls. For the first, `as_vector` has restored the default layout.
-    layout = plain_layout(data) if again else []
-    return algorithm, [
-        *layout,
-        *(program.calls if program else []),
-        *divisions(vectors or data, op),
-    ]
+    size = data[0].size
+    itemsize = onp.dtype(data[0].dtype).itemsize
+    devices = [x.ctx for x in data]
+    algorithm, schedule = plan_for(algorithm, devices, [size], itemsize, machine)
+    if not size:
+        return algorithm, divisions(data, op)
+    vectors = [as_vector(x) for x in data]
+    chunks = [chunk_views(schedule, vector) for vector in vectors]
+    calls = [*Program(schedule, chunks, again).calls, *divisions(vectors, op)]
+    if again:
+        # The arrays may get another layout between two calls. For the first, `as_vector` has restored the default one.
+        calls = [*plain_layout(data), *calls]
+    return algorithm, calls
 
 
 def check_alike(data: Sequence[NDArray], who: str) -> None:
@@ -94,12 +90,11 @@ def check_alike(data: Sequence[NDArray], who: str) -> None:
         raise ValueError(f"{who} needs at least one array, and the list is empty")
     if onp.dtype(data[0].dtype) == onp.bool_:
         raise ValueError(f"{who} needs numbers to sum, not bool: data.astype('int32')")
-    for what, values in (
-        ("shape", [x.shape for x in data]),
-        ("dtype", [str(onp.dtype(x.dtype)) for x in data]),
-    ):
-        if any(value != values[0] for value in values):
-            raise ValueError(f"{who} needs arrays of one {what}, not {', '.join(map(str, values))}")
+    shapes = [str(x.shape) for x in data]
+    dtypes = [str(onp.dtype(x.dtype)) for x in data]
+    for what, values in (("shape", shapes), ("dtype", dtypes)):
+        if len(set(values)) > 1:
+            raise ValueError(f"{who} needs arrays of one {what}, not {', '.join(values)}")
     devices = [str(x.ctx) for x in data]
     if len(set(devices)) < len(devices):
         raise ValueError(

@@ -12,13 +12,14 @@ are copied (:class:`mxdp.Trainer`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp.backend import NDArray, mx, np
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.collectives.program import Program, chunk_views
+from mxdp.collectives.fresh import Replicas
+from mxdp.collectives.program import Places, Program, chunk_views, nbytes
 from mxdp.collectives.tuning import plan_for
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import owners
@@ -54,7 +55,7 @@ class Buckets:
 
     def __init__(
         self,
-        device_params: Sequence[Sequence[NDArray]],
+        device_params: Replicas,
         algorithm: str,
         bucket_mb: float,
         machine: Optional[Machine],
@@ -68,25 +69,20 @@ class Buckets:
         """For each device, the places of the gradients in the buckets, by parameter number."""
         first = self._params[0]
         dtypes = [str(onp.dtype(param.dtype)) for param in first]
-        nbytes = [param.size * onp.dtype(param.dtype).itemsize for param in first]
-        contents = fill_buckets(nbytes, list(zip(dtypes, kinds)), bucket_mb * 2**20)
-        described = {
-            f"parameter {number}": f"{dtype} {first[number].shape}"
-            for number, dtype in enumerate(dtypes)
-        }
-        world.agree({"bucket_mb": bucket_mb, **described})
+        sizes = [nbytes(param) for param in first]
+        contents = fill_buckets(sizes, list(zip(dtypes, kinds)), bucket_mb * 2**20)
+        described: Dict[str, Any] = {"bucket_mb": bucket_mb}
+        for number, param in enumerate(first):
+            described[f"parameter {number}"] = f"{dtypes[number]} {param.shape}"
+        world.agree(described)
         # Ranks with other cores would choose other algorithms, which may divide a bucket otherwise.
-        names = world.gather([self._resolve(numbers, algorithm, machine) for numbers in contents])[
-            0
-        ]
-        self.buckets = [self._make(numbers, name) for numbers, name in zip(contents, names)]
-        world.agree(
-            {
-                "buckets' vectors of length": [
-                    [x.size for x in bucket.vectors[0]] for bucket in self.buckets
-                ]
-            }
-        )
+        chosen = [self._resolve(numbers, algorithm, machine) for numbers in contents]
+        of_rank_0 = world.gather(chosen)[0]
+        self.buckets = [self._make(numbers, name) for numbers, name in zip(contents, of_rank_0)]
+        lengths = []
+        for bucket in self.buckets:
+            lengths.append([vector.size for vector in bucket.vectors[0]])
+        world.agree({"buckets' vectors of length": lengths})
 
     def sum(self, note: Optional[Note] = None) -> None:
         """Sum all buckets, in place; doesn't wait. ``note``: travels with the first sum over ranks, if there is one."""
@@ -104,42 +100,42 @@ class Buckets:
 
     def _resolve(self, numbers: Sequence[int], algorithm: str, machine: Optional[Machine]) -> str:
         params = [self._params[0][number] for number in numbers]
-        devices = [params[0].ctx for params in self._params]
+        devices = [replica[0].ctx for replica in self._params]
         itemsize = onp.dtype(params[0].dtype).itemsize
-        return plan_for(algorithm, devices, [param.size for param in params], itemsize, machine)[0]
+        sizes = [param.size for param in params]
+        chosen, _ = plan_for(algorithm, devices, sizes, itemsize, machine)
+        return chosen
 
     def _make(self, numbers: Sequence[int], name: str) -> BucketSync:
-        first = self._params[0]
         devices = len(self._params)
-        sizes = [first[number].size for number in numbers]
+        sizes = [self._params[0][number].size for number in numbers]
         schedule = plan(name, devices, sizes)
         groups = [list(numbers)]
         if schedule.sizes:
             # The gradients that one device sums lie side by side: one message instead of one for each gradient.
-            owner = owners(devices, sizes)
-            groups = [
-                [n for n, device in zip(numbers, owner) if device == rank]
-                for rank in range(devices)
-            ]
-            groups = [group for group in groups if group]
-            schedule = plan(name, devices, [sum(first[n].size for n in group) for group in groups])
-        vectors = tuple(
-            tuple(self._lay_out(rank, group) for group in groups) for rank in range(devices)
-        )
-        chunks = [
-            list(of_rank) if schedule.sizes else chunk_views(schedule, of_rank[0])
-            for of_rank in vectors
-        ]
+            of_owner: Dict[int, List[int]] = {}
+            for number, owner in zip(numbers, owners(devices, sizes)):
+                of_owner.setdefault(owner, []).append(number)
+            groups = [of_owner[owner] for owner in sorted(of_owner)]
+        vectors = []
+        for device in range(devices):
+            vectors.append(tuple(self._lay_out(device, group) for group in groups))
+        chunks: Places = vectors
+        if schedule.sizes:
+            schedule = plan(name, devices, [vector.size for vector in vectors[0]])
+        else:
+            chunks = [chunk_views(schedule, vector) for (vector,) in vectors]
         program = Program(schedule, chunks, again=True)
-        nbytes = sum(sizes) * onp.dtype(first[numbers[0]].dtype).itemsize
-        return BucketSync(tuple(numbers), nbytes, name, program, vectors)
+        size = sum(map(nbytes, vectors[0]))
+        return BucketSync(tuple(numbers), size, name, program, tuple(vectors))
 
-    def _lay_out(self, rank: int, numbers: Sequence[int]) -> NDArray:
+    def _lay_out(self, device: int, numbers: Sequence[int]) -> NDArray:
         """A vector of zeros in which these parameters' gradients lie side by side."""
-        params = [self._params[rank][number] for number in numbers]
+        params = [self._params[device][number] for number in numbers]
         borders = offsets([param.size for param in params])
         # mx.nd.zeros allocates only when it writes the zeros, and users compare addresses. So: empty, then 0.
-        vector = mx.nd.empty((borders[-1],), ctx=params[0].ctx, dtype=params[0].dtype)
+        like = params[0]
+        vector = mx.nd.empty((borders[-1],), ctx=like.ctx, dtype=like.dtype)
         vector[:] = 0
         for number, param, start, stop in zip(numbers, params, borders, borders[1:]):
             if param.size:
@@ -147,5 +143,5 @@ class Buckets:
                 gradient = vector[start:stop].reshape(param.shape).as_np_ndarray()
             else:  # a classic reshape takes 0 for "as before"
                 gradient = np.empty(param.shape, dtype=param.dtype, ctx=param.ctx)
-            self.gradients[rank][number] = gradient
+            self.gradients[device][number] = gradient
         return vector

@@ -14,6 +14,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
+from itertools import chain, product
 from typing import Callable, DefaultDict, List, Sequence, Tuple
 
 from mxdp import process
@@ -50,30 +51,32 @@ def calibrate(devices: Sequence[Device], footprints: Sequence[int] = FOOTPRINTS)
     cores = process.cores() if devices[0].device_type == "cpu" else len(devices)
     together = max(1, min(cores, len(devices)))
     middle = footprints[len(footprints) // 2]
-    pushes, starts, more = [], [], []
+    pushes = []
+    starts = []
+    more = []
     seconds: DefaultDict[Tuple[Work, int, int], List[float]] = defaultdict(list)
     for turn in range(TURNS):
         pushes.append(push_seconds(devices))
         starts.append(start_seconds(devices[0], devices[1]))
-        for size in footprints:
-            if size <= LARGE or turn % 3 == 0:
-                for work in (_copies, _sums_of_two):
-                    for active in {1, together}:
-                        seconds[work, active, size].append(
-                            call_seconds(work, devices, active, size)
-                        )
+        sizes = [size for size in footprints if size <= LARGE or turn % 3 == 0]
+        for size, work, active in product(sizes, (_copies, _sums_of_two), {1, together}):
+            taken = call_seconds(work, devices, active, size)
+            seconds[work, active, size].append(taken)
+        two = seconds[_sums_of_two, together, middle][-1]
         four = call_seconds(_sums_of_four, devices, together, middle)
-        more.append(max(0.0, (four / seconds[_sums_of_two, together, middle][-1] - 1) / 2))
+        more.append(max(0.0, (four / two - 1) / 2))
     start = sorted(starts)[1]
 
     def curve(work: Work, active: int) -> Curve:
-        behind = {size: sorted(seconds[work, active, size])[1] - start for size in footprints}
-        nbytes = {size: 4 * _elements(size, active) for size in footprints}
-        return tuple((float(size), max(LEAST, behind[size] / nbytes[size])) for size in footprints)
+        points = []
+        for size in footprints:
+            behind_start = sorted(seconds[work, active, size])[1] - start
+            a_byte = behind_start / (4 * _elements(size, active))
+            points.append((float(size), max(LEAST, a_byte)))
+        return tuple(points)
 
-    copy, add = (
-        Rate(start, curve(work, 1), curve(work, together)) for work in (_copies, _sums_of_two)
-    )
+    copy = Rate(start, curve(_copies, 1), curve(_copies, together))
+    add = Rate(start, curve(_sums_of_two, 1), curve(_sums_of_two, together))
     return Machine(statistics.median(pushes), copy, add, statistics.median(more), cores)
 
 
@@ -81,7 +84,8 @@ def push_seconds(devices: Sequence[Device]) -> float:
     """Python's seconds for one operation of a plan, while the workers do the operations before it: of many on tiny
     arrays. On two cores a push takes 7 to 10 microseconds if it has to wake a worker, else 4."""
     plan = bidirectional_ring(len(devices))
-    program = Program(plan, [chunk_views(plan, _buffer(device, plan.chunks)) for device in devices])
+    chunks = [chunk_views(plan, _buffer(device, plan.chunks)) for device in devices]
+    program = Program(plan, chunks)
     seconds = []
     for _ in range(1 + SHORT_ROUNDS):
         npx.waitall()
@@ -99,32 +103,37 @@ def start_seconds(one: Device, other: Device, hops: int = 200) -> float:
 
 def call_seconds(work: Work, devices: Sequence[Device], active: int, footprint: int) -> float:
     """Seconds of one call of ``work`` while ``active`` of them run, with ``footprint`` bytes in use in all."""
-    pairs = [(devices[rank], devices[(rank + 1) % len(devices)]) for rank in range(active)]
-    calls = [work(one, other, _elements(footprint, active)) for one, other in pairs]
+    elements = _elements(footprint, active)
+    neighbours = [*devices[1:], devices[0]]
+    pairs = list(zip(devices, neighbours))[:active]
+    calls = [work(one, other, elements) for one, other in pairs]
+    there_and_back = list(chain(*zip(*calls)))
     repeats = max(1, ENOUGH // footprint)
-    return _median_seconds([call for both in zip(*calls) for call in both] * repeats) / (
-        2 * repeats
-    )
+    return _median_seconds(there_and_back * repeats) / (2 * repeats)
 
 
 def _elements(footprint: int, active: int) -> int:
-    """Of each of two arrays in each active pair."""
+    """The elements of each of the two arrays of an active pair."""
     return max(1, footprint // (4 * 2 * active))
 
 
 def _copies(one: Device, other: Device, elements: int) -> List[Call]:
-    here, there = _buffer(one, elements), _buffer(other, elements)
+    here = _buffer(one, elements)
+    there = _buffer(other, elements)
     return [prepare("_copyto", [here], there), prepare("_copyto", [there], here)]
 
 
 def _sums_of_two(one: Device, other: Device, elements: int) -> List[Call]:
-    here, there = _buffer(one, elements), _buffer(other, elements)
+    here = _buffer(one, elements)
+    there = _buffer(other, elements)
     return [prepare_sum([here, there], here), prepare_sum([there, here], there)]
 
 
 def _sums_of_four(one: Device, other: Device, elements: int) -> List[Call]:
-    here, there = ([_buffer(device, elements) for _ in range(2)] for device in (one, other))
-    return [prepare_sum([*here, *there], here[0]), prepare_sum([*there, *here], there[0])]
+    here = [_buffer(one, elements) for _ in range(2)]
+    there = [_buffer(other, elements) for _ in range(2)]
+    back = prepare_sum([*there, *here], there[0])
+    return [prepare_sum([*here, *there], here[0]), back]
 
 
 def _buffer(device: Device, elements: int) -> NDArray:

@@ -20,11 +20,11 @@ class Checksums:
         self.numbers: List[int] = []
         self.arrays: List[NDArray] = []
         self._calls: List[Call] = []
-        groups: Dict[str, List[int]] = {}
+        of_dtype: Dict[str, List[int]] = {}
         for number, param in enumerate(params):
             if param.size:
-                groups.setdefault(str(onp.dtype(param.dtype)), []).append(number)
-        for numbers in groups.values():
+                of_dtype.setdefault(str(onp.dtype(param.dtype)), []).append(number)
+        for numbers in of_dtype.values():
             members = [params[number] for number in numbers]
             sums = mx.nd.empty((len(numbers),), ctx=members[0].ctx)
             host = mx.nd.empty((len(numbers),), ctx=mx.cpu())
@@ -42,4 +42,5 @@ class Checksums:
         """The numbers of the params whose sums are not the same on all ``ranks``, of each of which these are the bytes
         of the ``arrays``."""
         sums = onp.array([onp.frombuffer(of_rank, "uint32") for of_rank in ranks])
-        return [number for number, of_ranks in zip(self.numbers, sums.T) if len(set(of_ranks)) > 1]
+        unlike = (sums != sums[0]).any(axis=0)
+        return [number for number, differs in zip(self.numbers, unlike) if differs]

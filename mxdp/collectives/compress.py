@@ -26,13 +26,15 @@ Descent", Interspeech 2014; of sums every few steps: Stich, "Local SGD Converges
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Callable, List, NamedTuple, Optional, Sequence
 
 import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, check_replicas, upload
-from mxdp.collectives.fresh import Fresh, gradients_of
+from mxdp.collectives.fresh import Fresh, Replicas, gradients_of
 from mxdp.datasets import finite, positive_int
+from mxdp.errors import refuse_step
 from mxdp.plans.partition import offsets
 from mxdp.processes import World
 from mxdp.processes.world import ranks_of
@@ -53,9 +55,16 @@ def _encode_float16(x: HostArray) -> bytes:
 def _encode_bfloat16(x: HostArray) -> bytes:
     """The upper half of each number's bits, rounded to the nearest, ties to even."""
     bits = x.astype("<f4").view("<u4")
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    odd = (bits >> 16) & 1
+    rounded = (bits + 0x7FFF + odd) >> 16
     # A NaN would be rounded to another number. The bit that is set makes it a quiet one.
-    return bytes(onp.where(onp.isnan(x), bits >> 16 | 0x40, rounded).astype("<u2"))
+    upper = onp.where(onp.isnan(x), bits >> 16 | 0x40, rounded)
+    return bytes(upper.astype("<u2"))
+
+
+def _decode_bfloat16(data: bytes, size: int) -> HostArray:
+    upper = onp.frombuffer(data, "<u2", size).astype("<u4")
+    return (upper << 16).view("<f4")
 
 
 FLOAT32 = Form(
@@ -64,10 +73,9 @@ FLOAT32 = Form(
 FLOAT16 = Form(
     _encode_float16, lambda data, size: onp.frombuffer(data, "<f2", size).astype("float32")
 )
-BFLOAT16 = Form(
-    _encode_bfloat16,
-    lambda data, size: (onp.frombuffer(data, "<u2", size).astype("<u4") << 16).view("<f4"),
-)
+BFLOAT16 = Form(_encode_bfloat16, _decode_bfloat16)
+SHIFTS = onp.array([6, 4, 2, 0], "uint8")
+"""By so many bits the four pairs of bits in a byte are moved; the first pair is the highest."""
 
 
 def two_bits(threshold: float) -> Form:
@@ -79,15 +87,19 @@ def two_bits(threshold: float) -> Form:
 
     def encode(x: HostArray) -> bytes:
         odd = ~onp.isfinite(x)
-        codes = onp.zeros(-(-x.size // 4) * 4, "uint8")
-        codes[: x.size] = 3 * (x >= threshold).view("uint8") + 2 * (x <= -threshold).view("uint8")
-        codes[: x.size][odd] = 1
-        packed = codes[0::4] << 6 | codes[1::4] << 4 | codes[2::4] << 2 | codes[3::4]
+        above = (x >= threshold).view("uint8")
+        below = (x <= -threshold).view("uint8")
+        codes = onp.zeros((-(-x.size // 4), 4), "uint8")
+        filled = codes.reshape(-1)[: x.size]
+        filled[:] = 3 * above + 2 * below
+        filled[odd] = 1
+        first, second, third, fourth = (codes << SHIFTS).T
+        packed = first | second | third | fourth
         return bytes(packed) + bytes(x[odd].astype("<f4"))
 
     def decode(data: bytes, size: int) -> HostArray:
         packed = onp.frombuffer(data, "uint8", -(-size // 4))
-        codes = (packed[:, None] >> onp.array([6, 4, 2, 0], "uint8") & 3).ravel()[:size]
+        codes = (packed[:, None] >> SHIFTS & 3).ravel()[:size]
         vector: HostArray = onp.array([0, 0, -threshold, threshold], "float32")[codes]
         odd = codes == 1
         vector[odd] = onp.frombuffer(data, "<f4", onp.count_nonzero(odd), offset=packed.size)
@@ -118,9 +130,8 @@ def largest(share: float) -> Form:
     def decode(data: bytes, size: int) -> HostArray:
         count = len(data) // 8
         vector = onp.zeros(size, "float32")
-        vector[onp.frombuffer(data, "<i4", count)] = onp.frombuffer(
-            data, "<f4", count, offset=4 * count
-        )
+        places = onp.frombuffer(data, "<i4", count)
+        vector[places] = onp.frombuffer(data, "<f4", count, offset=4 * count)
         return vector
 
     return Form(encode, decode)
@@ -148,7 +159,7 @@ class CompressedSync:
 
     def __init__(
         self,
-        device_params: Sequence[Sequence[NDArray]],
+        device_params: Replicas,
         form: Form,
         feedback: bool = False,
         every: int = 1,
@@ -187,23 +198,26 @@ class CompressedSync:
         self.kept: List[HostArray] = [
             onp.zeros(self._borders[-1], "float32") for _ in device_params
         ]
-        """Of each replica: what was not sent so far, or the sum of what it waits to send."""
+        """For each replica, what was not sent so far, or the sum of what it waits to send."""
         self.sent = 0
         """Bytes that a replica has sent to each other worker."""
         self._start: List[List[NDArray]] = []
 
     def __call__(self) -> None:
         """Sum, or wait for the next sum. Raises a RuntimeError if the replicas hold other arrays, or other gradients,
-        than when it was made."""
+        than when it was made, or if ``no_sync`` of another sum has added up gradients of theirs."""
+        refuse_step(False, self._replicas[0])
         self._fresh.zero_stale(self._numbers)
         self._fresh.use()
         if self._every > 1 and self._calls % self._every == 0:
-            self._start = [[param.copy() for param in params] for params in self._replicas]
+            self._start = []
+            for params in self._replicas:
+                self._start.append([param.copy() for param in params])
         self._calls += 1
-        vectors = [
-            onp.concatenate([param.grad.asnumpy().ravel() for param in params])
-            for params in self._replicas
-        ]
+        vectors = []
+        for params in self._replicas:
+            gradients = [param.grad.asnumpy().ravel() for param in params]
+            vectors.append(onp.concatenate(gradients))
         with onp.errstate(invalid="ignore"):  # infinity less infinity
             self._sum(vectors)
 
@@ -221,10 +235,9 @@ class CompressedSync:
                 heard = self._form.decode(data, vector.size)
                 onp.subtract(vector, heard, out=kept, where=onp.isfinite(heard))
         self.sent += len(said[0])
-        of_all = [data for rank in self._world.gather(said) for data in rank]
-        total = sum(
-            (self._form.decode(data, whole[0].size) for data in of_all), onp.zeros_like(whole[0])
-        )
+        total = onp.zeros_like(whole[0])
+        for data in chain(*self._world.gather(said)):
+            total += self._form.decode(data, total.size)
         for params, start in zip(self._replicas, self._start):
             for param, value in zip(params, start):
                 param[()] = value
@@ -233,4 +246,5 @@ class CompressedSync:
     def _write(self, vectors: Sequence[HostArray]) -> None:
         for params, vector in zip(self._replicas, vectors):
             for param, start, stop in zip(params, self._borders, self._borders[1:]):
-                param.grad[()] = upload(vector[start:stop].reshape(param.shape), param.ctx)
+                values = vector[start:stop].reshape(param.shape)
+                param.grad[()] = upload(values, param.ctx)

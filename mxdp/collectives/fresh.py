@@ -12,7 +12,7 @@ Without the mark, device 1 would add the last step's sum of all devices once mor
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Collection, Dict, Iterator, List, Mapping, NamedTuple, Sequence
 
 from mxdp.backend import NDArray, address_of, mx
 from mxdp.engine import Call, prepare
@@ -30,19 +30,19 @@ class GradientPlace(NamedTuple):
 
 
 class Held:
-    """The arrays that replicas hold. ``user``: who needs them to stay, and for what, in messages."""
+    """The arrays that these lists of replicas hold."""
 
-    def __init__(self, device_params: Replicas, user: str) -> None:
+    def __init__(self, device_params: Replicas) -> None:
         self._device_params = device_params
-        self._user = user
         self._arrays = _arrays(device_params)  # kept, so that no other arrays get their ids
         self._ids = list(map(id, self._arrays))
 
-    def check(self) -> None:
-        """Raise a RuntimeError if the replicas' lists hold other arrays by now."""
+    def check(self, user: str) -> None:
+        """Raise a RuntimeError if the lists hold other arrays by now. ``user``: who needs them to stay, and for what,
+        in the message."""
         if not self.is_in(self._device_params):
             raise RuntimeError(
-                f"{self._user}: the replicas hold other arrays than when it was made: write into the arrays "
+                f"{user}: the replicas hold other arrays than when it was made: write into the arrays "
                 "(param[()] = value), or make a new one"
             )
 
@@ -62,7 +62,7 @@ class Fresh:
     def __init__(
         self, device_params: Replicas, gradients: Sequence[Mapping[int, NDArray]], user: str
     ) -> None:
-        self.held = Held(device_params, user)
+        self.held = Held(device_params)
         self._user = user
         self._places: List[GradientPlace] = []
         self.by_hand = True
@@ -102,11 +102,23 @@ class Fresh:
     def use(self) -> None:
         """Note that all gradients are used. Raises a RuntimeError if the replicas hold other arrays by now, or backward
         writes a gradient elsewhere."""
-        self.held.check()
+        self.held.check(self._user)
+        for param in self.moved():
+            raise RuntimeError(
+                f"{self._user}: the gradient of a parameter of shape {param.shape} on {param.ctx} was replaced (by "
+                "attach_grad, or by another GradientSync on the same replicas): make a new one, and use only that"
+            )
+        note = mx.base._LIB.MXNDArraySetGradState
+        for place in self._places:
+            note(place.param.handle, 0)
+
+    def moved(self) -> Iterator[NDArray]:
+        """The parameters whose gradients backward writes elsewhere by now."""
         # MXNet's C interface takes 2 us. ``param.grad`` takes twice as long, since each access makes an object.
         library = mx.base._LIB
-        get, read, free = library.MXNDArrayGetGrad, library.MXNDArrayGetData, library.MXNDArrayFree
-        note = library.MXNDArraySetGradState
+        get = library.MXNDArrayGetGrad
+        read = library.MXNDArrayGetData
+        free = library.MXNDArrayFree
         grad = ctypes.c_void_p()
         place = ctypes.c_void_p()
         at_grad = ctypes.byref(grad)
@@ -114,39 +126,19 @@ class Fresh:
         for param, _, address, _ in self._places:
             failed = get(param.handle, at_grad) or not grad or read(grad, at_place) or free(grad)
             if failed or place.value != address:
-                raise RuntimeError(
-                    f"{self._user}: the gradient of a parameter of shape {param.shape} on {param.ctx} was replaced (by "
-                    "attach_grad, or by another GradientSync on the same replicas): make a new one, and use only that"
-                )
-            note(param.handle, 0)
+                yield param
 
 
 def gradients_of(device_params: Replicas) -> List[Dict[int, NDArray]]:
     """For each replica, its gradients where they are now, by parameter number. Waits until they are written: the zeros
     of ``attach_grad`` have no memory before, and would get some twice, if it was asked for at the same time."""
-    gradients = [dict(enumerate(param.grad for param in params)) for params in device_params]
-    for of_replica in gradients:
+    gradients = []
+    for params in device_params:
+        of_replica = {number: param.grad for number, param in enumerate(params)}
         for gradient in of_replica.values():
             gradient.wait_to_read()
+        gradients.append(of_replica)
     return gradients
-
-
-class OwnSync:
-    """A sum of your own (``total``), of gradients that backward overwrites where they are now. What is not fresh counts
-    as zero in it, as in :class:`mxdp.GradientSync`, and it raises the same errors. ``user``: as of :class:`Fresh`. The
-    constructor waits for the gradients."""
-
-    def __init__(self, device_params: Replicas, total: Callable[[], Any], user: str) -> None:
-        self.fresh = Fresh(device_params, gradients_of(device_params), user)
-        self.requests = ["write"] * len(device_params[0])
-        self._numbers = range(len(device_params[0]))
-        self._total = total
-
-    def __call__(self) -> None:
-        """Sum."""
-        self.fresh.zero_stale(self._numbers)
-        self._total()
-        self.fresh.use()
 
 
 def _arrays(device_params: Replicas) -> List[NDArray]:

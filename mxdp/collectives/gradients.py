@@ -18,20 +18,22 @@ Source of the idea: Li et al., "PyTorch Distributed: Experiences on Accelerating
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Dict, Iterator, List, Optional, Sequence, Union
+from itertools import chain
+from typing import Iterator, List, Optional, Sequence, Type, Union
 
 from mxdp.backend import NDArray, autograd, check_params, check_replicas
 from mxdp.collectives.accumulation import Accumulating
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.collectives.buckets import Buckets, BucketSync
-from mxdp.collectives.fresh import Fresh
-from mxdp.errors import plural
+from mxdp.collectives.buckets import Buckets
+from mxdp.collectives.fresh import Fresh, Replicas
+from mxdp.collectives.sync import Sync, whole_parts
+from mxdp.errors import ADDING, plural
 from mxdp.plans.cost.machine import Machine
 from mxdp.processes import World, agree_values
 from mxdp.processes.world import ranks_of
 
 
-class GradientSync(Accumulating):
+class GradientSync(Accumulating, Sync):
     """Sums the gradients of all replicas in place, at each call.
 
     The constructor moves the gradients into buckets: each ``param.grad`` becomes a part of one, and its earlier values
@@ -44,7 +46,8 @@ class GradientSync(Accumulating):
 
     Only the last object that moved the gradients may sum them. After ``attach_grad``, or another ``GradientSync`` on
     the same replicas, backward writes elsewhere, and a call raises an error; also if the lists of the replicas hold
-    other arrays.
+    other arrays. While ``no_sync`` has gradients that wait for a call, steps of another kind on the same replicas raise
+    one.
 
     Args:
         device_params: the replicas, as :func:`mxdp.get_params` makes them: equal in number, shapes and dtypes, each on
@@ -65,9 +68,11 @@ class GradientSync(Accumulating):
         MxdpError: on every rank, if the ranks have other gradients or buckets, or rank 0's parameters in another order.
     """
 
+    _kind: Type[Buckets] = Buckets
+
     def __init__(
         self,
-        device_params: Sequence[Sequence[NDArray]],
+        device_params: Replicas,
         algorithm: str = "auto",
         bucket_mb: float = 25,
         machine: Optional[Machine] = None,
@@ -85,10 +90,15 @@ class GradientSync(Accumulating):
         self._requests = ["add" if add else "write" for add in adds]
         self._overwritten = [number for number, add in enumerate(adds) if not add]
         ranks = ranks_of(world)
-        self._sums = self._lay_out(algorithm, bucket_mb, machine, adds, ranks)
+        self._sums = self._kind(device_params, algorithm, bucket_mb, machine, adds, ranks)
+        self.buckets = self._sums.buckets
+        """The buckets, in the order in which they are summed."""
+        self.gradients = self._sums.gradients
+        """For each replica, its gradients by parameter number."""
         agree_values(ranks, first)
         self._mark("write", self._overwritten)
         self._mark("add", [number for number, add in enumerate(adds) if add])
+        self.parts = whole_parts(device_params, self.gradients)
         self.fresh = Fresh(device_params, self.gradients, "GradientSync can't sum")
 
     @property
@@ -97,32 +107,12 @@ class GradientSync(Accumulating):
         (``"write"``)."""
         return ["add"] * len(self._requests) if self.accumulating else self._requests
 
-    @property
-    def buckets(self) -> List[BucketSync]:
-        """The buckets, in the order in which they are summed."""
-        return self._sums.buckets
-
-    @property
-    def gradients(self) -> List[Dict[int, NDArray]]:
-        """For each replica, its gradients by parameter number."""
-        return self._sums.gradients
-
-    @property
-    def adds(self) -> bool:
-        """True if backward adds to all gradients until the next sum, and doesn't overwrite them."""
-        return "write" not in self.requests
-
-    def sums(self, device_params: Sequence[Sequence[NDArray]]) -> bool:
-        """Whether it sums the gradients of these arrays, in this order."""
-        return self.fresh.held.is_in(device_params)
-
     def __repr__(self) -> str:
-        gradients, devices = (
-            plural(len(self._device_params[0]), "gradient"),
-            plural(len(self._device_params), "device"),
-        )
+        gradients = plural(len(self._device_params[0]), "gradient")
+        devices = plural(len(self._device_params), "device")
+        buckets = plural(len(self.buckets), "bucket")
         algorithms = ", ".join(dict.fromkeys(bucket.algorithm for bucket in self.buckets))
-        return f"<GradientSync: {gradients} on {devices}, {plural(len(self.buckets), 'bucket')}: {algorithms}>"
+        return f"<GradientSync: {gradients} on {devices}, {buckets}: {algorithms}>"
 
     def __call__(self) -> None:
         """Sum; doesn't wait. All devices get the same bits. Raises a RuntimeError inside :meth:`no_sync`, or if
@@ -134,6 +124,12 @@ class GradientSync(Accumulating):
         self.fresh.use()  # while the devices work: a sum of unused buckets does no harm
         self.end_accumulating()
 
+    def adds_up(self, params: Sequence[NDArray]) -> bool:
+        """Whether gradients of these arrays are added up here, and wait for a call: for objects in ``ADDING``."""
+        moved = set(map(id, self.fresh.moved()))
+        here = set(map(id, chain(*self._device_params))) - moved
+        return not here.isdisjoint(map(id, params))
+
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """As :meth:`Accumulating.no_sync`. Raises a RuntimeError if backward writes a gradient elsewhere."""
@@ -142,6 +138,7 @@ class GradientSync(Accumulating):
             yield
 
     def _begin_adding(self) -> None:
+        ADDING.add(self)
         overwritten = set(self._overwritten)
         for bucket in self.buckets:
             if bucket.params[0] in overwritten:
@@ -151,17 +148,8 @@ class GradientSync(Accumulating):
         self._mark("add", self._overwritten)
 
     def _end_adding(self) -> None:
+        ADDING.discard(self)
         self._mark("write", self._overwritten)
-
-    def _lay_out(
-        self,
-        algorithm: str,
-        bucket_mb: float,
-        machine: Optional[Machine],
-        adds: Sequence[bool],
-        world: World,
-    ) -> Buckets:
-        return Buckets(self._device_params, algorithm, bucket_mb, machine, adds, world)
 
     def _mark(self, request: str, numbers: Sequence[int]) -> None:
         for params, gradients in zip(self._device_params, self.gradients):

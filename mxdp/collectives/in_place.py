@@ -20,7 +20,7 @@ works piece by piece, so that each sum is copied while it is still in the cache.
 
 from __future__ import annotations
 
-from typing import List, Mapping, Sequence
+from typing import Dict, List, Mapping, Sequence
 
 import numpy as onp
 
@@ -37,18 +37,18 @@ time of MXNet's ``device`` store with pieces of 1 MiB, 4 MiB and 32 MiB."""
 def jobs(todo: Sequence[Operation], places: Sequence[Sequence[NDArray]]) -> List[Call]:
     """The calls for ``todo``, sums and copies without staging buffers, of a plan in which one device works on each
     chunk. ``places[device][chunk]``: views of one vector a device, on CPU devices. Waits for the arrays."""
-    aliases = {
-        operation.target: alias(places[operation.target.device][operation.target.chunk])
-        for operation in todo
-    }
+    aliases = {}
+    of_worker: Dict[int, List[Operation]] = {}
+    for operation in todo:
+        target = operation.target
+        aliases[target] = alias(places[target.device][target.chunk])
+        of_worker.setdefault(operation.worker, []).append(operation)
+    work = [_job(of_worker[worker], places, aliases) for worker in sorted(of_worker)]
+    # The guards' one element is the first of a vector. Its first chunks may be empty.
     vectors = [next(chunk for chunk in chunks if chunk.size)[0:1] for chunks in places]
-    workers = sorted({operation.worker for operation in todo})
-    work = [
-        _job([operation for operation in todo if operation.worker == worker], places, aliases)
-        for worker in workers
-    ]
+    like = vectors[0]
     written = [chunk[0:1] for chunk in aliases.values()]
-    gathered = mx.nd.empty((len(written), 1), vectors[0].ctx, vectors[0].dtype)
+    gathered = mx.nd.empty((len(written), 1), like.ctx, like.dtype)
     gather = prepare("stack", written, gathered, num_args=len(written))
     closing = [gather, *_guards(vectors, [gathered[0]] * len(vectors))]
     return [_in_bulk(_guards(vectors, vectors)), *work, _in_bulk(closing)]
@@ -56,9 +56,8 @@ def jobs(todo: Sequence[Operation], places: Sequence[Sequence[NDArray]]) -> List
 
 def _guards(vectors: Sequence[NDArray], behind: Sequence[NDArray]) -> List[Call]:
     """To MXNet, writes to ``vectors`` that also read ``behind``, on the first device. Each keeps its one element."""
-    yes = mx.nd.ones(
-        (1,), vectors[0].ctx
-    )  # first, since MXNet runs an operator on the device of its first input
+    # It comes first, since MXNet runs an operator on the device of its first input.
+    yes = mx.nd.ones((1,), vectors[0].ctx)
     return [
         prepare("where", [yes, vector, other], vector) for vector, other in zip(vectors, behind)
     ]
@@ -82,7 +81,8 @@ def _job(
             sources = [places[slot.device][slot.chunk][part] for slot in operation.sources]
             target = aliases[operation.target][part]
             if operation.action == COPY:
-                calls.append(_copy_behind(sources[0], aliases[operation.sources[0]][part], target))
+                behind = aliases[operation.sources[0]][part]
+                calls.append(_copy_behind(sources[0], behind, target))
             else:
                 calls.append(prepare_sum(sources, target))
     return _in_bulk(calls)

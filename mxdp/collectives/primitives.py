@@ -18,11 +18,9 @@ def reduce_scatter(data: Sequence[NDArray], op: str = "sum") -> List[NDArray]:
     and may be 0. Args, errors: as for :func:`mxdp.allreduce`.
     """
     check_alike(data, "reduce_scatter")
-    work = (
-        [as_vector(x.copy()) for x in data]
-        if data[0].size
-        else [x.reshape(-1).as_nd_ndarray() for x in data]
-    )
+    work = []
+    for x in data:
+        work.append(as_vector(x.copy()) if x.size else x.reshape(-1).as_nd_ndarray())
     schedule = rings.reduce_scatter(len(work))
     chunks = [chunk_views(schedule, vector) for vector in work]
     Program(schedule, chunks)()
@@ -40,12 +38,15 @@ def all_gather(chunks: Sequence[NDArray]) -> List[NDArray]:
     """
     check_alike([chunk.reshape(-1)[:0] for chunk in chunks], "all_gather")
     ends = offsets([chunk.size for chunk in chunks])
-    whole = [mx.nd.empty((ends[-1],), chunk.ctx, chunk.dtype) for chunk in chunks]
-    if ends[-1]:
-        parts = [[vector[start:stop] for start, stop in zip(ends, ends[1:])] for vector in whole]
-        for device, chunk in enumerate(chunks):
+    size = ends[-1]
+    whole = [mx.nd.empty((size,), chunk.ctx, chunk.dtype) for chunk in chunks]
+    if size:
+        parts = []
+        for device, (chunk, vector) in enumerate(zip(chunks, whole)):
+            views = [vector[start:stop] for start, stop in zip(ends, ends[1:])]
             if chunk.size:
-                as_vector(chunk).copyto(parts[device][device])
+                as_vector(chunk).copyto(views[device])
+            parts.append(views)
         Program(rings.all_gather(len(whole)), parts)()
     return [vector.as_np_ndarray() for vector in whole]
 

@@ -44,8 +44,8 @@ class Program:
         self.buffers: Dict[Slot, NDArray] = {}
         self.calls: List[Call] = []
         filled = [place.size > 0 for place in places[0]]
-        nbytes = sum(int(x.size * onp.dtype(x.dtype).itemsize) for x in places[0])
-        if (again and adds_in_place(schedule, nbytes)) or (frugal and schedule.reads):
+        moved = sum(map(nbytes, places[0]))
+        if (again and adds_in_place(schedule, moved)) or (frugal and schedule.reads):
             self.calls = jobs(operations(schedule, True, filled), places)
             return
 
@@ -58,7 +58,8 @@ class Program:
             return self.buffers[slot]
 
         for operation in operations(schedule, filled=filled):
-            sources, target = [array(slot) for slot in operation.sources], array(operation.target)
+            sources = [array(slot) for slot in operation.sources]
+            target = array(operation.target)
             if operation.action == COPY:
                 self.calls.append(prepare("_copyto", sources, target))
             else:
@@ -68,6 +69,11 @@ class Program:
         """Push all operations; doesn't wait."""
         for call in self.calls:
             call()
+
+
+def nbytes(x: NDArray) -> int:
+    """The bytes of an array's numbers."""
+    return int(x.size * onp.dtype(x.dtype).itemsize)
 
 
 def as_vector(x: NDArray) -> NDArray:

@@ -57,9 +57,10 @@ def usual_machine(
     """Speeds measured elsewhere, on a CPU by the same maker if possible; by default for this machine's maker, cores."""
     if not on_cpu:
         return GPU
-    return BY_MAKER.get(maker() if made_by is None else made_by, CPU).with_cores(
-        cores or process.cores()
-    )
+    if made_by is None:
+        made_by = maker()
+    measured = BY_MAKER.get(made_by, CPU)
+    return measured.with_cores(cores or process.cores())
 
 
 @lru_cache(maxsize=None)
@@ -89,6 +90,8 @@ def _choose(
     def effort(name: str) -> Tuple[int, int]:
         jobs = collective_jobs(plans[name], nbytes, machine, itemsize)
         lanes = {job.name: job.lane for job in jobs}
-        return len(jobs), sum(lanes[need] != job.lane for job in jobs for need in job.needs)
+        waits = sum(lanes[need] != job.lane for job in jobs for need in job.needs)
+        return len(jobs), waits
 
-    return min((name for name, seconds in expected.items() if seconds <= EQUAL * least), key=effort)
+    equal = [name for name, seconds in expected.items() if seconds <= EQUAL * least]
+    return min(equal, key=effort)

@@ -13,20 +13,44 @@ that backward has written. The trainer takes the marks away at each sum: a gradi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+from itertools import chain
+from typing import (
+    Any,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from mxdp.backend import HostArray, NDArray, autograd, check_device_list, mx
 from mxdp.collectives.accumulation import Accumulating
 from mxdp.collectives.buckets import Buckets
-from mxdp.collectives.shards import Part, ShardedBuckets
+from mxdp.collectives.fresh import Held
+from mxdp.collectives.shards import ShardedBuckets
+from mxdp.collectives.sync import Part
 from mxdp.engine import Call, prepare
 from mxdp.errors import MxdpError
+from mxdp.gluon.checks import check_dense
+from mxdp.gluon.store import Store
 from mxdp.gluon.updater import State, Updater, leaves, mapped
 from mxdp.plans.collective.one_hop import owners
 
-Parameter = Any
-Stale = Mapping[int, Set[int]]
-"""By number of a trained parameter, the devices whose gradient backward has not written since the last sum."""
+Params = Sequence[Any]
+
+
+class Stale(NamedTuple):
+    """Gradients that backward has not written since the last sum: they count as zero."""
+
+    devices: Dict[int, Set[int]]
+    """For the number of each trained parameter, the devices on which its gradient is such a one."""
+    unused: Set[int]
+    """The numbers of parameters that no device has used; after a sum, none of another rank either."""
 
 
 class Replicas:
@@ -38,64 +62,64 @@ class Replicas:
         buckets: in which gradients are summed; None on a single device.
     """
 
-    def __init__(
-        self, params: Sequence[Parameter], order: Sequence[int], buckets: Optional[Buckets]
-    ) -> None:
-        devices = len(check_device_list(params[0].list_ctx()))
-        self.buckets, self.trained = buckets, list(order)
-        self._params, self._kept = params, arrays_of(params)
-        places = owners(devices, [param._data[0].size for param in params])
-        weights = [_classic(param._data[place]) for param, place in zip(params, places)]
-        self._copies = [_copies(param, place) for param, place in zip(params, places)]
-        # By number of the parameter, what this process updates: by gluon's gradients, and by the sums in the buckets.
-        self._own: Dict[int, List[Part]] = {}
+    def __init__(self, params: Params, order: Sequence[int], buckets: Optional[Buckets]) -> None:
+        self.buckets = buckets
+        self.trained = list(order)
+        self._params = params
+        self._held = Held(arrays_of(params))
         self._parts: Dict[int, List[Part]] = {}
-        self._fill: Dict[int, List[Call]] = {}
-        self._zero: Dict[int, List[Call]] = {}
+        self._fill: Dict[int, List[Tuple[Call, Call]]] = {}
+        """For each device, a copy of the gradient into its bucket, and a call that puts zeros there."""
         self._back: List[Call] = []
+        self._copies: Dict[int, List[Call]] = {}
+        places = owners(len(params[0]._data), [param._data[0].size for param in params])
         for member, number in enumerate(order):
-            gradients, place = params[number]._grad, places[number]
-            self._own[number] = [
-                Part(number, slice(None), weights[number], _classic(gradients[place]))
+            place = places[number]
+            data = params[number]._data
+            gradients = params[number]._grad
+            sums = [of_device[member] for of_device in buckets.gradients] if buckets else gradients
+            part = Part(number, slice(None), _classic(data[place]), _classic(sums[place]))
+            self._parts[number] = [part]
+            self._copies[number] = [
+                prepare("_copyto", [data[place]], x) for x in data if x is not data[place]
             ]
             if buckets:
-                sums = [_classic(of_device[member]) for of_device in buckets.gradients]
-                self._parts[number] = [replace(self._own[number][0], gradient=sums[place])]
-                self._fill[number] = [
-                    prepare("_copyto", [grad], sum_) for grad, sum_ in zip(gradients, sums)
-                ]
-                self._zero[number] = [prepare("zeros_like", [sum_], sum_) for sum_ in sums]
-                self._back += [
-                    prepare("_copyto", [sum_], grad) for grad, sum_ in zip(gradients, sums)
-                ]
+                self._fill[number] = []
+                for gradient, total in zip(gradients, map(_classic, sums)):
+                    copy = prepare("_copyto", [gradient], total)
+                    zero = prepare("zeros_like", [total], total)
+                    self._fill[number].append((copy, zero))
+                    self._back.append(prepare("_copyto", [total], gradient))
 
     def hold(self) -> bool:
         """False where a parameter has other arrays by now: after ``initialize(force_reinit=True)``, ``cast``,
         ``reset_ctx`` or a new ``grad_req``."""
-        return same_arrays(self._params, self._kept)
+        return self._held.is_in(arrays_of(self._params))
 
-    def fill(self, stale: Stale) -> None:
-        """Copy the gradients into the buckets, zeros for those that are ``stale``; doesn't wait."""
-        for number, copies in self._fill.items():
+    def fill(self, stale: Mapping[int, Collection[int]]) -> None:
+        """Copy the gradients into the buckets; doesn't wait. ``stale`` are devices, by the parameter's number, whose
+        gradients count as zero."""
+        for number, calls in self._fill.items():
             # Users set to zero what adds up.
-            idle = stale[number] if self._params[number].grad_req == "write" else ()
-            for device, copy in enumerate(copies):
-                call = self._zero[number][device] if device in idle else copy
+            idle = stale.get(number, ()) if self._params[number].grad_req == "write" else ()
+            for device, (copy, zero) in enumerate(calls):
+                call = zero if device in idle else copy
                 call()
 
-    def hand_back(self, stale: Stale) -> None:
+    def hand_back(self, stale: Mapping[int, Collection[int]]) -> None:
         """Make all gradients the sums; on a single device those zero that are ``stale``. Doesn't wait."""
         for copy in self._back:
             copy()
-        for number, devices in stale.items() if self.buckets is None else ():
+        if self.buckets:
+            return
+        for number, devices in stale.items():
             param = self._params[number]
             if devices and param.grad_req == "write" and param._grad_stype == "default":
                 param._grad[0][()] = 0
 
-    def updates(self, summed: bool) -> Dict[int, List[Part]]:
-        """By number of the parameter, what this process updates: by the sums in the buckets if they are ``summed``
-        there, else by gluon's gradients. Doesn't wait."""
-        return self._parts if summed and self.buckets else self._own
+    def updates(self) -> Dict[int, List[Part]]:
+        """What this process updates of each parameter, with the sums in the buckets. Doesn't wait."""
+        return self._parts
 
     def spread(self, numbers: Iterable[int]) -> None:
         """Copy the updated parameters to the other devices; doesn't wait."""
@@ -105,19 +129,18 @@ class Replicas:
 
     def states(self, updater: Updater) -> Dict[int, State]:
         """The optimiser's states by number of the parameter, on the host; saved ones where they lie. Waits."""
-        states = {
-            number: updater.sync_state_context(state, mx.cpu())
-            for (number, _), state in updater.states.items()
-        }
-        return {**updater.saved, **states}
+        states = dict(updater.saved)
+        for (number, _), state in updater.states.items():
+            states[number] = updater.sync_state_context(state, mx.cpu())
+        return states
 
-    def for_amp(self, summed: bool) -> List[_Summed]:
+    def for_amp(self) -> List[_Summed]:
         """All sums of gradients on the first device, in the form in which amp's loss scaler reads them."""
-        if summed and self.buckets:
-            vectors = [vector for bucket in self.buckets.buckets for vector in bucket.vectors[0]]
+        if self.buckets:
+            sums = list(chain(*(bucket.vectors[0] for bucket in self.buckets.buckets)))
         else:
-            vectors = [_classic(self._params[number]._grad[0]) for number in self.trained]
-        return [_Summed([vector]) for vector in vectors]
+            sums = [_classic(self._params[number]._grad[0]) for number in self.trained]
+        return [_Summed([array]) for array in sums]
 
 
 class ShardedReplicas(Replicas):
@@ -125,21 +148,18 @@ class ShardedReplicas(Replicas):
 
     buckets: ShardedBuckets
 
-    def __init__(
-        self, params: Sequence[Parameter], order: Sequence[int], buckets: ShardedBuckets
-    ) -> None:
+    def __init__(self, params: Params, order: Sequence[int], buckets: ShardedBuckets) -> None:
         super().__init__(params, order, buckets)
-        self._held = [
-            [replace(part, number=order[part.number]) for part in of_device]
-            for of_device in buckets.parts
-        ]
         self._parts = {number: [] for number in order}
-        for of_device in self._held:
-            for part in of_device:
+        self._of_devices: List[List[Part]] = []
+        for of_device in buckets.parts:
+            parts = [replace(part, number=order[part.number]) for part in of_device]
+            self._of_devices.append(parts)
+            for part in parts:
                 self._parts[part.number].append(part)
 
-    def updates(self, summed: bool) -> Dict[int, List[Part]]:
-        """As without shards; a process may have no part of a parameter."""
+    def updates(self) -> Dict[int, List[Part]]:
+        """What this process updates of each parameter, which may be nothing. Doesn't wait."""
         self.buckets.take()
         return self._parts
 
@@ -148,19 +168,37 @@ class ShardedReplicas(Replicas):
         self.buckets.spread()
 
     def states(self, updater: Updater) -> Dict[int, State]:
-        """As without shards. All ranks call it."""
-        held = [
-            [leaves(updater.states.get(part.key)) for part in of_device] for of_device in self._held
-        ]
+        """The whole states, joined from all parts, on the host; saved ones where they lie. Waits; all ranks call it."""
+        held = []
+        for parts in self._of_devices:
+            held.append([leaves(updater.states.get(part.key)) for part in parts])
         states = dict(updater.saved)
         for member, arrays in self.buckets.whole(held).items():
-            number = self.trained[member]
             if arrays:
-                example = updater.made_for(
-                    number, mx.nd.zeros((1,), dtype=self._params[number].dtype)
-                )
-                states[number] = _filled(example, arrays)
+                number = self.trained[member]
+                like = mx.nd.zeros((1,), dtype=self._params[number].dtype)
+                states[number] = _filled(updater.made_for(number, like), arrays)
         return states
+
+
+def lay_out(
+    params: Params, order: Sequence[int], store: Store, bucket_mb: float, sharded: bool
+) -> Replicas:
+    """The replicas of a trainer's ``params`` as they lie now. ``order``: their numbers, as buckets are filled. All
+    ranks call it."""
+    devices = check_device_list(params[0].list_ctx())
+    trained = [number for number in order if params[number].grad_req != "null"]
+    if len(devices) == 1 and store.world.size == 1 and not sharded:
+        return Replicas(params, trained, None)
+    check_dense(params, always=True)
+    members = []
+    for device in range(len(devices)):
+        members.append([params[number]._data[device] for number in trained])
+    kinds = [False] * len(trained)
+    options = store.algorithm, bucket_mb, store.machine(devices[0]), kinds, store.world
+    if sharded:
+        return ShardedReplicas(params, trained, ShardedBuckets(members, *options))
+    return Replicas(params, trained, Buckets(members, *options))
 
 
 @dataclass(frozen=True)
@@ -173,15 +211,15 @@ class _Summed:
 class AddingUp(Accumulating):
     """``no_sync`` for gradients where gluon made them."""
 
-    def __init__(self, params: Sequence[Parameter]) -> None:
+    def __init__(self, params: Params) -> None:
         super().__init__()
         self._params = params
-        self._kept: List[List[NDArray]] = []
+        self._held = Held([])
 
     def check(self) -> None:
         """Raise a RuntimeError inside ``no_sync``, or if gradients that were added up have been replaced."""
         self._check_sum()
-        if self.accumulating and not same_arrays(self._params, self._kept):
+        if self.accumulating and not self._hold():
             self.accumulating = False
             raise RuntimeError(
                 "gradients added up inside no_sync are lost: call step before a parameter is initialised, cast or "
@@ -196,61 +234,61 @@ class AddingUp(Accumulating):
             )
 
     def _begin_adding(self) -> None:
-        self._kept = arrays_of(self._params)
-        for param in self._overwritten():
-            for gradient in param._grad:
-                gradient[()] = 0
+        self._held = Held(arrays_of(self._params))
+        for param in self._params:
+            if param.grad_req == "write":
+                for gradient in param._grad:
+                    gradient[()] = 0
         self._mark("add")
 
     def _end_adding(self) -> None:
-        if same_arrays(self._params, self._kept):
+        if self._hold():
             self._mark("write")
 
+    def _hold(self) -> bool:
+        return self._held.is_in(arrays_of(self._params))
+
     def _mark(self, request: str) -> None:
-        for param in self._overwritten():
-            autograd.mark_variables(param._data, param._grad, request)
-
-    def _overwritten(self) -> List[Parameter]:
-        return [param for param in self._params if param.grad_req == "write"]
+        for param in self._params:
+            if param.grad_req == "write":
+                autograd.mark_variables(param._data, param._grad, request)
 
 
-def arrays_of(params: Sequence[Parameter]) -> List[List[NDArray]]:
+def arrays_of(params: Params) -> List[List[NDArray]]:
     """The arrays of each parameter and of its gradient on all devices."""
     return [[*param._data, *(param._grad or [])] for param in params]
 
 
-def same_arrays(params: Sequence[Parameter], kept: Sequence[Sequence[NDArray]]) -> bool:
-    """True if the parameters still have the arrays that :func:`arrays_of` gave."""
-    return [list(map(id, arrays)) for arrays in arrays_of(params)] == [
-        list(map(id, arrays)) for arrays in kept
-    ]
+def unwritten(params: Params) -> Stale:
+    """The gradients that have no mark of backward's now."""
+    stale = Stale({}, set())
+    for number, param in enumerate(params):
+        if param.grad_req != "null":
+            marks = enumerate(data._fresh_grad for data in param._data)
+            devices = {device for device, fresh in marks if not fresh}
+            stale.devices[number] = devices
+            if len(devices) == len(param._data):
+                stale.unused.add(number)
+    return stale
 
 
-def unwritten(params: Sequence[Parameter]) -> Stale:
-    """The gradients that backward has not written since the last sum."""
-    return {
-        number: {device for device, data in enumerate(param._data) if not data._fresh_grad}
-        for number, param in enumerate(params)
-        if param.grad_req != "null"
-    }
-
-
-def forget(params: Sequence[Parameter]) -> None:
+def forget(params: Params) -> None:
     """Take MXNet's marks of written gradients away: all are summed."""
     for param in params:
-        for data in param._data if param.grad_req != "null" else ():
-            data._fresh_grad = False
+        if param.grad_req != "null":
+            for data in param._data:
+                data._fresh_grad = False
 
 
-def refuse_stale(params: Sequence[Parameter], stale: Stale, alone: bool) -> None:
+def refuse_stale(params: Params, stale: Stale, alone: bool) -> None:
     """Raise gluon's UserWarning for the first of these gradients whose device had samples (one has, if ``alone``)."""
-    idle = set.intersection(*stale.values()) if stale else set()
-    if alone and stale and len(idle) == len(params[0]._data):
+    idle = set.intersection(*stale.devices.values()) if stale.devices else set()
+    if alone and stale.devices and len(idle) == len(params[0]._data):
         raise UserWarning(
             "no gradient has been updated by backward since the last step: call backward for a loss that was computed "
             "inside autograd.record()"
         )
-    for number, devices in stale.items():
+    for number, devices in stale.devices.items():
         for device in sorted(devices - idle):
             raise UserWarning(
                 f"the gradient of parameter {params[number].name} on {params[number].list_ctx()[device]} has not been "
@@ -267,9 +305,3 @@ def _filled(example: State, arrays: Iterable[HostArray]) -> State:
 
 def _classic(array: NDArray) -> NDArray:
     return array.as_nd_ndarray() if array.stype == "default" else array
-
-
-def _copies(param: Parameter, place: int) -> List[Call]:
-    """Calls that copy a parameter from this place to all others."""
-    updated = param._data[place]
-    return [prepare("_copyto", [updated], x) for x in param._data if x is not updated]

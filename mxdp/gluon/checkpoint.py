@@ -12,6 +12,7 @@ from mxdp.errors import MxdpError, plural
 from mxdp.gluon.record import settings, unique_names
 from mxdp.gluon.states import from_bytes, to_bytes
 from mxdp.gluon.store import Store
+from mxdp.gluon.trainer import Trainer
 from mxdp.processes import World
 from mxdp.processes.checkpoint import CheckpointFolder, Report
 from mxdp.processes.checkpoint_file import Arrays, Facts, match, plain
@@ -58,31 +59,31 @@ class Checkpoint(CheckpointFolder):
 
         Running means and variances are saved for each device, all else for one, since replicas are equal. Waits for the
         optimiser's state, not for the disk. MXNet's random numbers can't be saved: with dropout, call ``world.seed``
-        where a training starts and after each ``save``. Raises an MxdpError, on every rank, if a parameter has no
-        values yet, JSON can't say the facts, the optimiser can't be pickled, gradients that ``no_sync`` has added up
-        would be lost, another process writes checkpoints in this folder, or the newest one there is of another
-        training.
+        where a training starts and after each ``save``.
+
+        Raises an MxdpError, on every rank, if a parameter has no values yet, JSON can't say the facts, the optimiser
+        can't be pickled, or gradients that ``no_sync`` has added up would be lost; also if another process writes
+        checkpoints in this folder, or the newest one there is of another training.
         """
         self._check_ranks(trainer)
-        (facts, *_) = self._world.together(lambda: plain(facts))
-        params, header = self._params(net, "save"), self._header(trainer)
+        facts = self._world.together(lambda: plain(facts))[0]
+        params = self._params(net, "save")
+        header = self._header(trainer)
+        names = _names(net, trainer)
         arrays = {f"parameters/{name}": param.list_data()[0] for name, param in params.items()}
         if not self._ours:
             self.lock(header, arrays)
         states: List[bytes] = []
-        self._world.together(
-            lambda: states.append(_states(trainer, _names(net, trainer), self._world.rank))
-        )
+        self._world.together(lambda: states.append(_states(trainer, names, self._world.rank)))
         ranks = self._world.together(lambda: self._replicas(params))
         if self._world.rank == 0:
-            arrays.update((name, x) for replicas in ranks for name, x in replicas.items())
+            for replicas in ranks:
+                arrays.update(replicas)
             arrays[STATES] = onp.frombuffer(states[0], "uint8")
             store = _store(trainer)
-            self.write(
-                header,
-                arrays,
-                {**facts, **({PROCESSOR: " ".join(map(str, store.processor))} if store else {})},
-            )
+            if store:
+                facts[PROCESSOR] = " ".join(map(str, store.processor))
+            self.write(header, arrays, facts)
 
     def load(self, net: Any, trainer: Optional[Any] = None) -> Optional[Facts]:
         """Read the newest checkpoint into a gluon network and its ``Trainer``; returns the facts, or None without one.
@@ -104,15 +105,17 @@ class Checkpoint(CheckpointFolder):
             return None
         arrays, facts, same_replicas = newest
         processor = str(facts.pop(PROCESSOR, ""))
-        values = {name[11:]: x for name, x in arrays.items() if name.startswith("parameters/")}
-        match(
-            self.folder,
-            {name: _shape_and_dtype(x.shape, x.dtype) for name, x in values.items()},
-            {
-                name: _shape_and_dtype(param.shape, param.dtype, values.get(name))
-                for name, param in params.items()
-            },
-        )
+        values = {}
+        for name, x in arrays.items():
+            kind, _, rest = name.partition("/")
+            if kind == "parameters":
+                values[rest] = x
+        there = {name: _shape_and_dtype(x.shape, x.dtype) for name, x in values.items()}
+        here = {
+            name: _shape_and_dtype(param.shape, param.dtype, values.get(name))
+            for name, param in params.items()
+        }
+        match(self.folder, there, here)
         make = mx.np.array if mx.util.is_np_array() else mx.nd.array
         for name, param in params.items():
             param.set_data(make(values[name], dtype=values[name].dtype))
@@ -124,11 +127,13 @@ class Checkpoint(CheckpointFolder):
         self._world.together(
             lambda: _take_states(trainer, arrays[STATES].tobytes(), names, self.folder)
         )
-        if processor and same_replicas:
-            _choose_for(trainer, processor)
-        for name, param in params.items() if same_replicas else ():
-            for number, x in enumerate(param.list_data()):
-                x[:] = arrays.get(_of_replica(name, self._world.rank, number), values[name])
+        if same_replicas:
+            if processor:
+                _choose_for(trainer, processor)
+            for name, param in params.items():
+                for number, x in enumerate(param.list_data()):
+                    own = _of_replica(name, self._world.rank, number)
+                    x[:] = arrays.get(own, values[name])
         self._report_changes(before, _kept_settings(trainer._optimizer))
         return facts
 
@@ -142,16 +147,14 @@ class Checkpoint(CheckpointFolder):
             )
 
     def _report_changes(self, before: Facts, after: Facts) -> None:
-        changed = [
-            name for name in sorted({*before, *after}) if before.get(name) != after.get(name)
-        ]
-        values = ", ".join(
-            f"{name} is {after.get(name)} (the Trainer had {before.get(name)})" for name in changed
-        )
-        if values:
+        changed = []
+        for name in sorted({*before, *after}):
+            if before.get(name) != after.get(name):
+                changed.append(f"{name} is {after.get(name)} (the Trainer had {before.get(name)})")
+        if changed:
             self._report(
-                f"the optimiser is again as it was saved: {values}; change it after load, the learning rate by "
-                "trainer.set_learning_rate"
+                f"the optimiser is again as it was saved: {', '.join(changed)}; change it after load, the learning "
+                "rate by trainer.set_learning_rate"
             )
 
     def _params(self, net: Any, call: str) -> Dict[str, Any]:
@@ -161,11 +164,9 @@ class Checkpoint(CheckpointFolder):
         def check() -> None:
             for name, param in params.items():
                 if param._data is None and not (param._deferred_init and call == "load"):
-                    how = (
-                        "run a forward pass"
-                        if param._deferred_init
-                        else "call net.initialize(ctx=devices)"
-                    )
+                    how = "call net.initialize(ctx=devices)"
+                    if param._deferred_init:
+                        how = "run a forward pass"
                     raise MxdpError(f"the parameter {name} has no values yet: {how} before {call}")
 
         self._world.together(check)
@@ -174,12 +175,12 @@ class Checkpoint(CheckpointFolder):
     def _replicas(self, params: Mapping[str, Any]) -> Arrays:
         """The arrays that differ between this rank's devices, on the host. Waits."""
         npx.waitall()  # MXNet fails on an array that is read here and by an operator at the same time
-        return {
-            _of_replica(name, self._world.rank, number): x.asnumpy()
-            for name, param in params.items()
-            if param.grad_req == "null"
-            for number, x in enumerate(param.list_data())
-        }
+        arrays = {}
+        for name, param in params.items():
+            if param.grad_req == "null":
+                for number, x in enumerate(param.list_data()):
+                    arrays[_of_replica(name, self._world.rank, number)] = x.asnumpy()
+        return arrays
 
     _TO_READ = ", or read only, by load(net) without a Trainer"
 
@@ -189,9 +190,11 @@ class Checkpoint(CheckpointFolder):
         )
 
     def _header(self, trainer: Any) -> Facts:
+        processes = plural(self._world.size, "process")
+        devices = plural(len(trainer._contexts), "device")
         return {
             "training": {**self._training, "optimizer": type(trainer._optimizer).__name__},
-            "replicas": f"{plural(self._world.size, 'process')} of {plural(len(trainer._contexts), 'device')}",
+            "replicas": f"{processes} of {devices}",
         }
 
 
@@ -229,11 +232,11 @@ def _take_states(trainer: Any, states: bytes, names: List[str], folder: Path) ->
 
 def _is_ours(trainer: Any) -> bool:
     """Whether this is an mxdp.Trainer with one of mxdp's stores."""
-    return bool(getattr(trainer, "_bucketing", None))
+    return isinstance(trainer, Trainer) and trainer._bucketing is not None
 
 
 def _updaters(trainer: Any) -> List[Any]:
-    """Of gluon's Trainer, whose store is made now if it wasn't: ranks may wait there for each other."""
+    """The updaters of gluon's Trainer, whose store is made now if it wasn't: ranks may wait there for each other."""
     if not trainer._kv_initialized:
         trainer._init_kvstore()
     if trainer._params_to_init:
@@ -250,13 +253,14 @@ def _check(arrays: Arrays, facts: Facts) -> None:
 
 def _store(trainer: Any) -> Optional[Store]:
     """The store of mxdp that sums. Its processor decides what ``"auto"`` chooses, and so the last bits."""
-    store = getattr(trainer, "_bucketing", None) or trainer._kvstore
+    store = trainer._bucketing if _is_ours(trainer) else trainer._kvstore
     return store if isinstance(store, Store) else None
 
 
 def _choose_for(trainer: Any, processor: str) -> None:
     """Let ``"auto"`` choose as on this processor, also for buckets that were made."""
-    store, (cores, _, made_by) = _store(trainer), processor.partition(" ")
+    store = _store(trainer)
+    cores, _, made_by = processor.partition(" ")
     if store and store.processor != (int(cores), made_by):
         chooser = trainer if _is_ours(trainer) else store
         chooser.choose_for(int(cores), made_by)
@@ -277,9 +281,8 @@ def _kept_settings(optimizer: Any) -> Facts:
 
 def _shape_and_dtype(shape: Any, dtype: Any, known: Optional[HostArray] = None) -> str:
     """A parameter's dtype and shape. Where gluon doesn't know a length yet, that of ``known`` is taken."""
-    if known is not None and len(shape or ()) in (0, known.ndim):
-        shape = [
-            length if length > 0 else other
-            for length, other in zip(shape or [0] * known.ndim, known.shape)
-        ]
+    if known is not None and not shape:
+        shape = known.shape
+    elif known is not None and len(shape) == known.ndim:
+        shape = [length if length > 0 else other for length, other in zip(shape, known.shape)]
     return f"{onp.dtype(dtype)} {tuple(shape or ())}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, List, Optional, Sequence
 
 from mxdp.backend import autograd, gluon, mx
-from mxdp.errors import did_you_mean, plural
+from mxdp.errors import did_you_mean, plural, refuse_step
 from mxdp.gluon.store import Store, by_name
 from mxdp.processes import World
 from mxdp.processes.world import ranks_of
@@ -26,15 +26,17 @@ MXNET_STORES = [*LOCAL_STORES, "dist", *[f"dist_{kind}" for kind in DISTRIBUTED]
 def bucketing_store(kvstore: Any, world: Optional[World], **options: Any) -> Optional[Store]:
     """The store of mxdp with this name, or the given one; None for MXNet's stores, which alone have the ``options``.
     Raises a ValueError for an unknown name, or a ``world`` or option that the store can't take; else a TypeError."""
-    if ranks_of(world).size > 1 and not (
-        isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")
-    ):
+    ours = isinstance(kvstore, str) and kvstore.lower().startswith("mxdp")
+    if ranks_of(world).size > 1 and not ours:
         raise ValueError(
             f"world is for mxdp's stores by name, such as 'mxdpauto', not for kvstore={kvstore!r}"
         )
-    store = kvstore if isinstance(kvstore, Store) else None
-    if isinstance(kvstore, str):
-        name, known = kvstore.lower(), sorted({*MXNET_STORES, *mx.kv.KVStoreBase.kv_registry})
+    store = None
+    if isinstance(kvstore, Store):
+        store = kvstore
+    elif isinstance(kvstore, str):
+        name = kvstore.lower()
+        known = sorted({*MXNET_STORES, *mx.kv.KVStoreBase.kv_registry})
         if name not in known:
             raise ValueError(f"no store is called {kvstore!r}; {did_you_mean(name, known)}")
         store = by_name(name, world)
@@ -55,15 +57,13 @@ def check_before_step(trainer: Any, batch_size: float = 1) -> None:
     Raises a ValueError unless ``batch_size`` is more than 0 and all parameters lie on the same devices, a RuntimeError
     inside ``autograd.record``, or a DeferredInitializationError if a parameter's shape is unknown.
     """
-    if autograd.is_recording():
-        raise RuntimeError(
-            "a step inside autograd.record() would become a part of the graph: call it after the block"
-        )
+    refuse_step(autograd.is_recording())
     if not batch_size > 0:
         raise ValueError(
             f"batch_size is the number of samples on all devices together, more than 0, not {batch_size}"
         )
-    params, devices = trainer._params, trainer._contexts
+    params = trainer._params
+    devices = trainer._contexts
     for param in params:
         if param._deferred_init:
             raise gluon.parameter.DeferredInitializationError(
@@ -78,7 +78,7 @@ def check_before_step(trainer: Any, batch_size: float = 1) -> None:
             )
     trainer._contexts = params[-1].list_ctx()  # the parameters may have moved
     # With loss scaling a step is skipped after an overflow, which no device can see in shards.
-    if getattr(trainer, "_shards", False) and getattr(trainer, "_amp_loss_scaler", None):
+    if trainer._shards and trainer._amp_loss_scaler:
         raise RuntimeError(
             "shard_optimizer and amp's loss scaling don't work together: leave one of them out"
         )
@@ -108,10 +108,8 @@ def check_dense(params: Sequence[Any], always: bool = False) -> None:
     """Raise a ValueError if a parameter or its gradient is sparse. Without ``always`` sparse gradients on a single
     device are allowed, since gluon needs no store there."""
     for param in params:
-        sparse = param._stype != "default" or (
-            param._grad_stype != "default" and (always or len(param.list_ctx()) > 1)
-        )
-        if sparse:
+        summed = always or len(param.list_ctx()) > 1
+        if param._stype != "default" or (summed and param._grad_stype != "default"):
             raise ValueError(
                 f"mxdp's stores sum dense gradients, and the parameter {param.name} is sparse (stype {param._stype}, "
                 f"grad_stype {param._grad_stype}): use kvstore='device', or make it dense (sparse_grad=False)"
@@ -120,8 +118,9 @@ def check_dense(params: Sequence[Any], always: bool = False) -> None:
 
 def listed(params: Any) -> List[Any]:
     """The parameters in their order, as gluon's Trainer takes them; none if it will refuse them, and say why."""
-    params = list(params.values()) if isinstance(params, (dict, gluon.ParameterDict)) else params
-    taken = isinstance(params, (list, tuple)) and all(
-        isinstance(param, gluon.Parameter) for param in params
-    )
+    if isinstance(params, (dict, gluon.ParameterDict)):
+        params = list(params.values())
+    if not isinstance(params, (list, tuple)):
+        return []
+    taken = all(isinstance(param, gluon.Parameter) for param in params)
     return list(params) if taken else []

@@ -24,8 +24,9 @@ def settings(optimizer: Any) -> Dict[str, Any]:
     for name, value in vars(optimizer).items():
         found["learning_rate" if name == "lr" else name] = value
     found["lr_scheduler"] = type(scheduler).__name__
-    for name, value in vars(scheduler).items() if scheduler else ():
-        found[f"lr_scheduler.{name}"] = value
+    if scheduler:
+        for name, value in vars(scheduler).items():
+            found[f"lr_scheduler.{name}"] = value
     return {
         name: value
         for name, value in found.items()
@@ -46,9 +47,7 @@ def of_update(optimizer: Any, params: Sequence[Any]) -> Dict[str, Any]:
     found = settings(optimizer)
     found.pop("rescale_grad", None)  # the batch size, which says more
     counts = optimizer._index_update_count
-    found["the parameters' counts of updates"] = [
-        counts.get(number, 0) for number in range(len(params))
-    ]
+    found["the parameters' counts of updates"] = [counts.get(n, 0) for n in range(len(params))]
     for factor in ("lr_mult", "wd_mult"):
         values: List[float] = [getattr(param, factor) for param in params]
         if set(values) != {1.0}:
@@ -91,8 +90,6 @@ def give_rank_0s(world: World, params: Sequence[Any]) -> None:
 def unique_names(params: Sequence[Any]) -> List[str]:
     """gluon's names without its counts of layers, which differ between processes and runs; else numbers."""
     names = without_counts([param.name for param in params])
-    return (
-        names
-        if len(set(names)) == len(names)
-        else [f"parameter {number}" for number in range(len(params))]
-    )
+    if len(set(names)) == len(names):
+        return names
+    return [f"parameter {number}" for number in range(len(params))]

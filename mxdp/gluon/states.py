@@ -41,8 +41,9 @@ def from_bytes(
     """The states by today's numbers, and the optimiser; ``optimizer`` where it was not saved. It runs what the pickle
     holds. Raises a ValueError if these are no states, or those of another network."""
     try:
-        content = pickle.loads(saved)
-        states, optimizer = content if isinstance(content, tuple) else (content, optimizer)
+        states = pickle.loads(saved)
+        if isinstance(states, tuple):
+            states, optimizer = states
         states = dict(states.items())
     except Exception as error:  # a pickle may raise any
         raise ValueError(
@@ -62,11 +63,10 @@ def _renumbered(
 ) -> Dict[int, State]:
     """The states, and in place the optimiser's counts of updates, by the numbers of these ``names``."""
     if sorted(known) != sorted(names):
-        missing = [*sorted(set(known) - set(names)), *sorted(set(names) - set(known))]
-        where = "isn't here" if missing[0] in known else "isn't there"
-        raise ValueError(
-            f"these states are of another network, whose parameter {missing[0]} {where}"
-        )
+        gone = sorted(set(known) - set(names))
+        new = sorted(set(names) - set(known))
+        what = f"{gone[0]} isn't here" if gone else f"{new[0]} isn't there"
+        raise ValueError(f"these states are of another network, whose parameter {what}")
     places = {name: number for number, name in enumerate(names)}
     now = {number: places[name] for number, name in enumerate(known)}
     for counts in optimizer._all_index_update_counts.values():
@@ -89,13 +89,12 @@ def _check_count(states: Mapping[int, State], params: Sequence[Any]) -> None:
 def _check_shapes(states: Mapping[int, State], optimizer: Any, params: Sequence[Any]) -> None:
     for number, state in states.items():
         param = params[number]
-        example = optimizer.create_state_multi_precision(
-            number, mx.nd.zeros(param.shape, dtype=param.dtype)
-        )
-        allowed = {param.shape, *[array.shape for array in leaves(example)]}
-        wrong = [array.shape for array in leaves(state) if array.shape not in allowed]
-        if wrong:
-            raise ValueError(
-                f"these states are of another network: one of shape {wrong[0]} is for {param.name} of shape "
-                f"{param.shape}"
-            )
+        weight = mx.nd.zeros(param.shape, dtype=param.dtype)
+        example = optimizer.create_state_multi_precision(number, weight)
+        allowed = {param.shape, *(array.shape for array in leaves(example))}
+        for array in leaves(state):
+            if array.shape not in allowed:
+                raise ValueError(
+                    f"these states are of another network: one of shape {array.shape} is for {param.name} of shape "
+                    f"{param.shape}"
+                )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import partialmethod
-from typing import Any, Hashable, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Hashable, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -29,7 +29,13 @@ from mxdp.processes.world import ranks_of
 MOST_KEYS = 4096
 """The store remembers this many keys, far more than a network has parameters, and drops the least recently used."""
 
-Arrays = Tuple[NDArray, ...]
+
+class PreparedKey(NamedTuple):
+    """The calls that sum the arrays under a key, which it keeps, so that no others get their ``ids``."""
+
+    ids: List[Optional[int]]
+    arrays: List[NDArray]
+    calls: List[Call]
 
 
 class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
@@ -62,8 +68,9 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         self.world.seed()  # dropout draws other masks on each rank
         self._names: List[str] = []
         # Rank 0's for all: ranks with other processors would choose other algorithms.
-        self._machine, self.processor = self.world.gather((machine, (process.cores(), maker())))[0]
-        self._ready: OrderedDict[Hashable, Tuple[Arrays, Arrays, List[Call]]] = OrderedDict()
+        mine = machine, (process.cores(), maker())
+        self._machine, self.processor = self.world.gather(mine)[0]
+        self._ready: OrderedDict[Hashable, PreparedKey] = OrderedDict()
 
     def machine(self, device: Device) -> Machine:
         """The speeds by which ``"auto"`` chooses for devices of this kind."""
@@ -119,29 +126,29 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         """
         if isinstance(key, (list, tuple)):
             done = set()
-            for single, values, outs in _by_key(
-                key, value, [None] * len(key) if out is None else out
-            ):
+            targets = [None] * len(key) if out is None else out
+            for single, values, outs in _by_key(key, value, targets):
                 arrays = tuple(map(id, _several(values)))
                 if outs is not None or arrays not in done:
                     self.pushpull(single, values, outs)
                 if outs is None:
                     done.add(arrays)
             return
-        values, outs = tuple(_several(value)), tuple(_several(out))
+        values = _several(value)
+        outs = _several(out)
         kept = self._ready.get(key)
         if kept is None and self.world.size > 1:
             _check_dense([*values, *outs])
             self._agree(key, values[0])
-        if kept is None or [list(map(id, arrays)) for arrays in kept[:2]] != [
-            list(map(id, arrays)) for arrays in (values, outs)
-        ]:
-            kept = self._ready[key] = values, outs, self._prepare(values, outs)
+        ids = [*map(id, values), None, *map(id, outs)]
+        if kept is None or kept.ids != ids:
+            calls = self._prepare(values, outs)
+            kept = self._ready[key] = PreparedKey(ids, [*values, *outs], calls)
             if len(self._ready) > MOST_KEYS:
                 self._ready.popitem(last=False)
         self._ready.move_to_end(key)
         with autograd.pause():
-            for call in kept[2]:
+            for call in kept.calls:
                 call()
             if self.world.size > 1:
                 summed = _distinct(outs or values)
@@ -195,27 +202,28 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         _refuse, "holds dense arrays only", "use MXNet's 'device' store for sparse ones"
     )
 
-    def _prepare(self, values: Arrays, outs: Arrays) -> List[Call]:
+    def _prepare(self, values: Sequence[NDArray], outs: Sequence[NDArray]) -> List[Call]:
         """The calls that sum ``values`` into ``outs``, without more arrays if possible."""
-        _check_dense([*values, *outs])
-        targets, given = outs or values, [*values, *outs]
-        fit = len(_distinct(given)) == len(given) and [x.ctx for x in targets] == [
-            x.ctx for x in values
-        ]
-        work = targets if fit else [mx.nd.empty(x.shape, x.ctx, x.dtype) for x in values]
-        calls = [prepare("_copyto", [x], y) for x, y in zip(values, work) if x is not y]
-        nearest = {x.ctx: x for x in reversed(work)}
-        copies = [
-            prepare("_copyto", [nearest.get(x.ctx, work[0])], x)
-            for x in _distinct(targets)
-            if not fit
-        ]
-        return [*calls, *self._all_reduce(work), *copies]
+        given = [*values, *outs]
+        _check_dense(given)
+        targets = outs or values
+        places = [x.ctx for x in values]
+        distinct = len(_distinct(given)) == len(given)
+        if distinct and [x.ctx for x in targets] == places:
+            copies = [prepare("_copyto", [x], y) for x, y in zip(values, outs)]
+            return [*copies, *self._all_reduce(targets)]
+        work = [mx.nd.empty(x.shape, x.ctx, x.dtype) for x in values]
+        calls = [prepare("_copyto", [x], y) for x, y in zip(values, work)]
+        calls += self._all_reduce(work)
+        nearest = dict(zip(reversed(places), reversed(work)))
+        for target in _distinct(targets):
+            calls.append(prepare("_copyto", [nearest.get(target.ctx, work[0])], target))
+        return calls
 
     def _all_reduce(self, arrays: Sequence[NDArray]) -> List[Call]:
-        return prepare_allreduce(
-            arrays, self.algorithm, "sum", self.machine(arrays[0].ctx), again=True
-        )[1]
+        machine = self.machine(arrays[0].ctx)
+        _, calls = prepare_allreduce(arrays, self.algorithm, "sum", machine, again=True)
+        return calls
 
     def _agree(self, key: Hashable, array: NDArray) -> None:
         self.world.agree({f"under key {key!r}": f"{onp.dtype(array.dtype)} {array.shape}"})
@@ -236,12 +244,13 @@ def _several(arrays: Any) -> Sequence[NDArray]:
 
 
 def _by_key(keys: Sequence[Any], values: Any, outs: Any) -> List[Tuple[Any, Any, Any]]:
-    lengths = [len(_several(items)) for items in (values, outs)]
-    if lengths != [len(keys)] * 2:
+    values = _several(values)
+    outs = _several(outs)
+    if not len(keys) == len(values) == len(outs):
         raise ValueError(
-            f"a list of {len(keys)} keys needs as many values and outs, not {lengths[0]} and {lengths[1]}"
+            f"a list of {len(keys)} keys needs as many values and outs, not {len(values)} and {len(outs)}"
         )
-    return list(zip(keys, _several(values), _several(outs)))
+    return list(zip(keys, values, outs))
 
 
 def _distinct(arrays: Sequence[NDArray]) -> List[NDArray]:
@@ -278,8 +287,8 @@ def _check_dense(arrays: Sequence[NDArray]) -> None:
                 "gradients (sparse_grad=False)"
             )
     kinds = [(tuple(array.shape), str(onp.dtype(array.dtype))) for array in arrays]
-    other = next((kind for kind in kinds if kind != kinds[0]), None)
-    if other:
-        raise ValueError(
-            f"values and outs of one key need one shape and dtype, not {kinds[0]} and {other}"
-        )
+    for kind in kinds:
+        if kind != kinds[0]:
+            raise ValueError(
+                f"values and outs of one key need one shape and dtype, not {kinds[0]} and {kind}"
+            )

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Sequence, Set, Tuple
+from typing import Any, Collection, Dict, Iterator, Optional, Sequence
 
 from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
-from mxdp.collectives.buckets import Buckets
 from mxdp.collectives.checksums import Checksums
-from mxdp.collectives.shards import ShardedBuckets
-from mxdp.gluon.bucketed import (
-    AddingUp,
-    Replicas,
-    ShardedReplicas,
-    Stale,
-    forget,
-    refuse_stale,
-    unwritten,
-)
+from mxdp.gluon.bucketed import AddingUp, Replicas, Stale, forget, lay_out, refuse_stale, unwritten
 from mxdp.gluon.checks import (
     bucketing_store,
     check_before_step,
@@ -85,13 +76,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         check_bucket_mb(bucket_mb)
         self._bucket_mb = bucket_mb
         # For the name of a store and a single device, MXNet makes no store.
-        super().__init__(
-            params,
-            optimizer,
-            optimizer_params,
-            kvstore if self._alone else self._bucketing,
-            **options,
-        )
+        store = kvstore if self._alone else self._bucketing
+        super().__init__(params, optimizer, optimizer_params, store, **options)
         numbers = {id(param): number for number, param in enumerate(self._params)}
         self._order = [numbers[id(param)] for param in in_order]
         agree_names(self._world, [param.name for param in in_order])
@@ -101,8 +87,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._adding = AddingUp(self._params)
         self._replicas: Optional[Replicas] = None
         self._made = 0
-        self._summed: Optional[Tuple[Stale, Set[int]]] = None
-        """After a sum, until the update: the gradients that were zero, and the parameters that no rank has used."""
+        self._amp_loss_scaler: Any = None  # amp sets it
+        self._summed: Optional[Stale] = None
+        """After :meth:`allreduce_grads`, until the update: what counted as zero."""
         if self._bucketing:
             self._updaters = [Updater(self._optimizer)]
         ready = all(param._data for param in self._params)
@@ -148,8 +135,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._check_and_rescale_grad(self._scale / batch_size)
         if not ignore_stale_grad:
             refuse_stale(self._params, unwritten(self._params), self._alone)
-        self._sum(batch_size)
-        self._apply(ignore_stale_grad, summed=True)
+        stale = self._sum(batch_size)
+        self._apply(stale.unused if ignore_stale_grad else ())
         self._world.step_done()
 
     def allreduce_grads(self) -> None:
@@ -160,10 +147,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             super().allreduce_grads()
             return
         self._adding.check()
-        self._sum()
-        assert self._replicas
-        assert self._summed
-        self._replicas.hand_back(self._summed[0])
+        self._summed = self._sum()
+        self._laid_out().hand_back(self._summed.devices)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
@@ -173,14 +158,16 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             super().update(batch_size, ignore_stale_grad)
             return
         self._adding.check()
-        if self._summed is None:
+        stale = self._summed
+        if stale is None:
             stale = unwritten(self._params)
-            self._summed = stale, set.intersection(*self._world.gather(self._unused(stale)))
+            stale.unused.intersection_update(*self._world.gather(stale.unused))
         if not ignore_stale_grad:
-            refuse_stale(self._params, self._summed[0], self._alone)
+            refuse_stale(self._params, stale, self._alone)
         self._check_and_rescale_grad(self._scale / batch_size)
         self._world.agree(self._record(batch_size))
-        self._apply(ignore_stale_grad, summed=False)
+        self._laid_out().fill({})  # gluon's gradients are the sums, which the user may have changed
+        self._apply(stale.unused if ignore_stale_grad else ())
 
     def save_states(self, fname: str) -> None:
         """Save the optimiser and its whole state. With ``shard_optimizer`` every rank calls it, and rank 0 writes.
@@ -213,9 +200,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         replicas = self._replicas if self._replicas and not self._shards else self._laid_out()
         states = replicas.states(self._updaters[0])
         counts = self._optimizer._all_index_update_counts
-        counts.update(
-            {device.device_id: dict(counts[0]) for device in self._contexts}
-        )  # where gluon looks for them
+        for device in self._contexts:  # where gluon looks for them
+            counts[device.device_id] = dict(counts[0])
         if self._shards and self._world.rank > 0:
             return b""
         return to_bytes(states, self._optimizer, names or unique_names(self._params))
@@ -225,9 +211,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         take only what you trust. Raises a ValueError, and changes nothing, for what is no state, or one of another
         network or of an optimiser that can't be cut."""
         check_before_step(self)
-        states, optimizer = from_bytes(
-            saved, self._optimizer, names or unique_names(self._params), self._params
-        )
+        names = names or unique_names(self._params)
+        states, optimizer = from_bytes(saved, self._optimizer, names, self._params)
         if self._shards:
             check_shardable(optimizer, self._bucketing)
         self._make_store()  # else the first step would overwrite what is loaded into single replicas after this
@@ -247,71 +232,60 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if self._params_to_init:
             self._init_params()
 
-    def _sum(self, batch_size: Optional[float] = None) -> None:
+    def _sum(self, batch_size: Optional[float] = None) -> Stale:
         """Sum all gradients. From then on, nothing counts as written by backward."""
         self._make_store()
         stale = unwritten(self._params)
-        unused = self._unused(stale)
-        if not self._alone:
-            unused = self._sum_over_ranks(stale, unused, batch_size)
-        else:
+        if self._alone:
             replicas = self._laid_out()
-            replicas.fill(stale)
+            replicas.fill(stale.devices)
             if replicas.buckets:
                 replicas.buckets.sum()
+        else:
+            self._sum_over_ranks(stale, batch_size)
         self._adding.end_accumulating()
         forget(self._params)
-        self._summed = stale, unused
+        return stale
 
-    def _sum_over_ranks(
-        self, stale: Stale, unused: Set[int], batch_size: Optional[float]
-    ) -> Set[int]:
-        """Returns what no rank has used. Ranks that differ in what decides the update notice it before they part."""
+    def _sum_over_ranks(self, stale: Stale, batch_size: Optional[float]) -> None:
+        """Sum, and find what no rank has used. Ranks that differ in what decides the update notice it before they
+        part."""
         replicas = self._replicas
         assert replicas
         assert replicas.buckets
         holds = replicas.hold()
         record = self._record(batch_size)
-        used = (
-            bytes(number not in unused for number in replicas.trained)
-            if holds
-            else bytes(len(replicas.trained))
-        )
+        used = bytes(number not in stale.unused for number in replicas.trained)
         if holds:
-            replicas.fill(stale)
+            replicas.fill(stale.devices)
         theirs = sum_and_compare(self._world, replicas.buckets, self._checksums, record, used)
         if not holds:  # on no rank
             self._lay_out()
-            return self._sum_over_ranks(stale, unused, batch_size)
+            self._sum_over_ranks(stale, batch_size)
+            return
         changed = self._checksums.differing([of_rank[len(used) :] for of_rank in theirs])
         give_rank_0s(self._world, [self._params[number] for number in changed])
-        places = enumerate(replicas.trained)
-        return {number for place, number in places if not any(of_rank[place] for of_rank in theirs)}
+        for number, of_ranks in zip(replicas.trained, zip(*theirs)):
+            if any(of_ranks):
+                stale.unused.discard(number)
 
-    def _apply(self, ignore_stale_grad: bool, summed: bool) -> None:
-        """Update by the sums in the buckets if they are ``summed`` there, else by gluon's gradients, the sums then."""
-        assert self._summed
-        unused = self._summed[1] if ignore_stale_grad else set()
+    def _apply(self, unused: Collection[int]) -> None:
+        """Update all but the ``unused`` by the sums in the buckets."""
         self._summed = None
-        replicas, updater = self._laid_out(), self._updaters[0]
-        scaler = getattr(self, "_amp_loss_scaler", None)
-        if scaler and scaler.has_overflow(replicas.for_amp(summed)):
+        replicas = self._laid_out()
+        scaler = self._amp_loss_scaler
+        if scaler and scaler.has_overflow(replicas.for_amp()):
             return
-        parts = replicas.updates(summed)
-        numbers = [number for number in sorted(replicas.trained) if number not in unused]
-        updater(
-            {number: parts[number] for number in numbers},
-            alone=self._alone and len(self._contexts) == 1,
-        )
+        updater = self._updaters[0]
+        all_parts = replicas.updates()
+        parts = {n: all_parts[n] for n in sorted(replicas.trained) if n not in unused}
+        updater(parts, alone=self._alone and len(self._contexts) == 1)
         if self._shards and self._optimizer.lr_scheduler:
             # A schedule goes on when it is asked. A rank without parts of the last parameters has not asked.
             self._optimizer.lr_scheduler(self._optimizer.num_update)
         if not updater.repeatable:
-            self._world.broadcast([part.weight for number in numbers for part in parts[number]])
-        replicas.spread(numbers)
-
-    def _unused(self, stale: Stale) -> Set[int]:
-        return {number for number, devices in stale.items() if len(devices) == len(self._contexts)}
+            self._world.broadcast([part.weight for part in chain(*parts.values())])
+        replicas.spread(parts)
 
     def _record(self, batch_size: Optional[float] = None) -> Dict[str, Any]:
         """What decides an update of this rank."""
@@ -336,30 +310,14 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         return self._replicas
 
     def _lay_out(self) -> None:
+        updater = self._updaters[0]
         if self._replicas and self._shards:
-            self._updaters[0].restart(self._optimizer, self._replicas.states(self._updaters[0]))
-        trained = [number for number in self._order if self._params[number].grad_req != "null"]
-        members = [
-            [self._params[number]._data[n] for number in trained]
-            for n in range(len(self._contexts))
-        ]
-        kinds, store = [False] * len(trained), self._bucketing
-        if self._shards:
-            check_dense(self._params, always=True)
-            cut = ShardedBuckets(members, self._bucket_mb, kinds, self._world)
-            self._replicas = ShardedReplicas(self._params, trained, cut)
-        elif len(members) == 1 and self._alone:
-            self._replicas = Replicas(self._params, trained, None)
-        else:
-            check_dense(self._params, always=True)
-            machine = store.machine(self._contexts[0])
-            buckets = Buckets(
-                members, store.algorithm, self._bucket_mb, machine, kinds, self._world
-            )
-            self._replicas = Replicas(self._params, trained, buckets)
+            updater.restart(self._optimizer, self._replicas.states(updater))
+        self._replicas = lay_out(
+            self._params, self._order, self._bucketing, self._bucket_mb, self._shards
+        )
         if not self._alone:
             # Running means differ between devices.
-            self._checksums = Checksums(
-                [param._data[0].as_nd_ndarray() for param in self._params if param._differentiable]
-            )
+            alike = [param for param in self._params if param._differentiable]
+            self._checksums = Checksums([param._data[0].as_nd_ndarray() for param in alike])
         self._made += 1

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 import numpy as onp
 
 from mxdp.backend import NDArray, mx
-from mxdp.collectives.shards import Part
+from mxdp.collectives.sync import Part
 from mxdp.engine import Call
 from mxdp.training.update import sgd_calls
 
@@ -51,15 +51,17 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         """Go on with these states of whole parameters, on any devices, each in ``saved`` until its parameter is
         updated. A parameter's count is the largest of all devices'."""
         counts: Dict[int, int] = {}
-        for number, count in chain(
-            *(of_device.items() for of_device in optimizer._all_index_update_counts.values())
-        ):
-            counts[number] = max(count, counts.get(number, 0))
+        for of_device in optimizer._all_index_update_counts.values():
+            for number, count in of_device.items():
+                counts[number] = max(count, counts.get(number, 0))
         optimizer._all_index_update_counts = {0: counts}
-        self.optimizer, self.saved = optimizer, saved
+        self.optimizer = optimizer
+        self.saved = saved
         self.states: Dict[Any, State] = {}
+        """The states by their parts' keys."""
         self._weights: Dict[Any, NDArray] = {}
-        self._prepared: Tuple[Any, List[Call]] = None, []
+        self._prepared_for: Any = None
+        self._calls: List[Call] = []
 
     def made_for(self, number: int, weight: NDArray) -> State:
         """A state for a weight that has not been updated yet."""
@@ -86,30 +88,31 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
             self.saved.pop(number, None)
         by_sgd: List[Tuple[Part, float, float]] = []
         for numbers in self._at_a_time(parts, alone):
-            if all(map(self._is_plain_sgd, (part for number in numbers for part in parts[number]))):
+            of_numbers = [parts[number] for number in numbers]
+            if all(map(self._is_plain_sgd, chain(*of_numbers))):
                 optimizer._update_count(numbers)
-                rates = zip(numbers, optimizer._get_lrs(numbers), optimizer._get_wds(numbers))
-                by_sgd += [(part, lr, wd) for number, lr, wd in rates for part in parts[number]]
+                lrs = optimizer._get_lrs(numbers)
+                wds = optimizer._get_wds(numbers)
+                for of_param, lr, wd in zip(of_numbers, lrs, wds):
+                    by_sgd += [(part, lr, wd) for part in of_param]
             else:
-                self._by_mxnet(numbers, [parts[number] for number in numbers])
+                self._by_mxnet(numbers, of_numbers)
         if by_sgd:
             self._by_sgd(by_sgd)
 
     def _make_state(self, part: Part) -> None:
-        key, number, optimizer = part.key, part.number, self.optimizer
+        key = part.key
+        optimizer = self.optimizer
         if self._weights.get(key) is not part.weight:  # it is new, or the parameter has moved
-            state = self.made_for(number, part.weight)
-            if key in self.states or number in self.saved:
-                state = _continued(
-                    self._cut(part, self.states.get(key, self.saved.get(number))), state
-                )
+            state = self.made_for(part.number, part.weight)
+            if key in self.states:
+                state = _continued(self._cut(part, self.states[key]), state)
+            elif part.number in self.saved:
+                state = _continued(self._cut(part, self.saved[part.number]), state)
             self.states[key] = state
             self._weights[key] = part.weight
-        if (
-            self.states[key] is None
-            and type(optimizer) is mx.optimizer.SGD
-            and optimizer.momentum > 0
-        ):
+        is_sgd = type(optimizer) is mx.optimizer.SGD
+        if is_sgd and optimizer.momentum > 0 and self.states[key] is None:
             raise ValueError(
                 f"SGD has a momentum of {optimizer.momentum} now and had none before: make a new trainer for it"
             )
@@ -118,44 +121,49 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
 
     def _follow(self, part: Part) -> None:
         """Where the user has set a weight in half precision, its copy in full precision becomes equal to it."""
-        state, weight = self.states[part.key], part.weight
+        state = self.states[part.key]
         master = state[1] if isinstance(self.optimizer, MASTER_LAST) else state[0]
-        unchanged = master.astype("float16") == weight
-        mx.nd.where(unchanged, master, weight.astype("float32"), out=master)
+        unchanged = master.astype("float16") == part.weight
+        mx.nd.where(unchanged, master, part.weight.astype("float32"), out=master)
 
     def _cut(self, part: Part, state: State) -> State:
-        shape, device = part.weight.shape, part.weight.ctx
+        """The part's piece of a parameter's state, on the part's device."""
+        shape = part.weight.shape
+        device = part.weight.ctx
         if part.where == slice(None):
             return self.sync_state_context(state, device)
-        return mapped(
-            state,
-            lambda x: x.as_nd_ndarray().reshape((-1,))[part.where].reshape(shape).copyto(device),
-        )
+
+        def cut(array: NDArray) -> NDArray:
+            vector = array.as_nd_ndarray().reshape((-1,))
+            return vector[part.where].reshape(shape).copyto(device)
+
+        return mapped(state, cut)
 
     def _at_a_time(self, parts: Mapping[int, Sequence[Part]], alone: bool) -> Iterator[List[int]]:
         """The parameters' numbers in lists: MXNet counts the updates of a whole list, then chooses its rates."""
         most = self.optimizer.aggregate_num if alone else 0
-        kinds: Dict[Any, List[int]] = {}
-        for number in parts:
-            kinds.setdefault(parts[number][0].weight.dtype if most else number, []).append(number)
-        for numbers in kinds.values():
-            yield from (
-                numbers[start : start + max(1, most)]
-                for start in range(0, len(numbers), max(1, most))
-            )
+        if most <= 0:
+            for number in parts:
+                yield [number]
+            return
+        of_dtype: Dict[Any, List[int]] = {}
+        for number, of_param in parts.items():
+            of_dtype.setdefault(of_param[0].weight.dtype, []).append(number)
+        for numbers in of_dtype.values():
+            for start in range(0, len(numbers), most):
+                yield numbers[start : start + most]
 
     def _is_plain_sgd(self, part: Part) -> bool:
-        sgd, weight = self.optimizer, part.weight
-        copied = sgd.multi_precision and weight.dtype == onp.float16
-        return (
-            type(sgd) is mx.optimizer.SGD
-            and not copied
-            and weight.stype == part.gradient.stype == "default"
-        )
+        sgd = self.optimizer
+        weight = part.weight
+        has_master = sgd.multi_precision and weight.dtype == onp.float16
+        dense = weight.stype == part.gradient.stype == "default"
+        return dense and not has_master and type(sgd) is mx.optimizer.SGD
 
     def _by_mxnet(self, numbers: Sequence[int], parts: Sequence[Sequence[Part]]) -> None:
         """Update by the optimiser itself. It counts each call: before a parameter's next part the count goes back."""
-        optimizer, counts = self.optimizer, self.optimizer._index_update_count
+        optimizer = self.optimizer
+        counts = optimizer._index_update_count
         before = {number: counts.get(number, optimizer.begin_num_update) for number in numbers}
         most = optimizer.num_update
         if not parts[0]:
@@ -163,34 +171,34 @@ class Updater(mx.optimizer.Updater):  # type: ignore[misc]
         for together in zip(*parts):
             counts.update(before)
             optimizer.num_update = most
-            args = [
-                (part.number, part.weight, part.gradient, self.states[part.key])
-                for part in together
-            ]
-            optimizer.update_multi_precision(
-                *(zip(*args) if optimizer.aggregate_num > 0 else args[0])
-            )
+            rows = []
+            for part in together:
+                rows.append((part.number, part.weight, part.gradient, self.states[part.key]))
+            if optimizer.aggregate_num > 0:
+                optimizer.update_multi_precision(*zip(*rows))
+            else:
+                optimizer.update_multi_precision(*rows[0])
 
     def _by_sgd(self, updates: Sequence[Tuple[Part, float, float]]) -> None:
         """Update by MXNet's operators for SGD, prepared anew where arrays or numbers are others than before."""
         sgd = self.optimizer
-        options = {"momentum": sgd.momentum} if sgd.momentum > 0 else {}
-        options.update(
-            {"clip_gradient": sgd.clip_gradient} if sgd.clip_gradient else {},
-            rescale_grad=sgd.rescale_grad,
-        )
-        rows = [
-            ([part.weight, part.gradient, self.states[part.key]], lr, wd)
-            for part, lr, wd in updates
-        ]
-        rows = rows if sgd.momentum > 0 else [(arrays[:2], lr, wd) for arrays, lr, wd in rows]
-        key = [(*map(id, arrays), lr, wd) for arrays, lr, wd in rows], options
-        if key != self._prepared[0]:
-            self._prepared = (
-                key,
-                sgd_calls(rows, **options),
-            )  # which keep the arrays, so that the ids stay theirs
-        for call in self._prepared[1]:
+        options = {"rescale_grad": sgd.rescale_grad}
+        if sgd.momentum > 0:
+            options["momentum"] = sgd.momentum
+        if sgd.clip_gradient:
+            options["clip_gradient"] = sgd.clip_gradient
+        rows = []
+        key: List[Any] = [options]
+        for part, lr, wd in updates:
+            arrays = [part.weight, part.gradient]
+            if sgd.momentum > 0:
+                arrays.append(self.states[part.key])
+            rows.append((arrays, lr, wd))
+            key.append((*map(id, arrays), lr, wd))
+        if key != self._prepared_for:
+            self._prepared_for = key
+            self._calls = sgd_calls(rows, **options)  # they keep the arrays, so the ids stay theirs
+        for call in self._calls:
             call()
 
 
@@ -227,7 +235,8 @@ def mapped(state: State, change: Callable[[Any], Any]) -> State:
 
 def _continued(state: State, made: State) -> State:
     """A state in the dtypes of the one that was ``made`` for the parameter as it is now, after a cast perhaps."""
-    arrays, dtypes = leaves(state), [array.dtype for array in leaves(made)]
+    arrays = leaves(state)
+    dtypes = [array.dtype for array in leaves(made)]
     if not arrays and not isinstance(made, mx.nd.NDArray):
         return made  # at most a copy of the weight in full precision
     if len(arrays) != len(dtypes):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from itertools import cycle
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 import numpy as onp
 
@@ -45,9 +45,10 @@ class BoundGraph:
         run_ahead: float = math.inf,
     ) -> None:
         self.samples = len(X)
-        inputs = X.copy(), y.copy()
-        self.inputs = [Inbox(array, run_ahead) for array in inputs]
-        graph, names, scores = record_graph(net, inputs[0], params, True, loss, inputs[1])
+        x = X.copy()
+        labels = y.copy()
+        self.inputs = [Inbox(x, run_ahead), Inbox(labels, run_ahead)]
+        graph, names, scores = record_graph(net, x, params, True, loss, labels)
         self.classes = scores.shape[-1] if scores.ndim else 0
         used = set(graph.list_inputs())
         self._used = [param for name, param in zip(names[1:], params) if name in used]
@@ -57,7 +58,7 @@ class BoundGraph:
             )
         self._executor: Any = graph.bind(
             X.ctx,
-            dict(zip(names, [inputs[0], *params, inputs[1]])),
+            dict(zip(names, [x, *params, labels])),
             args_grad=dict(zip(names[1:], gradients)),
             grad_req=dict(zip(names[1:], requests)),
             shared_exec=other and other._executor,
@@ -99,10 +100,9 @@ class Inbox:
             made = np.empty(array.shape, array.dtype, ctx=host)
             return host_view(made), prepare("_copyto", [made], array)
 
-        bounded = run_ahead < math.inf
-        self._turns = (
-            cycle([stage() for _ in range(int(run_ahead) + 1)]) if bounded else iter(stage, None)
-        )
+        self._turns: Iterator[Tuple[HostArray, Call]] = iter(stage, None)
+        if run_ahead < math.inf:
+            self._turns = cycle([stage() for _ in range(int(run_ahead) + 1)])
 
     def put(self, batch: Batch) -> None:
         """Copy ``batch``, which may then be overwritten. Doesn't wait: the caller must ensure that the copy of
@@ -147,7 +147,7 @@ class BoundNet:
 
     def _bind(self, X: NDArray, params: Params, training: bool) -> Tuple[NDArray, Any]:
         """An input and an executor, in place of the device's oldest."""
-        on_device = [key for key, (x, _) in self._bound.items() if x.ctx == X.ctx]
+        on_device = [key for key, (kept, _) in self._bound.items() if kept.ctx == X.ctx]
         for oldest in on_device[: max(0, len(on_device) + 1 - KEPT)]:
             del self._bound[oldest]
         x = X.copy()

@@ -8,12 +8,14 @@ import time
 import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from mxdp.backend import Device, HostArray, NDArray
 from mxdp.collectives import GradientSync
 from mxdp.collectives.shards import ShardedSync
+from mxdp.collectives.sync import Sync
 from mxdp.datasets import Dataset, Split
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
@@ -22,7 +24,7 @@ from mxdp.processes.world import ranks_of
 from mxdp.scratch import Function, Params, cross_entropy, evaluate, get_params, in_sync, lenet
 from mxdp.timing import Timer
 from mxdp.training.graph import BoundNet
-from mxdp.training.setup import Epoch, Setup
+from mxdp.training.setup import Arguments, Epoch, Setup
 from mxdp.training.step import TrainStep
 
 
@@ -36,13 +38,11 @@ class History:
     test_accuracies: List[float]
 
     def __repr__(self) -> str:
-        last = (
-            f", the last with test accuracy {self.test_accuracies[-1]:.4f}"
-            if self.test_accuracies
-            else ""
-        )
         epochs = plural(len(self.epochs), "epoch")
-        return f"<History: {epochs} on {', '.join(map(str, self.devices))}{last}>"
+        text = f"{epochs} on {', '.join(map(str, self.devices))}"
+        if self.test_accuracies:
+            text += f", the last with test accuracy {self.test_accuracies[-1]:.4f}"
+        return f"<History: {text}>"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -103,14 +103,17 @@ def train(
     ``history`` it is: else it would go on with a half-trained network. With several ranks it is raised at once.
 
     Raises:
-        TypeError, ValueError: an argument of another kind, a number that must be positive and is not, a step with fewer
-            samples than devices, an empty split, an unknown name, or a network that can't be recorded.
+        TypeError, ValueError: an argument of another kind, or a number that must be positive and is not; a step with
+            fewer samples than devices; an empty split; an unknown name; or a network that can't be recorded.
         BackendError, DataError: devices or data are not available.
         MxdpError: ``checkpoint`` holds another training's; the message says what differs.
     """
-    setup = Setup(**locals())
-    ranks, devices, stopped = setup.ranks, setup.devices, False
+    setup = Setup(Arguments(**locals()))  # its fields are named as the arguments above
+    ranks = setup.ranks
+    devices = setup.devices
+    finished = setup.progress.finished
     device_params = [get_params(setup.params, device) for device in devices]
+    stopped = False
     try:
         with copied_after_ctrl_c(device_params):
             _epochs(setup, device_params)
@@ -118,16 +121,14 @@ def train(
         if ranks.size > 1:
             raise  # the other ranks may be in another step
         stopped = True
-        setup.say(f"stopped by Ctrl-C after {len(setup.finished)} of {num_epochs} epochs")
+        setup.say(f"stopped by Ctrl-C after {len(finished)} of {num_epochs} epochs")
     processes = f" in each of {plural(ranks.size, 'process')}" if ranks.size > 1 else ""
     equal = _all_in_sync(device_params, ranks)
     setup.say(f"trained on {', '.join(map(str, devices))}{processes}; replicas in sync: {equal}")
     if setup.folder:
         setup.folder.wait()
-    epochs, accuracies = (
-        [epoch for epoch, _ in setup.finished],
-        [accuracy for _, accuracy in setup.finished],
-    )
+    epochs = [epoch for epoch, _ in finished]
+    accuracies = [accuracy for _, accuracy in finished]
     history = History(devices, device_params, epochs, accuracies)
     if stopped and not hasattr(sys, "ps1"):  # which every interactive Python has
         raise Interrupted(history)
@@ -136,49 +137,61 @@ def train(
 
 def _epochs(setup: Setup, device_params: List[List[NDArray]]) -> None:
     """Train and evaluate the epochs that are left."""
-    ranks, (train_set, test_set) = setup.ranks, (setup.dataset.train, setup.dataset.test)
-    sync = (
-        ShardedSync(device_params, world=ranks)
-        if setup.shard_optimizer
-        else GradientSync(device_params, setup.algorithm, world=ranks)
-    )
+    asked = setup.asked
+    progress = setup.progress
+    finished = progress.finished
+    ranks = setup.ranks
+    train_set = setup.dataset.train
+    sync: Sync
+    if asked.shard_optimizer:
+        sync = ShardedSync(device_params, world=ranks)
+    else:
+        sync = GradientSync(device_params, setup.algorithm, world=ranks)
     for params in device_params:
         ranks.broadcast(params)
     step = TrainStep(
-        device_params, setup.devices, setup.lr, sync, setup.net, setup.loss, momentum=setup.momentum
+        device_params,
+        setup.devices,
+        asked.lr,
+        sync,
+        asked.net,
+        asked.loss,
+        momentum=asked.momentum,
     )
-    step.update.load(setup.momenta)
-    stream, net, timer = (
-        Stream(train_set, setup.batch_size, setup.seed, *setup.place),
-        BoundNet(setup.net),
-        Timer(),
-    )
-    if len(setup.finished) >= setup.num_epochs:
+    step.update.load(progress.momenta)
+    stream = Stream(train_set, asked.batch_size, asked.seed, *progress.place)
+    net = BoundNet(asked.net)
+    timer = Timer()
+    if len(finished) >= asked.num_epochs:
         setup.say(
-            f"nothing is left to train: {plural(len(setup.finished), 'epoch')} of {setup.num_epochs} are finished"
+            f"nothing is left to train: {plural(len(finished), 'epoch')} of {asked.num_epochs} are finished"
         )
-    for number in range(len(setup.finished) + 1, setup.num_epochs + 1):
-        before, started, done = setup.seconds, time.perf_counter(), stream.position % len(train_set)
+    for number in range(len(finished) + 1, asked.num_epochs + 1):
+        started = time.perf_counter()
+        done = stream.position % len(train_set)
         with timer:
-            for place in (place for place in setup.places() if place > done):
+            for place in setup.places():
+                if place <= done:
+                    continue  # it was trained before the checkpoint
                 losses = train_steps(stream.take(place - done), step, ranks)
                 done = place
                 if place < len(train_set):
-                    seconds = before + time.perf_counter() - started
+                    seconds = progress.seconds + time.perf_counter() - started
                     setup.save(stream.epoch, place, seconds, device_params[0], step.update)
-        epoch = Epoch(number, before + timer.times[-1], len(train_set), mean_loss(losses, ranks))
-        accuracy = accuracy_of_ranks(test_set, device_params, ranks, net)
-        setup.finished.append((epoch, accuracy))
+        seconds = progress.seconds + timer.times[-1]
+        progress.seconds = 0.0
+        epoch = Epoch(number, seconds, len(train_set), mean_loss(losses, ranks))
+        accuracy = accuracy_of_ranks(setup.dataset.test, device_params, ranks, net)
+        finished.append((epoch, accuracy))
         setup.say(
-            f"epoch {number}: {epoch.seconds:.2f} s, {epoch.samples / epoch.seconds:,.0f} samples/s, "
+            f"epoch {number}: {seconds:.2f} s, {epoch.samples / seconds:,.0f} samples/s, "
             f"loss {epoch.loss:.3f}, test accuracy {accuracy:.4f}"
         )
-        if setup.draw and ranks.rank == 0:
-            label = f"{setup.num_devices} x {setup.devices[0].device_type}"
-            setup.draw(label, [accuracy for _, accuracy in setup.finished])
-        if number % max(1, setup.checkpoint_every) == 0 or number == setup.num_epochs:
+        if asked.draw and ranks.rank == 0:
+            label = f"{asked.num_devices} x {setup.devices[0].device_type}"
+            asked.draw(label, [accuracy for _, accuracy in finished])
+        if number % max(1, asked.checkpoint_every) == 0 or number == asked.num_epochs:
             setup.save(number - 1, len(train_set), 0.0, device_params[0], step.update)
-        setup.seconds = 0.0
 
 
 def train_steps(
@@ -191,7 +204,8 @@ def train_steps(
     Returns the losses of the last step, one array for each device that had samples. ``batches`` are those of all ranks
     of ``world``: each trains on its own part, and gives ``step`` the samples of the whole batch.
     """
-    ranks, losses = ranks_of(world), []
+    ranks = ranks_of(world)
+    losses = []
     for X, y in batches:
         part = ranks.shard(len(X))
         losses = step(X[part], y[part], len(X))
@@ -202,7 +216,8 @@ def train_steps(
 def mean_loss(losses: Sequence[NDArray], world: Optional[World] = None) -> float:
     """The mean over all samples of all ranks, in double precision. Waits."""
     here = [float(loss) for shard in losses for loss in shard.asnumpy()]
-    return float(statistics.mean(loss for rank in ranks_of(world).gather(here) for loss in rank))
+    of_ranks = ranks_of(world).gather(here)
+    return float(statistics.mean(chain(*of_ranks)))
 
 
 def accuracy_of_ranks(
@@ -211,9 +226,9 @@ def accuracy_of_ranks(
     """:func:`mxdp.evaluate`, each rank on its own part of ``test``. Waits."""
     part = ranks.shard(len(test))
     part_set = Split(test.X[part], test.y[part])
-    right = (
-        round(evaluate(part_set, device_params, net=net) * len(part_set)) if len(part_set) else 0
-    )
+    right = 0
+    if len(part_set):
+        right = round(evaluate(part_set, device_params, net=net) * len(part_set))
     return float(sum(ranks.gather(right)) / len(test))
 
 

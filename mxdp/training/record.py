@@ -46,11 +46,14 @@ def record_graph(
     ``training``: autograd's mode.
 
     Returns the symbol; its names of ``X``, of the parameters and of ``y``; and the scores. Raises a TypeError if a
-    function returns no array; a ValueError if one does what a graph can't hold (:class:`_Watch`), or uses an array that
-    is none of its arguments, or batch_norm, or if ``loss`` doesn't give a loss for each sample, (n,).
+    function returns no array. Raises a ValueError if one does what a graph can't hold (:class:`_Watch`), uses an array
+    that is none of its arguments, or batch_norm; or if ``loss`` doesn't give a loss for each sample, (n,).
     """
     # Copies, since batch_norm writes into its arguments. Nothing runs backward, so no gradient is written.
-    marked = [array.copy() for array in (X, *params, *([] if y is None else [y]))]
+    given = [X, *params]
+    if y is not None:
+        given.append(y)
+    marked = [array.copy() for array in given]
     autograd.mark_variables(marked, marked)
     name = name_of(net)
     watch = _Watch(recording=loss is not None, training=training)
@@ -192,7 +195,8 @@ def check_net(
 ) -> None:
     """Raise what training or evaluation would raise, for samples like ``X`` and labels like ``y``: as
     :func:`record_graph`, or a ValueError if scores are not of shape (n, ``classes``) or wider."""
-    x, labels = upload(X, params[0].ctx), upload(y, params[0].ctx)
+    x = upload(X, params[0].ctx)
+    labels = upload(y, params[0].ctx)
     *_, scores = record_graph(net, x, params, training=False)
     if scores.ndim != 2 or len(scores) != len(X) or scores.shape[1] < classes:
         raise ValueError(

@@ -20,15 +20,18 @@ from mxdp.backend import (
     Device,
     NDArray,
     Shares,
+    autograd,
     check_arrays,
     check_functions,
     check_replicas,
     npx,
 )
 from mxdp.collectives import GradientSync
-from mxdp.collectives.fresh import Held, OwnSync
+from mxdp.collectives.fresh import Held
+from mxdp.collectives.sync import OwnSync, Sync
 from mxdp.datasets import check_labels, positive_int
 from mxdp.engine import CompletionEvent
+from mxdp.errors import refuse_step
 from mxdp.plans.partition import cuts, offsets
 from mxdp.scratch import Function, Params, cross_entropy, lenet, split_batch
 from mxdp.training.graph import KEPT, BoundGraph
@@ -37,6 +40,9 @@ from mxdp.training.update import Update
 RUN_AHEAD = 2
 """How many steps Python may queue before it waits for the devices. They then seldom wait for Python, and memory is
 bounded. Python waits for completion events: ``wait_to_read`` queues behind all work on ``cpu(0)``, later steps' too."""
+
+USER = "TrainStep can't train"
+"""How messages begin."""
 
 
 def _check_run_ahead(run_ahead: float) -> None:
@@ -48,19 +54,17 @@ def _check_run_ahead(run_ahead: float) -> None:
         )
 
 
-def _as_sync(
-    sync: Optional[Callable[[], Any]], device_params: Sequence[Params]
-) -> Union[GradientSync, OwnSync]:
-    if sync is None:
-        return GradientSync(device_params)
-    if not isinstance(sync, GradientSync):
+def _as_sync(sync: Any, device_params: Sequence[Params]) -> Sync:
+    """A Sync as it is; any other function sums the gradients where they lie."""
+    if not hasattr(sync, "requests"):
         check_functions(sync=sync)
-        return OwnSync(device_params, sync, "TrainStep can't train")
-    if not sync.sums(device_params):
+        return OwnSync(device_params, sync, USER)
+    given: Sync = sync
+    if not given.fresh.held.is_in(device_params):
         raise ValueError(
             "sync sums the gradients of other arrays than device_params: make it of the same replicas"
         )
-    return sync
+    return given
 
 
 class TrainStep:
@@ -89,7 +93,7 @@ class TrainStep:
         device_params: Sequence[Params],
         devices: Sequence[Device],
         lr: float,
-        sync: Optional[Callable[[], Any]] = None,
+        sync: Union[Sync, Callable[[], Any], None] = None,
         net: Function = lenet,
         loss: Function = cross_entropy,
         run_ahead: float = RUN_AHEAD,
@@ -101,10 +105,10 @@ class TrainStep:
         cuts(len(devices), len(devices), weights)  # raises
         _check_run_ahead(run_ahead)
         self._replicas = device_params
-        self._held = Held(device_params, "TrainStep can't train")
+        self._held = Held(device_params)
         self._devices = devices
-        self._sync = _as_sync(sync, device_params)
-        self.update = Update(device_params, lr, self._sync, momentum)
+        self._sync = GradientSync(device_params) if sync is None else _as_sync(sync, device_params)
+        self.update = Update(self._sync, lr, momentum)
         self._gradients = [[param.grad for param in params] for params in device_params]
         self._net = net
         self._loss = loss
@@ -119,12 +123,14 @@ class TrainStep:
 
     def __call__(self, X: Batch, y: Batch, samples: Optional[int] = None) -> List[NDArray]:
         """``samples``: of the whole batch, if ``X`` is this process's part of it, which may be empty. Raises as
-        :func:`mxdp.train_batch` and :func:`mxdp.training.record.record_graph`; a RuntimeError inside ``no_sync``, and
-        if the replicas' arrays or their gradients have been replaced."""
+        :func:`mxdp.train_batch` and :func:`mxdp.training.record.record_graph`; a RuntimeError inside ``no_sync`` or
+        ``autograd.record()``, if the replicas' arrays or their gradients have been replaced, and with a sum of your own
+        if ``no_sync`` has added up gradients for another one."""
+        refuse_step(autograd.is_recording())
         if not self._noted:
             npx.waitall()
         check_arrays(X=X, y=y)
-        self._held.check()
+        self._held.check(USER)
         self._wait()  # for what Ctrl-C in the last call's wait left: its batch may not be copied yet
         self._noted = False
         length = len(X)
@@ -132,9 +138,9 @@ class TrainStep:
         requests = self._sync.requests
         graphs = self._graphs(X, y, requests) if length else []
         borders = offsets([graph.samples for graph in graphs])
-        losses = [
-            graph.forward(X[a:b], y[a:b]) for graph, a, b in zip(graphs, borders, borders[1:])
-        ]
+        losses = []
+        for graph, start, stop in zip(graphs, borders, borders[1:]):
+            losses.append(graph.forward(X[start:stop], y[start:stop]))
         self._sync.fresh.forget()  # also what a step has written that was broken off
         for graph in graphs:
             graph.backward()
@@ -153,9 +159,8 @@ class TrainStep:
         return len(self._pending)
 
     def _wait(self) -> None:
-        pending, most = self._pending, self._run_ahead
-        if most == math.inf:
-            most = self.ahead
+        pending = self._pending
+        most = self.ahead if self._run_ahead == math.inf else self._run_ahead
         while len(pending) > most:
             pending[0].wait()
             pending.popleft()
@@ -175,11 +180,14 @@ class TrainStep:
             check_labels(y, classes=None)
         X_shards, y_shards = split_batch(X, y, self._devices, self._weights)
         if X.size > self._room:
-            self._room, self._largest = X.size, [None] * len(self._devices)
+            self._room = X.size
+            self._largest = [None] * len(self._devices)
             self._bound.clear()
-        on_devices = zip(X_shards, y_shards, self._replicas, self._gradients, self._largest)
-        graphs = [
-            BoundGraph(
+        graphs = []
+        for x, labels, params, gradients, largest in zip(
+            X_shards, y_shards, self._replicas, self._gradients, self._largest
+        ):
+            graph = BoundGraph(
                 self._net,
                 self._loss,
                 x,
@@ -190,8 +198,7 @@ class TrainStep:
                 largest,
                 self._run_ahead,
             )
-            for x, labels, params, gradients, largest in on_devices
-        ]
+            graphs.append(graph)
         self._largest = [largest or graph for largest, graph in zip_longest(self._largest, graphs)]
         if len(self._bound) >= KEPT:
             del self._bound[next(iter(self._bound))]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Sequence, Tuple, Union
 
 import numpy as onp
 
 from mxdp.backend import HostArray, NDArray, mx, upload
-from mxdp.collectives.shards import ShardedSync
+from mxdp.collectives.sync import Sync
 from mxdp.datasets import finite
 from mxdp.engine import Call, prepare
-from mxdp.scratch import Params
 
 ROOM = 60
 """Arrays that MXNet's ``multi_sgd_update`` and ``multi_sgd_mom_update`` have room for. They don't check it."""
@@ -34,14 +33,20 @@ def prepare_update(
 ) -> Call:
     """A function for ``param -= lr * gradient``, in place for all of them; ``gradients``: by default ``param.grad``.
     With ``momenta``, a ``v`` for each parameter, it is ``v = momentum * v - lr * gradient; param += v``."""
-    arrays = zip(*filter(None, (params, gradients or [param.grad for param in params], momenta)))
-    lr, calls, rows = float(lr), [], []
-    for of_param in arrays:
-        if onp.dtype(of_param[0].dtype) == onp.float64:
-            calls += _in_double(*of_param, lr=lr, momentum=momentum)
+    gradients = gradients or [param.grad for param in params]
+    columns = [params, gradients]
+    options: Dict[str, float] = {}
+    if momenta:
+        columns.append(momenta)
+        options["momentum"] = momentum
+    calls = []
+    rows = []
+    for arrays in zip(*columns):
+        if onp.dtype(arrays[0].dtype) == onp.float64:
+            calls += _in_double(*arrays, lr=float(lr), momentum=momentum)
         else:
-            rows.append((of_param, lr, 0.0))
-    calls += sgd_calls(rows, **({"momentum": momentum} if momenta else {}))
+            rows.append((arrays, float(lr), 0.0))
+    calls += sgd_calls(rows, **options)
 
     def update() -> None:
         for call in calls:
@@ -50,32 +55,42 @@ def prepare_update(
     return update
 
 
-def sgd_calls(
-    rows: Iterable[Tuple[Sequence[NDArray], float, float]], **options: float
-) -> List[Call]:
+Row = Tuple[Sequence[NDArray], float, float]
+"""A parameter, its gradient and perhaps its momentum; the rate; the weight decay."""
+
+
+def sgd_calls(rows: Iterable[Row], **options: float) -> List[Call]:
     """Prepared calls of MXNet's operators for SGD: each large array by a call alone, small ones together.
 
-    ``rows``: a parameter, its gradient and, if the ``options`` have a momentum, its momentum; the rate; weight decay.
-    """
-    name, calls = "sgd_mom_update" if "momentum" in options else "sgd_update", []
-    groups: Dict[Any, List[Tuple[Sequence[NDArray], float, float]]] = {}
-    for arrays, lr, wd in rows:
-        weight, large = arrays[0], updates_alone(arrays[0])
+    ``options``: the operators' own. The rows have momenta if it has a momentum."""
+    calls = []
+    name = "sgd_mom_update" if "momentum" in options else "sgd_update"
+    groups: Dict[Any, List[Row]] = {}
+    for row in rows:
+        arrays, lr, wd = row
+        weight = arrays[0]
+        dtype = onp.dtype(weight.dtype)
+        large = updates_alone(weight)
         # With weight decay and without momentum, sgd_update rounds otherwise than multi_sgd_update, as gluon's SGD.
-        if large and onp.dtype(weight.dtype) == onp.float32 and ("momentum" in options or not wd):
+        if large and dtype == onp.float32 and ("momentum" in options or not wd):
             calls.append(prepare(name, arrays, weight, lr=lr, wd=wd, **options))
+        elif large:
+            groups[id(weight)] = [row]
         else:
-            kind = id(weight) if large else (weight.ctx, onp.dtype(weight.dtype))
-            groups.setdefault(kind, []).append((arrays, lr, wd))
+            groups.setdefault((weight.ctx, dtype), []).append(row)
     for group in groups.values():
         for start in range(0, len(group), ROOM):
-            some, lrs, wds = zip(*group[start : start + ROOM])
-            weights, many = (
-                [weight for weight, *_ in some],
-                dict(lrs=lrs, wds=wds, num_weights=len(some)),
-            )
-            calls.append(prepare(f"multi_{name}", list(chain(*some)), *weights, **many, **options))
+            some = group[start : start + ROOM]
+            calls.append(_of_several(f"multi_{name}", some, options))
     return calls
+
+
+def _of_several(name: str, rows: Sequence[Row], options: Dict[str, float]) -> Call:
+    """One call of MXNet's operator for several parameters."""
+    arrays, lrs, wds = zip(*rows)
+    weights = [weight for weight, *_ in arrays]
+    inputs = list(chain(*arrays))
+    return prepare(name, inputs, *weights, lrs=lrs, wds=wds, num_weights=len(rows), **options)
 
 
 def _in_double(
@@ -87,11 +102,10 @@ def _in_double(
     if not momenta:
         return [*calls, prepare("broadcast_sub", [param, change], param)]
     (v,) = momenta
-    calls += [
-        prepare("_mul_scalar", [v], v, scalar=momentum),
-        prepare("broadcast_sub", [v, change], v),
-    ]
-    return [*calls, prepare("broadcast_add", [param, v], param)]
+    calls.append(prepare("_mul_scalar", [v], v, scalar=momentum))
+    calls.append(prepare("broadcast_sub", [v, change], v))
+    calls.append(prepare("broadcast_add", [param, v], param))
+    return calls
 
 
 def check_momentum(momentum: float) -> None:
@@ -104,67 +118,55 @@ def check_momentum(momentum: float) -> None:
 class Update:
     """``w -= lr / samples * g`` for all replicas. With ``momentum``: ``v = momentum * v - lr / samples * g; w += v``.
 
-    Args:
-        sync: has summed the gradients before each call. With a :class:`ShardedSync` each device has, and updates, the
-            momentum and the parameters of its part alone, and sends these to the others.
+    ``sync`` has summed the gradients before each call. Each device updates, and has the momentum of, its parts alone,
+    and sends them to those that lack them.
     """
 
-    def __init__(
-        self,
-        device_params: Sequence[Params],
-        lr: float,
-        sync: Callable[[], Any],
-        momentum: float = 0.0,
-    ) -> None:
+    def __init__(self, sync: Sync, lr: float, momentum: float = 0.0) -> None:
         finite("lr", lr)
         check_momentum(momentum)
-        self._lr, self._momentum = float(lr), float(momentum)
-        self._sync = sync if isinstance(sync, ShardedSync) else None
-        if self._sync:
-            self._weights = [[part.weight for part in parts] for parts in self._sync.parts]
-            self._gradients = [[part.gradient for part in parts] for parts in self._sync.parts]
-        else:
-            self._weights = [list(params) for params in device_params]
-            self._gradients = [[param.grad for param in params] for params in device_params]
-        self._momenta = [
-            [mx.np.zeros(w.shape, dtype=w.dtype, ctx=w.ctx) for w in weights] if momentum else []
-            for weights in self._weights
-        ]
-        self._shapes = [param.shape for param in device_params[0]]
+        self._sync = sync
+        self._lr = float(lr)
+        self._momentum = float(momentum)
+        self._parts = sync.parts
+        self._momenta: List[List[NDArray]] = [[] for _ in self._parts]
+        if momentum:
+            for parts, momenta in zip(self._parts, self._momenta):
+                for part in parts:
+                    w = part.weight
+                    momenta.append(mx.np.zeros(w.shape, dtype=w.dtype, ctx=w.ctx))
         self._calls: Dict[int, List[Call]] = {}
 
     def __call__(self, samples: int) -> None:
         """Update; doesn't wait. ``samples``: of the whole batch."""
-        calls = self._calls.pop(samples, None) or [
-            prepare_update(weights, self._lr / samples, gradients, momenta, self._momentum)
-            for weights, gradients, momenta in zip(self._weights, self._gradients, self._momenta)
-            if weights
-        ]
+        calls = self._calls.pop(samples, None) or self._prepare(samples)
         self._calls[samples] = calls  # as the last
         if len(self._calls) > KEPT:
             del self._calls[next(iter(self._calls))]
         for call in calls:
             call()
-        if self._sync:
-            self._sync.spread()
+        self._sync.spread()
+
+    def _prepare(self, samples: int) -> List[Call]:
+        """A call for each device that has parts."""
+        calls = []
+        for parts, momenta in zip(self._parts, self._momenta):
+            if parts:
+                weights = [part.weight for part in parts]
+                gradients = [part.gradient for part in parts]
+                rate = self._lr / samples
+                calls.append(prepare_update(weights, rate, gradients, momenta, self._momentum))
+        return calls
 
     def state(self) -> Sequence[Union[NDArray, HostArray]]:
         """Each parameter's momentum; nothing without one. Shards are put together: it waits, and all ranks call it."""
-        if not (self._sync and self._momentum):
-            return self._momenta[0]
-        whole = self._sync.whole([[[x] for x in momenta] for momenta in self._momenta])
-        return [
-            whole[n][0] if n in whole else onp.zeros(shape, "float32")
-            for n, shape in enumerate(self._shapes)
-        ]
+        return self._sync.whole(self._momenta) if self._momentum else []
 
     def load(self, state: Sequence[HostArray]) -> None:
         """Continue with what :meth:`state` gave, on these or other devices, whole or in shards. Nothing: from zero."""
-        for device, momenta in enumerate(self._momenta if state else ()):
-            values: Sequence[HostArray] = state
-            if self._sync:
-                values = [
-                    state[part.number].reshape(-1)[part.where] for part in self._sync.parts[device]
-                ]
-            for v, value in zip(momenta, values):
+        if not state:
+            return
+        for parts, momenta in zip(self._parts, self._momenta):
+            for part, v in zip(parts, momenta):
+                value = state[part.number].reshape(-1)[part.where]
                 upload(value.reshape(v.shape), v.ctx).copyto(v)

@@ -42,15 +42,16 @@ def test_parameters_have_the_bits_of_mxnets_trainer(name, n, bucket_mb):
 
 
 class ForgetsToSpread(Trainer):
-    def _apply(self, ignore_stale_grad, summed):
+    def _apply(self, unused):
         self._replicas.spread = lambda numbers: None
-        super()._apply(ignore_stale_grad, summed)
+        super()._apply(unused)
 
 
 class UpdatesByItsOwnGradients(Trainer):
     def _sum(self, batch_size=None):
-        self._laid_out().fill(unwritten(self._params))
-        self._summed = {}, set()
+        stale = unwritten(self._params)
+        self._laid_out().fill(stale.devices)
+        return stale
 
 
 @pytest.mark.parametrize("broken", [ForgetsToSpread, UpdatesByItsOwnGradients])

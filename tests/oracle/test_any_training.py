@@ -30,11 +30,13 @@ ALONE = ("train_batch", "own sum")
 
 
 class Step(NamedTuple):
-    """``skipped``: a bit for each of two layers; an odd number skips the second half of the biases, too."""
+    """``skipped``: a bit for each of two layers; an odd number skips the second half of the biases, too. ``refused``: a
+    path that is tried before the last micro-batch, when gradients of the others wait for the sum."""
 
     sizes: Tuple[int, ...]  # of its micro-batches
     skipped: int
     path: str
+    refused: str = ""
 
 
 class Training(NamedTuple):
@@ -58,7 +60,11 @@ def trainings():
         biases=st.sampled_from([0, 1, 5, 61, 130]),
         dtypes=st.tuples(*[st.sampled_from(["float32", "float64"])] * 2),
         tied=st.booleans(),
-        steps=st.lists(st.builds(Step, sizes, st.integers(0, 3), st.sampled_from(PATHS)), min_size=3, max_size=6),
+        steps=st.lists(
+            st.builds(Step, sizes, st.integers(0, 3), st.sampled_from(PATHS), st.sampled_from(["", *ALONE])),
+            min_size=3,
+            max_size=6,
+        ),
     )
 
 
@@ -124,16 +130,24 @@ def parallel(training):
     sync = ShardedSync(replicas) if training.sync == "shards" else GradientSync(replicas, training.sync, 1e-3)
     step = TrainStep(replicas, devices, LR, sync, net, momentum=training.momentum)
     own = TrainStep(replicas, devices, LR, lambda: sum_by_hand(replicas), net)
-    for (_, _, path), micro_batches in zip(training.steps, batches(training)):
+
+    def train_alone(path, X, y):
+        if path == "train_batch":
+            train_batch(X, y, replicas, devices, LR, net=net)
+        else:
+            own(X, y)
+
+    for (_, _, path, refused), micro_batches in zip(training.steps, batches(training)):
         *others, (X, y) = micro_batches
         samples = sum(len(X) for X, _ in micro_batches)
         for other in others:
             with sync.no_sync():
                 backward(net, *other, replicas, devices)
-        if path == "train_batch":
-            train_batch(X, y, replicas, devices, LR, net=net)
-        elif path == "own sum":
-            own(X, y)
+        if others and refused:
+            with pytest.raises(RuntimeError, match=r"^no_sync has added up gradients of these replicas for another"):
+                train_alone(refused, X, y)
+        if path in ALONE:
+            train_alone(path, X, y)
         elif path == "TrainStep":
             step(X, y, samples)
         else:

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from mxdp.backend import autograd, gluon, mx
 from mxdp.gluon import Trainer, states, trainer
-from mxdp.gluon.bucketed import Replicas, ShardedReplicas
+from mxdp.gluon.bucketed import Replicas, ShardedReplicas, Stale
 from mxdp.gluon.updater import ELEMENTWISE, Updater
 
 SHAPES = [(3, 5), (5,), (2, 3, 2), (1,), (130, 130), (7,)]
@@ -206,6 +206,10 @@ def fills_all(self, stale, do=Replicas.fill):
     do(self, {number: set() for number in stale})
 
 
+def all_written(params):
+    return Stale({number: set() for number, param in enumerate(params) if param.grad_req != "null"}, set())
+
+
 @pytest.mark.parametrize(
     ("where", "name", "broken", "optimisers"),
     [
@@ -216,7 +220,7 @@ def fills_all(self, stale, do=Replicas.fill):
         (Replicas, "fill", fills_all, ["sgd"]),
         (states, "_renumbered", lambda its, optimizer, known, names: its, ["adam"]),
         (trainer, "forget", lambda its: None, ["sgd"]),
-        (trainer, "unwritten", lambda its: {i: set() for i, p in enumerate(its) if p.grad_req != "null"}, ["sgd"]),
+        (trainer, "unwritten", all_written, ["sgd"]),
     ],
 )
 def test_a_broken_trainer_is_found(where, name, broken, optimisers, monkeypatch):

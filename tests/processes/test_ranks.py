@@ -146,7 +146,7 @@ def test_a_gradient_that_backward_did_not_write_is_zero_on_every_rank_and_device
         start = [np.array([1.0, 2.0]), np.array([3.0]), np.array([[5.0]])]
         device_params = [get_params(start, mx.cpu(number)) for number in range(2)]
         sync = kind(device_params, world=world)
-        update = Update(device_params, 1.0, sync)
+        update = Update(sync, 1.0)
         for step in range(3):
             for device, params in enumerate(device_params):
                 if step == 0 or (world.rank, device) == (0, 1):

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import numpy as onp
 import pytest
 from gate import Gate
 
 from mxdp import engine
-from mxdp.backend import autograd, backward, devices, np, npx
+from mxdp.backend import autograd, devices, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.collectives.shards import ShardedSync
 from mxdp.engine import CompletionEvent
@@ -54,7 +55,8 @@ def forward_backward(X, y, replicas, some):
     X_shards, y_shards = split_batch(X, y, some[: len(X)]) if len(X) else ((), ())
     with autograd.record():
         losses = [cross_entropy(lenet(X, params), y) for X, y, params in zip(X_shards, y_shards, replicas)]
-    backward(losses, replicas, y_shards)
+    if losses:
+        autograd.backward(losses)
     return losses
 
 
@@ -364,6 +366,22 @@ def test_a_step_inside_no_sync_is_refused_and_changes_no_replica(before, samples
         step(*batch(samples))
     assert [bits(params) for params in replicas] == expected
     step(*batch(samples, 1))
+    assert bits(replicas[0]) == bits(replicas[1]) != expected[0]
+
+
+@pytest.mark.parametrize("sums", ["train_batch", *SUMS])
+def test_a_step_inside_record_is_refused_and_changes_no_replica(sums):
+    some = devices(2, "cpu")
+    replicas = [replica(device) for device in some]
+    if sums == "train_batch":
+        step = partial(train_batch, device_params=replicas, devices=some, lr=0.1)
+    else:
+        step = TrainStep(replicas, some, 0.1, SUMS[sums](replicas))
+    expected = [bits(params) for params in replicas]
+    with autograd.record(), pytest.raises(RuntimeError, match=r"^a step inside autograd.record\(\) would become"):
+        step(*batch(4))
+    assert [bits(params) for params in replicas] == expected
+    step(*batch(4))
     assert bits(replicas[0]) == bits(replicas[1]) != expected[0]
 
 

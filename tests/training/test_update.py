@@ -56,7 +56,7 @@ def by_numpy(n, steps, momentum, lr=0.5, samples=4):
 def test_replicas_and_momentum_are_numpys(kind, momentum, n):
     device_params = replicas(n)
     sync = kind(device_params)
-    update = Update(device_params, 0.5, sync, momentum)
+    update = Update(sync, 0.5, momentum)
     for step in range(3):
         fill(device_params, step)
         sync()
@@ -75,7 +75,7 @@ def test_a_state_continues_in_other_shards(sharded, before, after):
     for n, shard, steps in ((before, sharded[0], (0, 1)), (after, sharded[1], (2, 3))):
         device_params = [get_params(start, device) for device in devices(n)]
         sync = (ShardedSync if shard else GradientSync)(device_params)
-        update = Update(device_params, 0.5, sync, 0.5)
+        update = Update(sync, 0.5, 0.5)
         update.load(state)
         for step in steps:
             fill(device_params[:1], step)  # the others' gradients stay, so set them to zero
