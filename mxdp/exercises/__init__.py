@@ -29,21 +29,21 @@ need("mxdp.exercises", "experiments", "rich")
 
 FOLDER = Path("experiments/exercises")
 
-EXERCISES = {
-    exercise.trial.__name__: exercise
-    for exercise in (
-        *(
-            naive_allreduce,
-            ring_allreduce,
-            split_and_load,
-            train_batch,
-            accumulate,
-            fill_buckets,
-            gpipe,
-        ),
-        *(exchange_halos, fit_alpha_beta, sharded_step, reduce_scatter, all_gather),
-    )
-}
+_ALL = (
+    naive_allreduce,
+    ring_allreduce,
+    split_and_load,
+    train_batch,
+    accumulate,
+    fill_buckets,
+    gpipe,
+    exchange_halos,
+    fit_alpha_beta,
+    sharded_step,
+    reduce_scatter,
+    all_gather,
+)
+EXERCISES = {exercise.trial.__name__: exercise for exercise in _ALL}
 """By the name of the function that the student writes."""
 
 ORDER = (1, 3, 4, 2, 5, 6, 7, 8, 9, 10, 11)
@@ -58,10 +58,10 @@ def copy(folder: Path) -> None:
         MxdpError: a file can't be written, or the installation has none.
     """
     clone = Path(__file__).parents[2] / FOLDER
-    installed = (
-        file for wheel in metadata.distributions(name="mxdp") for file in wheel.files or ()
-    )
-    places = clone.iterdir() if clone.is_dir() else (Path(str(file.locate())) for file in installed)
+    places = list(clone.glob("*"))
+    if not places:
+        for wheel in metadata.distributions(name="mxdp"):
+            places += [Path(str(file.locate())) for file in wheel.files or ()]
     sources = {path.name: path for path in places if path.parent.name == FOLDER.name}
     for exercise in EXERCISES.values():
         if os.path.lexists(folder / exercise.file):

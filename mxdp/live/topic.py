@@ -26,9 +26,8 @@ class Control(NamedTuple):
         for value in self.allowed:
             if str(value) == given:
                 return value
-        raise UsageError(
-            f"{self.key} is {either(map(str, self.allowed))}, not {given!r}: change it in the address"
-        )
+        allowed = either(map(str, self.allowed))
+        raise UsageError(f"{self.key} is {allowed}, not {given!r}: change it in the address")
 
     def as_json(self) -> Dict[str, Any]:
         """For the page's script. It shows numbers by a slider, and words as a list."""
@@ -36,8 +35,8 @@ class Control(NamedTuple):
             "key": self.key,
             "label": self.label,
             "slider": not isinstance(self.first, str),
-            "values": [str(value) for value in self.allowed],
-            "texts": [self.text(value) for value in self.allowed],
+            "values": list(map(str, self.allowed)),
+            "texts": list(map(self.text, self.allowed)),
         }
 
 
@@ -60,15 +59,14 @@ class Topic(NamedTuple):
     controls: Sequence[Control]
     answer: Callable[[Settings], Answer]
 
-    def settings(self, query: str) -> Dict[str, Any]:
+    def settings(self, query: str) -> Settings:
         """All settings, of which some are given as in ``devices=4&bytes=1024``. Raises a UsageError for one that is
         unknown, or a value that is not allowed."""
         known = {control.key: control for control in self.controls}
-        chosen = {control.key: control.first for control in self.controls}
+        chosen = {key: control.first for key, control in known.items()}
         for key, given in parse_qsl(query, keep_blank_values=True):
             if key not in known:
-                raise UsageError(
-                    f"no setting here is called {key!r}; {did_you_mean(key, list(known))}"
-                )
+                names = did_you_mean(key, list(known))
+                raise UsageError(f"no setting here is called {key!r}; {names}")
             chosen[key] = known[key].value(given)
         return chosen

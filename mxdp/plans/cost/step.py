@@ -165,12 +165,17 @@ def break_even(
     """
     # Each of node_seconds' bounds is slope * shard + fixed.
     bounds = [(1.0, 0.0), (0.0, devices * python)]
-    bounds += [(devices / cores, devices * python / cores)] if cores else []
+    if cores:
+        bounds.append((devices / cores, devices * python / cores))
     least = 0.0
     for slope, fixed in bounds:
         # alpha + beta devices n  >=  slope (alpha + beta n) + fixed + allreduce
-        gain, loss = device.beta * (devices - slope), (slope - 1) * device.alpha + fixed + allreduce
-        least = max(least, loss / gain if gain > 0 else 0.0 if loss <= 0 else math.inf)
+        gain = device.beta * (devices - slope)
+        loss = (slope - 1) * device.alpha + fixed + allreduce
+        if gain > 0:
+            least = max(least, loss / gain)
+        elif loss > 0:
+            return math.inf
     return least
 
 
@@ -200,7 +205,8 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
     spans, ready = _passes(network, starts, slower * batch, way.accumulate)
     computed = spans[-1].stop
     actions = (ADD,) if way.shard_optimizer else (ADD, COPY)
-    total, free = ExchangeTime(), 0.0
+    total = ExchangeTime()
+    free = 0.0
     for number, (nbytes, since) in enumerate(_buckets(network, ready, way.bucket)):
         cost = cluster.exchange(way.allreduce, nbytes, actions)
         start = max(free, since if cluster.overlap else computed)
@@ -208,14 +214,15 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
         spans.append(Busy(LINKS, f"bucket {number}", start, free))
         total = total.and_then(cost)
     now = max(computed, free)
-    part = network.update / (cluster.count if way.shard_optimizer else 1)
+    part = network.update / cluster.count if way.shard_optimizer else network.update
     update = _shared(cluster, part, part)
     spans.append(Busy(COMPUTE, "update", now, now + update))
     now += update
     if way.shard_optimizer:
         cost = cluster.exchange(way.allreduce, FLOAT_BYTES * network.parameters, (COPY,))
         spans.append(Busy(LINKS, "parameters", now, now + cost.seconds))
-        total, now = total.and_then(cost), now + cost.seconds
+        total = total.and_then(cost)
+        now += cost.seconds
     times = way.accumulate
     lost = {
         "Python and shared cores": times * (shared - passes) + update - part,
@@ -233,19 +240,18 @@ def _passes(
     network: Network, starts: float, samples: float, times: int
 ) -> Tuple[List[Busy], List[float]]:
     """The spans of so many passes, one after another, and when the last one has each layer's gradient."""
-    work = [
-        ("Python and starts", starts),
-        *((f"forward {layer.name}", samples * layer.forward) for layer in network.layers),
-        *(
-            (f"backward {layer.name}", samples * layer.backward)
-            for layer in reversed(network.layers)
-        ),
-    ]
+    work = [("Python and starts", starts)]
+    for layer in network.layers:
+        work.append((f"forward {layer.name}", samples * layer.forward))
+    for layer in reversed(network.layers):
+        work.append((f"backward {layer.name}", samples * layer.backward))
     spans: List[Busy] = []
+    now = 0.0
     for name, seconds in work * times:
-        now = spans[-1].stop if spans else 0.0
         spans.append(Busy(COMPUTE, name, now, now + seconds))
-    return spans, [span.stop for span in spans[: -len(network.layers) - 1 : -1]]
+        now += seconds
+    backward = spans[-len(network.layers) :]
+    return spans, [span.stop for span in reversed(backward)]
 
 
 def _shared(cluster: Cluster, longest: float, mean: float, python: float = 0.0) -> float:
@@ -254,16 +260,17 @@ def _shared(cluster: Cluster, longest: float, mean: float, python: float = 0.0) 
 
 def _buckets(network: Network, ready: Sequence[float], room: float) -> List[Tuple[float, float]]:
     """The bytes of each bucket, and when its last gradient is ready."""
-    known = [
-        (FLOAT_BYTES * layer.parameters, at)
-        for layer, at in zip(network.layers, ready)
-        if layer.parameters
-    ]
-    buckets = fill_buckets([nbytes for nbytes, _ in known], ["float32"] * len(known), room)
-    return [
-        (sum(known[layer][0] for layer in bucket), max(known[layer][1] for layer in bucket))
-        for bucket in buckets
-    ]
+    sizes = []
+    times = []
+    for layer, at in zip(network.layers, ready):
+        if layer.parameters:
+            sizes.append(FLOAT_BYTES * layer.parameters)
+            times.append(at)
+    buckets = []
+    for bucket in fill_buckets(sizes, ["float32"] * len(sizes), room):
+        nbytes = sum(sizes[layer] for layer in bucket)
+        buckets.append((nbytes, max(times[layer] for layer in bucket)))
+    return buckets
 
 
 def _exposed(seconds: float, cost: ExchangeTime) -> Dict[str, float]:
@@ -284,13 +291,16 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
         raise ValueError(f"{stages} stages do not divide the {cluster.devices} devices of a node")
     borders = balance([layer.forward + layer.backward for layer in network.layers], stages)
     cut = [network.layers[start:stop] for start, stop in pieces(len(network.layers), borders)]
-    samples, fixed = batch * stages / parts, network.fixed / (2 * stages)
-    forward = [fixed + samples * sum(layer.forward for layer in stage) for stage in cut]
-    backward = [fixed + samples * sum(layer.backward for layer in stage) for stage in cut]
-    message = [
-        cluster.inside.seconds(FLOAT_BYTES * samples * stage[-1].outputs) for stage in cut[:-1]
-    ]
-    tasks = pipeline_spans(gpipe(stages, parts), forward, backward, message)
+    samples = batch * stages / parts
+    fixed = network.fixed / (2 * stages)
+    forward = []
+    backward = []
+    messages = []
+    for stage in cut:
+        forward.append(fixed + samples * sum(layer.forward for layer in stage))
+        backward.append(fixed + samples * sum(layer.backward for layer in stage))
+        messages.append(cluster.inside.seconds(FLOAT_BYTES * samples * stage[-1].outputs))
+    tasks = pipeline_spans(gpipe(stages, parts), forward, backward, messages[:-1])
     ended = last_end(tasks)
     passes = (sum(forward) + sum(backward)) * parts / stages
     shared = _shared(cluster, ended, passes, network.python * parts / stages)
@@ -303,20 +313,20 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     total = here.exchange("ring", FLOAT_BYTES * largest).and_then(among_nodes)
     part = network.update * largest / network.parameters if network.parameters else 0.0
     update = _shared(cluster, part, network.update / stages)
-    spans = [
-        Busy(f"stage {at}", str(task), slower * start, slower * stop)
-        for (at, task), (start, stop) in tasks.items()
-    ]
-    spans.append(Busy(LINKS, "sums", shared + waited, shared + waited + total.seconds))
-    alone = network.passes(batch) + network.update
+    spans = []
+    for (at, task), (start, stop) in tasks.items():
+        spans.append(Busy(f"stage {at}", str(task), slower * start, slower * stop))
+    computed = shared + waited
+    summed = computed + total.seconds
+    spans.append(Busy(LINKS, "sums", computed, summed))
+    one_pass = network.passes(batch)
     lost = {
         "bubble and messages": ended - passes,
-        "starts of micro-batches": passes - network.passes(batch),
+        "starts of micro-batches": passes - one_pass,
         "Python and shared cores": shared - ended + update - part,
         "the slowest": waited,
         **_exposed(total.seconds, total),
         "the update in stages": part - network.update,
     }
-    return Prediction(
-        shared + waited + total.seconds + update, batch * cluster.count, alone, lost, tuple(spans)
-    )
+    alone = one_pass + network.update
+    return Prediction(summed + update, batch * cluster.count, alone, lost, tuple(spans))
