@@ -15,13 +15,12 @@ from pathlib import Path
 from mxdp.errors import MxdpError, UsageError, need
 from mxdp.exercises.exchanges import (
     all_gather,
-    exchange_halos,
     naive_allreduce,
     reduce_scatter,
     ring_allreduce,
 )
 from mxdp.exercises.plans import fill_buckets, fit_alpha_beta, gpipe
-from mxdp.exercises.shards import sharded_step, split_and_load
+from mxdp.exercises.shards import exchange_halos, sharded_step, split_and_load
 from mxdp.exercises.steps import accumulate, train_batch
 from mxdp.plans.show.files import write_beside
 

@@ -1,4 +1,4 @@
-"""Exercises in which devices exchange arrays: two all-reduces, the halves of one, and halos of tiles."""
+"""Exercises in which devices sum arrays: two all-reduces, and the halves of one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import random
 from collections import Counter
 from functools import partial
 from itertools import permutations
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, List, Tuple
 
 import numpy as onp
 
 from mxdp.errors import plural
 from mxdp.exercises.trial import (
     Exercise,
+    Mistakes,
     Moves,
     Record,
+    Sizes,
     Trial,
     Values,
     by_device,
@@ -37,7 +39,6 @@ TO_OWNER = "send each other device its own chunk alone, or one chunk a step to t
 FROM_OWNER = (
     "send its own chunk to each other device once, or one chunk a step to the right neighbour"
 )
-ROWS = "send the rows of the halo alone"
 
 
 def dimensions(draw: random.Random) -> Tuple[int, ...]:
@@ -61,7 +62,7 @@ RING = [
 ]
 
 
-def _shapes(draw: random.Random) -> Tuple[int, Tuple[int, ...]]:
+def _shapes(draw: random.Random) -> Sizes:
     return draw.randint(1, 6), (draw.randint(1, 20), *dimensions(draw))
 
 
@@ -105,7 +106,7 @@ def _allreduce(algorithm: str, given: Any) -> Trial:
     )
 
 
-def _wrong_sums(schedule: Schedule, given: Any) -> Dict[str, List[Any]]:
+def _wrong_sums(schedule: Schedule, given: Any) -> Mistakes:
     """The results of the usual mistakes on each device, by their hints."""
     devices = len(given)
     total = given.sum(axis=0)
@@ -193,7 +194,7 @@ HALVES = [(2, 4), (3, 6), (3, 5), (3, 2), (1, 3)]
 COMPARE = "`python -m mxdp.plans reduce-scatter 3` and `all-gather 3` print both plans: compare them with your steps."
 
 
-def _lengths(draw: random.Random) -> Tuple[int, int]:
+def _lengths(draw: random.Random) -> Sizes:
     return draw.randint(1, 6), draw.randint(1, 20)
 
 
@@ -257,7 +258,7 @@ def _half(
     length: int,
     given: Any,
     right: List[Any],
-    mistakes: Dict[str, Any],
+    mistakes: Mistakes,
     planned: Moves,
     advice: str,
 ) -> Trial:
@@ -281,77 +282,4 @@ def _half(
         hint=partial(misfit, expected, COMPARE),
         planned=planned,
         judge=partial(frugal, planned, advice, most=[most] * devices),
-    )
-
-
-TILES = [
-    ([2, 2], 1),
-    ([3, 3, 3], 1),
-    ([3, 3, 3], 2),
-    ([3, 2], 1),
-    ([2], 1),
-]
-
-
-def _drawn_tiles(draw: random.Random) -> Tuple[List[int], int, Tuple[int, ...]]:
-    halo = draw.randint(1, 3)
-    heights = [draw.randint(halo, halo + 3) for _ in range(draw.randint(2, 6))]
-    return heights, halo, (2, *dimensions(draw)[1:])
-
-
-@partial(Exercise, 8, "halo exchange", TILES, _drawn_tiles)
-def exchange_halos(
-    heights: Sequence[int], halo: int, inner: Tuple[int, ...] = (2,), factor: int = 1
-) -> Trial:
-    """Tiles of these heights, whose rows have the shape ``inner``, each with halos above and below."""
-    devices = len(heights)
-    rows_of = f"{', '.join(map(str, heights))} rows of {' x '.join(map(str, inner))}"
-    title = f"{plural(devices, 'tile')} of {rows_of}, halo of {plural(halo, 'row')}"
-    columns = onp.arange(onp.prod(inner), dtype="float32").reshape(inner) / 10
-    inside = []
-    for tile, height in enumerate(heights, 1):
-        inside.append(factor * (10 * tile + onp.add.outer(onp.arange(height), columns)))
-    first = [rows[:halo] for rows in inside]
-    last = [rows[-halo:] for rows in inside]
-
-    def tiles(
-        above: Sequence[Any], below: Sequence[Any], top: Any = 0, bottom: Any = 0
-    ) -> List[Any]:
-        """Each tile with its halos: ``above`` are those of all but the first tile, ``below`` of all but the last."""
-        whole = []
-        for rows, high, low in zip(inside, [top, *above], [*below, bottom]):
-            tile = onp.zeros((len(rows) + 2 * halo, *inner), "float32")
-            tile[:halo] = high
-            tile[halo:-halo] = rows
-            tile[-halo:] = low
-            whole.append(tile)
-        return whole
-
-    old_above = [-1.0] * (devices - 1)
-    old_below = [-2.0] * (devices - 1)
-    given = tiles(old_above, old_below)
-    above_alone = tiles(last[:-1], old_below)
-    below_alone = tiles(old_above, first[1:])
-    as_a_ring = tiles(last[:-1], first[1:], last[-1], first[0])
-    mistakes = {
-        "No halo was filled. Write into the tiles: `tile[:halo] = rows.as_in_ctx(tile.ctx)`.": given,
-        "The old halos travelled. Send a neighbour's own rows: they begin after its halo, at `tile[halo:]`, and end "
-        "before it, at `tile[:-halo]`.": tiles(old_below, old_above),
-        "The halos above are filled, those below are not. Rows travel both ways.": above_alone,
-        "The halos below are filled, those above are not. Rows travel both ways.": below_alone,
-        "The rows come from the far end of the neighbour. A tile needs the rows next to the border: the last of the "
-        "tile above, the first of the tile below.": tiles(first[:-1], last[1:]),
-        "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": as_a_ring,
-    }
-    planned: Moves = {}
-    for tile in range(1, devices):
-        planned[tile - 1, tile] = planned[tile, tile - 1] = halo * columns.size
-    return Trial(
-        title,
-        given={**by_device(given), "halo": halo},
-        expected=by_device(tiles(last[:-1], first[1:])),
-        run=partial(in_place, given, [halo]),
-        mistakes=mistakes,
-        planned=planned,
-        judge=partial(frugal, planned, ROWS),
     )

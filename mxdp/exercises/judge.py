@@ -72,9 +72,9 @@ def check_here(file: str, seed: int, answers: Path, number: int = 0) -> None:
                 cases=[dict(title=title, state="not tried") for title in cases],
             )
             report["exercises"].append(entry)
-    for entry in report["exercises"]:
-        name = entry["function"]
-        for trials, case in zip(tasks[name].values(), entry["cases"]):
+    for answered in report["exercises"]:
+        name = answered["function"]
+        for trials, case in zip(tasks[name].values(), answered["cases"]):
             try_case(trials, case, functions[name], file, save)
     save()
     os._exit(0)  # threads that the student's code has left don't keep the process

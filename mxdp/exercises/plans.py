@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple
 import numpy as onp
 
 from mxdp.errors import plural
-from mxdp.exercises.trial import Exercise, Record, Trial, Values, Wrong, a_list
+from mxdp.exercises.trial import Exercise, Mistakes, Record, Sizes, Trial, Values, Wrong, a_list
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.partition import fill_buckets as filled
 from mxdp.plans.pipeline import PipelinePlan, cycles, one_f_one_b
@@ -30,7 +30,7 @@ def _lists(returned: Any, what: str) -> List[Any]:
     return a_list(returned, lambda part: isinstance(part, (list, tuple)), f"a list of lists {what}")
 
 
-def _drawn_sizes(draw: random.Random) -> Tuple[List[int], int]:
+def _drawn_sizes(draw: random.Random) -> Sizes:
     return [draw.randint(1, 9) for _ in range(draw.randint(1, 20))], draw.randint(4, 16)
 
 
@@ -101,7 +101,7 @@ def _by_stage(lines: Sequence[str]) -> Values:
     return {f"stage {stage}": line for stage, line in enumerate(lines)}
 
 
-def _drawn_stages(draw: random.Random) -> Tuple[int, int]:
+def _drawn_stages(draw: random.Random) -> Sizes:
     return draw.randint(1, 8), draw.choice([1, 2, 4, 5, 12])
 
 
@@ -154,7 +154,7 @@ def gpipe(stages: int, micro_batches: int, factor: int = 1) -> Trial:
     )
 
 
-def _wrong_schedules(plan: PipelinePlan) -> Dict[str, List[str]]:
+def _wrong_schedules(plan: PipelinePlan) -> Mistakes:
     """The results of the usual mistakes, by their hints."""
     stages = plan.stages
     micro_batches = plan.micro_batches
@@ -197,7 +197,7 @@ MEASURED = [
 ]
 
 
-def _drawn_times(draw: random.Random) -> Tuple[str, List[int], List[float]]:
+def _drawn_times(draw: random.Random) -> Sizes:
     others = [0, *(1 << power for power in range(3, 24))]
     sizes = [4, 1 << 24, *draw.sample(others, draw.randint(0, 10))]
     draw.shuffle(sizes)

@@ -1,4 +1,4 @@
-"""Exercises on shards: of a batch, and of an optimiser's state."""
+"""Exercises on what is cut over the devices: a batch, a picture (in tiles, with halos), an optimiser's state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from mxdp.errors import plural
 from mxdp.exercises.exchanges import dimensions
 from mxdp.exercises.trial import (
     Exercise,
+    Mistakes,
     Moves,
+    Sizes,
     Trial,
     Values,
     by_device,
@@ -22,6 +24,7 @@ from mxdp.exercises.trial import (
     differing,
     digits,
     frugal,
+    in_place,
     listed,
     misfit,
     returned,
@@ -30,6 +33,7 @@ from mxdp.exercises.trial import (
 )
 from mxdp.plans.partition import bounds
 
+ROWS = "send the rows of the halo alone"
 SHARDS = (
     "to each device the gradients of that device's shard, and its own shard of the new parameters"
 )
@@ -44,7 +48,7 @@ SPLITS = [
 ]
 
 
-def _drawn_shards(draw: random.Random) -> Tuple[List[int], Tuple[int, ...], str]:
+def _drawn_shards(draw: random.Random) -> Sizes:
     devices = draw.randint(1, 7)
     shape = (draw.randint(1, 3 * devices), *dimensions(draw))
     return draw.sample(range(devices), devices), shape, draw.choice(["float32", "int32"])
@@ -85,7 +89,7 @@ def split_and_load(
     )
 
 
-def _wrong_shards(x: Any, devices: int) -> Dict[str, List[Any]]:
+def _wrong_shards(x: Any, devices: int) -> Mistakes:
     """The shards that a usual mistake makes, by its hint."""
     n = len(x)
     short = n // devices
@@ -114,10 +118,83 @@ def _wrong_shards(x: Any, devices: int) -> Dict[str, List[Any]]:
     }
 
 
+TILES = [
+    ([2, 2], 1),
+    ([3, 3, 3], 1),
+    ([3, 3, 3], 2),
+    ([3, 2], 1),
+    ([2], 1),
+]
+
+
+def _drawn_tiles(draw: random.Random) -> Sizes:
+    halo = draw.randint(1, 3)
+    heights = [draw.randint(halo, halo + 3) for _ in range(draw.randint(2, 6))]
+    return heights, halo, (2, *dimensions(draw)[1:])
+
+
+@partial(Exercise, 8, "halo exchange", TILES, _drawn_tiles)
+def exchange_halos(
+    heights: Sequence[int], halo: int, inner: Tuple[int, ...] = (2,), factor: int = 1
+) -> Trial:
+    """Tiles of these heights, whose rows have the shape ``inner``, each with halos above and below."""
+    devices = len(heights)
+    rows_of = f"{', '.join(map(str, heights))} rows of {' x '.join(map(str, inner))}"
+    title = f"{plural(devices, 'tile')} of {rows_of}, halo of {plural(halo, 'row')}"
+    columns = onp.arange(onp.prod(inner), dtype="float32").reshape(inner) / 10
+    inside = []
+    for tile, height in enumerate(heights, 1):
+        inside.append(factor * (10 * tile + onp.add.outer(onp.arange(height), columns)))
+    first = [rows[:halo] for rows in inside]
+    last = [rows[-halo:] for rows in inside]
+
+    def tiles(
+        above: Sequence[Any], below: Sequence[Any], top: Any = 0, bottom: Any = 0
+    ) -> List[Any]:
+        """Each tile with its halos: ``above`` are those of all but the first tile, ``below`` of all but the last."""
+        whole = []
+        for rows, high, low in zip(inside, [top, *above], [*below, bottom]):
+            tile = onp.zeros((len(rows) + 2 * halo, *inner), "float32")
+            tile[:halo] = high
+            tile[halo:-halo] = rows
+            tile[-halo:] = low
+            whole.append(tile)
+        return whole
+
+    old_above = [-1.0] * (devices - 1)
+    old_below = [-2.0] * (devices - 1)
+    given = tiles(old_above, old_below)
+    above_alone = tiles(last[:-1], old_below)
+    below_alone = tiles(old_above, first[1:])
+    as_a_ring = tiles(last[:-1], first[1:], last[-1], first[0])
+    mistakes = {
+        "No halo was filled. Write into the tiles: `tile[:halo] = rows.as_in_ctx(tile.ctx)`.": given,
+        "The old halos travelled. Send a neighbour's own rows: they begin after its halo, at `tile[halo:]`, and end "
+        "before it, at `tile[:-halo]`.": tiles(old_below, old_above),
+        "The halos above are filled, those below are not. Rows travel both ways.": above_alone,
+        "The halos below are filled, those above are not. Rows travel both ways.": below_alone,
+        "The rows come from the far end of the neighbour. A tile needs the rows next to the border: the last of the "
+        "tile above, the first of the tile below.": tiles(first[:-1], last[1:]),
+        "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": as_a_ring,
+    }
+    planned: Moves = {}
+    for tile in range(1, devices):
+        planned[tile - 1, tile] = planned[tile, tile - 1] = halo * columns.size
+    return Trial(
+        title,
+        given={**by_device(given), "halo": halo},
+        expected=by_device(tiles(last[:-1], first[1:])),
+        run=partial(in_place, given, [halo]),
+        mistakes=mistakes,
+        planned=planned,
+        judge=partial(frugal, planned, ROWS),
+    )
+
+
 RATES = dict(lr=0.1, momentum=0.5, batch_size=4)
 
 
-def _drawn_rates(draw: random.Random) -> Tuple[int, int, int, int, Dict[str, float]]:
+def _drawn_rates(draw: random.Random) -> Sizes:
     devices = draw.randint(1, 6)
     steps = draw.randint(1, 3)
     slope = draw.randint(1, 9)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import numpy as onp
 
@@ -17,8 +17,10 @@ from mxdp.backend import NDArray, autograd
 from mxdp.errors import plural
 from mxdp.exercises.trial import (
     Exercise,
+    Mistakes,
     Moves,
     Record,
+    Sizes,
     Trial,
     Values,
     by_device,
@@ -102,7 +104,7 @@ BATCHES = [
 ]
 
 
-def _drawn_batch(draw: random.Random) -> Tuple[int, int, int, int, float]:
+def _drawn_batch(draw: random.Random) -> Sizes:
     return (draw.randint(1, 16), draw.randint(1, 5), *_drawn_steps(draw))
 
 
@@ -200,7 +202,7 @@ PARTS = [
 ]
 
 
-def _drawn_parts(draw: random.Random) -> Tuple[List[int], int, int, float]:
+def _drawn_parts(draw: random.Random) -> Sizes:
     lengths = [draw.randint(1, 5) for _ in range(draw.randint(1, 6))]
     return (lengths, *_drawn_steps(draw))
 
@@ -243,7 +245,7 @@ def accumulate(
 
 def _accumulations(
     parts: Sequence[Tuple[Any, Any]], start: Any, lr: float, steps: int
-) -> Tuple[List[Any], Dict[str, List[Any]]]:
+) -> Tuple[List[Any], Mistakes]:
     """The right result, and the results of the usual mistakes, by their hints."""
     lengths = onp.array([len(X) for X, _ in parts])
     samples = lengths.sum()

@@ -15,7 +15,6 @@ from typing import (
     Iterable,
     Iterator,
     List,
-    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -33,6 +32,12 @@ Values = Dict[str, Any]
 
 Moves = Dict[Tuple[int, int], int]
 """The count of numbers that went from one device to another, by (source, target)."""
+
+Sizes = Tuple[Any, ...]
+"""The arguments of the function that makes a trial."""
+
+Mistakes = Dict[str, Any]
+"""The results of usual mistakes, by their hints: the values under the labels of what is expected."""
 
 FACTOR = 8
 """What the numbers of a second call are multiplied by: a power of two, so that no float is rounded otherwise."""
@@ -68,8 +73,7 @@ class Trial:
     given: Values
     expected: Values
     run: Callable[[Any], Values]
-    mistakes: Mapping[str, Iterable[Any]]
-    """The results of usual mistakes, by their hints: the values under the labels of ``expected``."""
+    mistakes: Mistakes
     hint: Callable[[Values], str] = lambda got: ""
     """A hint by a rule, if no mistake fits."""
     planned: Optional[Moves] = None
@@ -87,9 +91,9 @@ class Exercise(NamedTuple):
 
     number: int
     title: str
-    chosen: Sequence[Tuple[Any, ...]]
+    chosen: Sequence[Sizes]
     """The arguments of ``trial`` in the first cases."""
-    drawn: Callable[[random.Random], Tuple[Any, ...]]
+    drawn: Callable[[random.Random], Sizes]
     """Makes others at random."""
     trial: Callable[..., Trial]
     stem: str = ""
@@ -100,7 +104,7 @@ class Exercise(NamedTuple):
         """The name of the file to fill in."""
         return f"{self.number:02}_{self.stem or self.trial.__name__}.py"
 
-    def made(self, sizes: Tuple[Any, ...]) -> Trial:
+    def made(self, sizes: Sizes) -> Trial:
         """A trial of these sizes."""
         trial = self.trial(*sizes)
         trial.again = self.trial(*sizes, factor=FACTOR)

@@ -21,7 +21,8 @@ from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from mxdp.errors import did_you_mean
 
-FORWARD, BACKWARD = "F", "B"
+FORWARD = "F"
+BACKWARD = "B"
 
 
 @dataclass(frozen=True)

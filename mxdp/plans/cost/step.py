@@ -33,7 +33,8 @@ FLOAT_BYTES = 4
 """Bytes of a number, float32."""
 LITTLE = 0.005
 """A share of linear scaling that nobody misses: 99.5 % are shown as 100 %."""
-COMPUTE, LINKS = "compute", "links"
+COMPUTE = "compute"
+LINKS = "links"
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
             f"an optimiser in shards needs an all-reduce of two halves, {' or '.join(HALVES)}"
         )
     passes = network.passes(batch)
-    shared = _shared(cluster, passes, passes, network.python)
+    shared = node_seconds(passes, passes, network.python, cluster.devices, cluster.cores)
     wait = network.spread * slowest(cluster.count)
     slower = (1 + wait) * shared / passes if passes else 1.0
     starts = slower * network.fixed if passes else shared * (1 + wait)
@@ -215,7 +216,7 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
         total = total.and_then(cost)
     now = max(computed, free)
     part = network.update / cluster.count if way.shard_optimizer else network.update
-    update = _shared(cluster, part, part)
+    update = node_seconds(part, part, 0.0, cluster.devices, cluster.cores)
     spans.append(Busy(COMPUTE, "update", now, now + update))
     now += update
     if way.shard_optimizer:
@@ -254,11 +255,7 @@ def _passes(
     return spans, [span.stop for span in reversed(backward)]
 
 
-def _shared(cluster: Cluster, longest: float, mean: float, python: float = 0.0) -> float:
-    return node_seconds(longest, mean, python, cluster.devices, cluster.cores)
-
-
-def _buckets(network: Network, ready: Sequence[float], room: float) -> List[Tuple[float, float]]:
+def _buckets(network: Network, ready: Sequence[float], room: float) -> List[Tuple[int, float]]:
     """The bytes of each bucket, and when its last gradient is ready."""
     sizes = []
     times = []
@@ -286,7 +283,8 @@ def _exposed(seconds: float, cost: ExchangeTime) -> Dict[str, float]:
 def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Prediction:
     """Stages on neighbouring devices of a node, and as many replicas of the pipeline as there is room for. The replicas
     sum each stage's gradients after the last pass."""
-    stages, parts = way.stages, way.micro_batches
+    stages = way.stages
+    parts = way.micro_batches
     if cluster.devices % stages:
         raise ValueError(f"{stages} stages do not divide the {cluster.devices} devices of a node")
     borders = balance([layer.forward + layer.backward for layer in network.layers], stages)
@@ -303,30 +301,30 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
     tasks = pipeline_spans(gpipe(stages, parts), forward, backward, messages[:-1])
     ended = last_end(tasks)
     passes = (sum(forward) + sum(backward)) * parts / stages
-    shared = _shared(cluster, ended, passes, network.python * parts / stages)
+    python = network.python * parts / stages
+    shared = node_seconds(ended, passes, python, cluster.devices, cluster.cores)
     waited = network.spread * slowest(cluster.count) * shared
-    slower = (shared + waited) / ended if ended else 1.0
+    computed = shared + waited
+    slower = computed / ended if ended else 1.0
     largest = max(sum(layer.parameters for layer in stage) for stage in cut)
     # All stages are summed at the same time. Replicas in other nodes share a node's link, those in one node don't.
     here = replace(cluster, devices=cluster.devices // stages, nodes=1)
     among_nodes = replace(cluster, devices=1).exchange("ring", FLOAT_BYTES * network.parameters)
     total = here.exchange("ring", FLOAT_BYTES * largest).and_then(among_nodes)
-    part = network.update * largest / network.parameters if network.parameters else 0.0
-    update = _shared(cluster, part, network.update / stages)
+    part = network.update * largest / max(1, network.parameters)
+    update = node_seconds(part, network.update / stages, 0.0, cluster.devices, cluster.cores)
     spans = []
     for (at, task), (start, stop) in tasks.items():
         spans.append(Busy(f"stage {at}", str(task), slower * start, slower * stop))
-    computed = shared + waited
     summed = computed + total.seconds
     spans.append(Busy(LINKS, "sums", computed, summed))
-    one_pass = network.passes(batch)
     lost = {
         "bubble and messages": ended - passes,
-        "starts of micro-batches": passes - one_pass,
+        "starts of micro-batches": passes - network.passes(batch),
         "Python and shared cores": shared - ended + update - part,
         "the slowest": waited,
         **_exposed(total.seconds, total),
         "the update in stages": part - network.update,
     }
-    alone = one_pass + network.update
+    alone = network.passes(batch) + network.update
     return Prediction(summed + update, batch * cluster.count, alone, lost, tuple(spans))

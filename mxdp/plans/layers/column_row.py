@@ -25,8 +25,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import List, Sequence, Tuple
 
-WHOLE, COLUMNS, ROWS, OWN = "whole", "columns", "rows", "own"
-ALL_REDUCE, ALL_GATHER = "all-reduce", "all-gather"
+WHOLE = "whole"
+COLUMNS = "columns"
+ROWS = "rows"
+OWN = "own"
+ALL_REDUCE = "all-reduce"
+ALL_GATHER = "all-gather"
 
 
 def cut_layers(weights: Sequence[bool]) -> List[str]:

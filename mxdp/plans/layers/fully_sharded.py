@@ -31,8 +31,13 @@ from typing import List, Sequence, Tuple
 
 from mxdp.plans.partition import bounds
 
-GATHER, FORWARD, FREE, BACKWARD = "G", "F", "x", "B"
-REDUCE_SCATTER, ALL_REDUCE, UPDATE = "R", "S", "U"
+GATHER = "G"
+FORWARD = "F"
+FREE = "x"
+BACKWARD = "B"
+REDUCE_SCATTER = "R"
+ALL_REDUCE = "S"
+UPDATE = "U"
 STAGES = (
     "nothing",
     "the optimiser's state",

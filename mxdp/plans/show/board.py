@@ -266,8 +266,8 @@ def of_sharded(plan: ShardedPlan) -> Board:
     plain = sharded.fully_sharded(plan.layers, plan.devices, stage=0)
     held = sharded.peak(plan, sizes) / sharded.peak(plain, sizes)
     sent = sharded.moved(plan, sizes) / plan.devices / sum(sizes)
-    devices, count = plural(plan.devices, "device"), plural(plan.layers, "layer")
-    title = f"{plan.name}: stage {plan.stage}, {devices}, {count}, {len(plan.tasks)} tasks"
+    counts = f"{plural(plan.devices, 'device')}, {plural(plan.layers, 'layer')}"
+    title = f"{plan.name}: stage {plan.stage}, {counts}, {len(plan.tasks)} tasks"
     about = (
         f"Cut: {sharded.STAGES[plan.stage]}. With equal layers and Adam, a device holds at most {held:.3g} of what "
         f"plain data parallelism holds, and sends {sent:.3g} times all parameters in a step."

@@ -14,8 +14,10 @@ from mxdp.plans.pipeline import PIPELINES, PipelinePlan, cycles
 from mxdp.plans.show.board import Plan, board_of, tasks_in_words, words
 from mxdp.plans.show.contents import contents, sends, written
 
-MOST_DRAWN, MOST_LINES = 8, 4
-"""Devices whose contents are shown (with more no terminal is wide enough), and lines of text in a row of that table."""
+MOST_DRAWN = 8
+"""Devices whose contents are shown: with more no terminal is wide enough."""
+MOST_LINES = 4
+"""Lines of text in a row of that table."""
 GAP = 3
 """Spaces between two sends, and between columns if they fit."""
 
@@ -145,18 +147,17 @@ def _collective(schedule: Schedule, legend: str, width: int) -> List[str]:
 def _held(schedule: Schedule, left: Rows, heading: str, a_line: int) -> Rows:
     """Right of ``left``: what each device holds at the start and after each step, ``a_line`` chunks in a line."""
     after = contents(schedule)
+    chunks = range(schedule.chunks)
     columns = []
     for device in range(schedule.devices):
-        widths = [0] * a_line
         cells = []
         for held in after:
-            cell = []
-            for chunk in range(schedule.chunks):
-                text = written(schedule, chunk, held[device, chunk])
-                place = chunk % a_line
-                widths[place] = max(widths[place], len(text))
-                cell.append(text)
-            cells.append(cell)
+            texts = (written(schedule, chunk, held[device, chunk]) for chunk in chunks)
+            cells.append(list(texts))
+        widths = [0] * a_line
+        for chunk in chunks:
+            place = chunk % a_line
+            widths[place] = max(widths[place], *(len(cell[chunk]) for cell in cells))
         columns.append([f"{heading}{device}", *(_lines(cell, widths, " ") for cell in cells)])
     return [(*row, *held) for row, held in zip(left, zip(*columns))]
 
