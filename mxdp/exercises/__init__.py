@@ -28,7 +28,7 @@ need("mxdp.exercises", "experiments", "rich")
 
 FOLDER = Path("experiments/exercises")
 
-_ALL = (
+_ALL = [
     naive_allreduce,
     ring_allreduce,
     split_and_load,
@@ -41,7 +41,7 @@ _ALL = (
     sharded_step,
     reduce_scatter,
     all_gather,
-)
+]
 EXERCISES = {exercise.trial.__name__: exercise for exercise in _ALL}
 """By the name of the function that the student writes."""
 

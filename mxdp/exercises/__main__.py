@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 from xml.etree import ElementTree
 
 from rich.console import Console
@@ -21,7 +21,7 @@ from rich.text import Text
 from mxdp.errors import UsageError, as_command, plural, tidy_after_signals
 from mxdp.exercises import EXERCISES, FOLDER, ORDER, copy
 from mxdp.exercises.check import LOOK_SECONDS, MEGABYTES, SECONDS, SEED, check
-from mxdp.exercises.judge import Report
+from mxdp.exercises.judge import Case, Report, cases_of
 from mxdp.plans.show.files import check_file, write_beside
 
 BAR = 20
@@ -174,11 +174,6 @@ def show(reports: Sequence[Report], console: Console) -> None:
         console.print(line, soft_wrap=True)
 
 
-def cases_of(report: Report) -> List[Dict[str, Any]]:
-    """The cases of all exercises in the file."""
-    return [case for exercise in report["exercises"] for case in exercise["cases"]]
-
-
 def show_one(report: Report, console: Console) -> None:
     """Print what is right, the first case that is wrong, and a hint."""
 
@@ -221,7 +216,7 @@ def following(number: int) -> str:
     return ""
 
 
-def table(case: Dict[str, Any]) -> str:
+def table(case: Case) -> str:
     """The arguments of a case, the expected result, and the student's, if there is one."""
     if "yours" not in case:
         return ""
@@ -241,7 +236,7 @@ def table(case: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def drawing(case: Dict[str, Any]) -> str:
+def drawing(case: Case) -> str:
     """The numbers that travelled from device to device, beside the plan's, as arrows."""
     moved = {(a, b): n for a, b, n in case.get("moved") or []}
     planned = {(a, b): n for a, b, n in case.get("planned") or []}

@@ -15,13 +15,13 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List
+from typing import Any, BinaryIO, List
 
 import psutil
 
 from mxdp import process
 from mxdp.errors import MxdpError
-from mxdp.exercises.judge import Report, printable
+from mxdp.exercises.judge import Case, Report, cases_of, printable
 
 SECONDS = 20.0
 """The limit of one trial."""
@@ -77,9 +77,8 @@ def check(
             lines = text.splitlines() or [problem]
             raise MxdpError(f"the checker can't start: {lines[-1]}")
         report: Report = json.loads(answers.read_text())
-    cases = [case for exercise in report["exercises"] for case in exercise["cases"]]
     # The part at which the child ended is not known to be right or wrong.
-    unknown = [part for part in (*cases, report) if part.get("problem", "") is None]
+    unknown = [part for part in (*cases_of(report), report) if part.get("problem", "") is None]
     if problem or unknown:
         ended = unknown[0] if unknown else report
         ended["problem"] = problem or broken_off(child.returncode)
@@ -139,7 +138,7 @@ def exceeded(child: Any, answers: Path, printed: Path, seconds: float, megabytes
         time.sleep(LOOK_SECONDS)
 
 
-def settle(cases: List[Dict[str, Any]]) -> None:
+def settle(cases: List[Case]) -> None:
     """Keep one hint of a case: in a small case two mistakes can give the same, so the one that fits in most cases."""
     counts = Counter(hint for case in cases for hint in case.get("hints", ()))
     for case in cases:

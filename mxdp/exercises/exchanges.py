@@ -203,7 +203,7 @@ def reduce_scatter(devices: int, length: int, factor: int = 1) -> Trial:
     """The sum of vectors, chunk k on device k."""
     given = factor * digits(devices, length)
     total = given.sum(axis=0)
-    chunks: List[Any] = onp.array_split(total, devices)
+    chunks = onp.array_split(total, devices)
     own = [onp.array_split(vector, devices)[k] for k, vector in enumerate(given)]
     whole = [total] * devices
     from_behind = onp.array_split(total[::-1], devices)
@@ -218,7 +218,7 @@ def reduce_scatter(devices: int, length: int, factor: int = 1) -> Trial:
             chunk[::-1] for chunk in reversed(from_behind)
         ],
     }
-    planned: Moves = {}
+    planned = {}
     for a, b in permutations(range(devices), 2):
         if chunks[b].size:
             planned[a, b] = chunks[b].size
@@ -229,10 +229,10 @@ def reduce_scatter(devices: int, length: int, factor: int = 1) -> Trial:
 def all_gather(devices: int, length: int, factor: int = 1) -> Trial:
     """The chunks of all devices, on every device."""
     vector = factor * onp.arange(1, length + 1, dtype="float32")
-    chunks: List[Any] = onp.array_split(vector, devices)
+    chunks = onp.array_split(vector, devices)
     to_the_right = []
     to_the_left = []
-    planned: Moves = {}
+    planned = {}
     for k, chunk in enumerate(chunks):
         to_the_right.append(onp.concatenate(chunks[k:] + chunks[:k]))
         to_the_left.append(onp.concatenate(chunks[k::-1] + chunks[:k:-1]))

@@ -34,6 +34,12 @@ REPLACED = (
 KEPT = "Is something kept from one call to the next, in a global variable or a default argument? Begin each call anew."
 
 Report = Dict[str, Any]
+Case = Dict[str, Any]
+
+
+def cases_of(report: Report) -> List[Case]:
+    """The cases of all exercises in the file."""
+    return [case for exercise in report["exercises"] for case in exercise["cases"]]
 
 
 def check_here(file: str, seed: int, answers: Path, number: int = 0) -> None:
@@ -44,7 +50,7 @@ def check_here(file: str, seed: int, answers: Path, number: int = 0) -> None:
     def save() -> None:
         write_beside(answers, json.dumps(report))
 
-    tasks: Dict[str, Dict[str, List[Trial]]] = {}
+    tasks = {}
     for name, exercise in EXERCISES.items():
         if number in (0, exercise.number):
             tasks[name] = exercise.cases(seed)
@@ -92,7 +98,7 @@ def lacking(defined: Sequence[str], number: int) -> str:
 
 
 def try_case(
-    trials: Sequence[Trial], case: Dict[str, Any], function: Any, file: str, save: Callable[[], Any]
+    trials: Sequence[Trial], case: Case, function: Any, file: str, save: Callable[[], Any]
 ) -> None:
     """Make the trials until one is wrong. ``case``, its part of the report, names each before it runs, and is saved
     then; at the end it has the answer."""
@@ -107,7 +113,7 @@ def try_case(
     case.update(title=title, state="right", problem="")
 
 
-def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
+def answer_of(trial: Trial, function: Any, file: str) -> Case:
     """Make the trial; the answer in words, as JSON has it.
 
     ``file`` holds the function's source. ``state`` is "right" or "wrong"; ``problem`` is a sentence, or empty.
@@ -115,9 +121,8 @@ def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
     numbers). ``hints``: all that fit.
     """
     record = trial.record
-    answer: Dict[str, Any] = {"state": "wrong"}
-    answer["given"] = shown(trial.given)
-    answer["expected"] = shown(trial.expected)
+    given = shown(trial.given)
+    answer: Case = dict(state="wrong", given=given, expected=shown(trial.expected))
 
     def recorded(*arguments: Any) -> Any:
         before = arrays_in(arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import partial
 from itertools import product
-from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, Sequence
 
 import numpy as onp
 
@@ -121,7 +121,7 @@ def gpipe(stages: int, micro_batches: int, factor: int = 1) -> Trial:
 
     def hint(got: Values) -> str:
         """The first task that runs before what it needs."""
-        done: Dict[Tuple[int, str], int] = {}
+        done = {}
         for stage, row in enumerate(got.values()):
             for cycle, cell in enumerate(row.split()):
                 if cell != IDLE:

@@ -15,7 +15,6 @@ from mxdp.exercises.exchanges import dimensions
 from mxdp.exercises.trial import (
     Exercise,
     Mistakes,
-    Moves,
     Sizes,
     Trial,
     Values,
@@ -67,7 +66,7 @@ def split_and_load(
         of += f" of {' x '.join(map(str, shape[1:]))}"
     shards = onp.array_split(samples, devices)
     expected = listed("shard", shards, places)
-    planned: Moves = {}
+    planned = {}
     for device, shard in zip(order, shards):
         if device and shard.size:
             planned[0, device] = shard.size
@@ -177,7 +176,7 @@ def exchange_halos(
         "tile above, the first of the tile below.": tiles(first[:-1], last[1:]),
         "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": as_a_ring,
     }
-    planned: Moves = {}
+    planned = {}
     for tile in range(1, devices):
         planned[tile - 1, tile] = planned[tile, tile - 1] = halo * columns.size
     return Trial(
@@ -240,21 +239,20 @@ def sharded_step(
     right, mistakes = _sharded_steps(start, old, grads, steps, rates)
     # To each device the gradients of its shard, and the sender's shard of the parameters.
     lengths = [behind - first for first, behind in bounds(length, devices)]
-    planned: Moves = {}
+    planned = {}
     for a, b in permutations(range(devices), 2):
         planned[a, b] = steps * (lengths[a] + lengths[b])
     # By the device of the longest shard; a ring may, too.
     most = steps * (length + (devices - 2) * lengths[0])
     title = f"{plural(devices, 'device')}, {plural(length, 'number')}, {plural(steps, 'step')}"
-    shown: Values = {
-        **by_device(grads, "gradient on "),
-        "parameters everywhere": start,
-        "velocity everywhere": old,
-        **rates,
-    }
     return Trial(
         title + uneven("shard", length, devices),
-        given=shown,
+        given={
+            **by_device(grads, "gradient on "),
+            "parameters everywhere": start,
+            "velocity everywhere": old,
+            **rates,
+        },
         expected=right,
         run=run,
         mistakes={hint: states.values() for hint, states in mistakes.items()},

@@ -153,7 +153,7 @@ def train_batch(
         "divide once by the batch.": by_shards / devices,
         "The step goes uphill: subtract the gradient.": -mean,
     }
-    planned: Moves = {}  # shards of samples and labels from device 0, gradients to it, and their sum back
+    planned = {}  # shards of samples and labels from device 0, gradients to it, and their sum back
     for device, count in enumerate(lengths[1:], 1):
         planned[0, device] = steps * (count + 1) * (features + 1)
         planned[device, 0] = steps * (features + 1)
@@ -228,7 +228,7 @@ def accumulate(
             function(batches, given, lr, partial(loss, record))
         return _downloaded([params])
 
-    shown: Values = {}
+    shown = {}
     for place, part in enumerate(parts):
         shown[f"X, y of micro-batch {place}"] = ", ".join(str(x.tolist()) for x in part)
     right, mistakes = _accumulations(parts, start, lr, steps)

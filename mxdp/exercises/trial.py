@@ -216,10 +216,8 @@ def in_place(given: Sequence[Any], more: Sequence[Any], function: Any) -> Values
 
 def listed(name: str, arrays: Iterable[Any], places: Iterable[Any]) -> Values:
     """Label the arrays of a list that a function returns."""
-    labelled = {}
-    for k, (x, place) in enumerate(zip(arrays, places)):
-        labelled[f"{name} {k} on {place}, {x.dtype}"] = x
-    return labelled
+    parts = enumerate(zip(arrays, places))
+    return {f"{name} {k} on {place}, {x.dtype}": x for k, (x, place) in parts}
 
 
 def returned(name: str, value: Any) -> Values:
@@ -251,13 +249,13 @@ def frugal(
     """A judge, but for the record: all devices together send what they send in the plan, without what is ``unneeded``;
     device k sends no more than there to any other, or than ``most[k]`` in all."""
     for (source, target), moved in sorted(record.moves.items()):
-        if most:
-            sent = sum(n for pair, n in record.moves.items() if pair[0] == source)
-            enough = most[source]
-            if sent > enough:
-                return f"But cpu({source}) sends {sent} numbers, and {enough} are enough: {advice}."
-        elif moved > planned.get((source, target), 0):
-            needed = planned.get((source, target), 0)
+        needed = planned.get((source, target), 0)
+        sent = sum(n for pair, n in record.moves.items() if pair[0] == source)
+        if most and sent > most[source]:
+            return (
+                f"But cpu({source}) sends {sent} numbers, and {most[source]} are enough: {advice}."
+            )
+        if not most and moved > needed:
             return f"But cpu({source}) sends {moved} numbers to cpu({target}), which needs {needed}: {advice}."
     moved = sum(record.moves.values())
     needed = sum(planned.values()) - unneeded

@@ -53,9 +53,9 @@ def line(schedule: Schedule, link: Link) -> Link:
     return Link(start, (most - start) / SIZES[-1])
 
 
-def quickest(lines: Dict[str, Link], nbytes: int) -> str:
-    """The plan that takes the least time; of those that take equally long, to three digits, the first."""
-    return min(lines, key=lambda name: float(f"{lines[name].seconds(nbytes):.3g}"))
+def rounded(lines: Dict[str, Link], nbytes: int) -> Dict[str, float]:
+    """The seconds that each plan takes, to three digits. What differs less is a tie."""
+    return {name: float(f"{each.seconds(nbytes):.3g}") for name, each in lines.items()}
 
 
 def answer(s: Settings) -> Answer:
@@ -74,26 +74,32 @@ def answer(s: Settings) -> Answer:
         each = made(other, devices)
         if not each.reads or s["place"] == MEMORY:
             lines[other] = line(each, link)
-    times = {other: milliseconds(each.seconds(nbytes)) for other, each in lines.items()}
-    said = f"{name} takes {times[name]} for {as_bytes(nbytes)} on {devices} devices"
+    seconds = allreduce_seconds(schedule, nbytes, link)
+    said = f"{name} takes {milliseconds(seconds)} for {as_bytes(nbytes)} on {devices} devices"
+    times = rounded(lines, nbytes)
     equal = [other for other in times if other != name and times[other] == times[name]]
     if equal:
         said += f", as long as {either(equal)}"
-    best = quickest(lines, nbytes)
-    said += "; no other is faster." if best == name else f"; {best} takes {times[best]}."
+    best = min(times, key=times.__getitem__)
+    if best == name:
+        said += "; no other is faster."
+    else:
+        said += f"; {best} takes {milliseconds(lines[best].seconds(nbytes))}."
     steps = {}
     for at, step in enumerate(schedule.steps, 1):
         alone = replace(schedule, steps=(step,))
         steps[at] = milliseconds(allreduce_seconds(alone, nbytes, link))
     sent = {at: as_bytes(vectors * nbytes) for at, vectors in enumerate(vectors_sent(schedule))}
-    fastest = {as_bytes(size): quickest(lines, size) for size in SIZES}
+    fastest = {}
+    for size in SIZES:
+        times = rounded(lines, size)
+        fastest[as_bytes(size)] = min(times, key=times.__getitem__)
     tables = (
         table("Time of a step", ["step", "takes"], alike(steps)),
         table("Sent in all", ["device", "sends"], alike(sent)),
         table("The fastest", ["vector", "by"], alike(fastest)),
     )
     board = moving(schedule, nbytes / MIB)._repr_html_()
-    seconds = allreduce_seconds(schedule, nbytes, link)
     twice = allreduce_seconds(made(name, 2 * devices), nbytes, link)
     return Answer(
         said=said,

@@ -36,8 +36,7 @@ def predicted(s: Settings, devices: int) -> Dict[str, Any]:
 
 def parts(stage: Dict[str, Any]) -> Dict[str, float]:
     """GB of what a device holds."""
-    known = {kind: nbytes for kind, nbytes in stage.items() if nbytes is not None}
-    return {kind: nbytes / 1e9 for kind, nbytes in known.items() if kind not in NO_PARTS}
+    return {kind: n / 1e9 for kind, n in stage.items() if n is not None and kind not in NO_PARTS}
 
 
 def answer(s: Settings) -> Answer:

@@ -21,8 +21,9 @@ def answer(address: str) -> str:
     name, _, query = address.partition("?")
     try:
         if name not in TOPICS:
-            names = did_you_mean(name, list(TOPICS))
-            raise UsageError(f"no part of this page is called {name!r}; {names}")
+            raise UsageError(
+                f"no part of this page is called {name!r}; {did_you_mean(name, list(TOPICS))}"
+            )
         settings = TOPICS[name].settings(query)
         found = TOPICS[name].answer(settings)
     except (MxdpError, ValueError) as error:

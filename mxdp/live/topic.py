@@ -26,8 +26,9 @@ class Control(NamedTuple):
         for value in self.allowed:
             if str(value) == given:
                 return value
-        allowed = either(map(str, self.allowed))
-        raise UsageError(f"{self.key} is {allowed}, not {given!r}: change it in the address")
+        raise UsageError(
+            f"{self.key} is {either(map(str, self.allowed))}, not {given!r}: change it in the address"
+        )
 
     def as_json(self) -> Dict[str, Any]:
         """For the page's script. It shows numbers by a slider, and words as a list."""
@@ -66,7 +67,8 @@ class Topic(NamedTuple):
         chosen = {key: control.first for key, control in known.items()}
         for key, given in parse_qsl(query, keep_blank_values=True):
             if key not in known:
-                names = did_you_mean(key, list(known))
-                raise UsageError(f"no setting here is called {key!r}; {names}")
+                raise UsageError(
+                    f"no setting here is called {key!r}; {did_you_mean(key, list(known))}"
+                )
             chosen[key] = known[key].value(given)
         return chosen

@@ -132,7 +132,7 @@ def cycles(plan: PipelinePlan) -> List[Tuple[Optional[Task], ...]]:
     done: Set[StageTask] = set()
     rows: List[Tuple[Optional[Task], ...]] = []
     while any(waiting):
-        row: List[Optional[Task]] = []
+        row = []
         for stage, tasks in enumerate(waiting):
             ready = tasks and all(need in done for need in needs(plan, stage, tasks[0]))
             row.append(tasks.pop(0) if ready else None)

@@ -129,8 +129,8 @@ def _gather_and_scatter(devices: int, owner: Sequence[int], gather: str) -> Tupl
     not all devices send to the same owner at once."""
     if devices == 1 or not owner:
         return ()
-    there: List[Send] = []
-    back: List[Send] = []
+    there = []
+    back = []
     for distance in range(1, devices):
         for chunk, device in enumerate(owner):
             other = (device + distance) % devices

@@ -26,6 +26,10 @@ IN_PLACE_BYTES = 2 << 20
 """Vectors of this size and more are summed in place where memory is shared (:func:`adds_in_place`)."""
 
 
+Place = Tuple[int, int]
+"""A device, and a chunk."""
+
+
 @dataclass(frozen=True)
 class Slot:
     """A chunk on a device. ``buffer`` 0 is its place in the device's vector; others are staging buffers."""
@@ -82,16 +86,16 @@ def operations(
     1.0 = 0.0
     0.1 = 1.1
     """
-    done: List[Operation] = []
-    latest: Dict[Tuple[int, int], Slot] = {}  # where a chunk lies after it was received or summed
+    done = []
+    latest: Dict[Place, Slot] = {}  # where a chunk lies after it was received or summed
     in_place = in_place or (filled is not None and sum(filled) == 1)
 
     def here(device: int, chunk: int) -> Slot:
         return latest.get((device, chunk), Slot(device, chunk))
 
     for number, step in enumerate(schedule.steps):
-        arrivals: Dict[Tuple[int, int], List[Slot]] = {}
-        received: Dict[Tuple[int, int], Slot] = {}
+        arrivals: Dict[Place, List[Slot]] = {}
+        received: Dict[Place, Slot] = {}
         for send in step:
             key = (send.target, send.chunk)
             source = here(send.source, send.chunk)

@@ -26,7 +26,7 @@ def tree(devices: int) -> Schedule:
     "Optimization of collective communication operations in MPICH", Int. J. High Perform. Comput. Appl. 19 (2005).
     """
     down = broadcast(devices).steps
-    up: List[Step] = []
+    up = []
     for step in reversed(down):
         up.append(tuple(Send(send.target, send.source, 0, ADD) for send in step))
     return Schedule("tree", devices, 1, (*up, *down))
@@ -46,7 +46,7 @@ def broadcast(devices: int, source: int = 0) -> Schedule:
         raise ValueError(
             f"there is no device {source} among {devices}: source is 0 to {devices - 1}"
         )
-    steps: List[Step] = []
+    steps = []
     distance = 1 << (devices - 1).bit_length()
     while distance > 1:
         between = distance  # neighbouring devices that have the vector

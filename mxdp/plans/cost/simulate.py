@@ -225,7 +225,7 @@ def pipeline_spans(
         FORWARD: [sum(pair) for pair in zip(forward, [*sent, 0.0])],
         BACKWARD: [sum(pair) for pair in zip(backward, [0.0, *sent])],
     }
-    jobs: List[Job[StageTask]] = []
+    jobs = []
     before: Dict[int, List[StageTask]] = {}  # the stage's last task, if it has one
     for stage, task in tasks:
         awaited = needs(plan, stage, task) + before.get(stage, [])

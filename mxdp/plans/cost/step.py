@@ -246,7 +246,7 @@ def _passes(
         work.append((f"forward {layer.name}", samples * layer.forward))
     for layer in reversed(network.layers):
         work.append((f"backward {layer.name}", samples * layer.backward))
-    spans: List[Busy] = []
+    spans = []
     now = 0.0
     for name, seconds in work * times:
         spans.append(Busy(COMPUTE, name, now, now + seconds))

@@ -13,7 +13,7 @@ from mxdp.plans.layers.fully_sharded import ShardedPlan
 from mxdp.plans.layers.halo import Exchange
 from mxdp.plans.layers.halo_axis import extent
 from mxdp.plans.partition import offsets
-from mxdp.plans.pipeline import FORWARD, PipelinePlan, StageTask, bubble, cycles, kept, needs
+from mxdp.plans.pipeline import FORWARD, PipelinePlan, bubble, cycles, kept, needs
 from mxdp.plans.show.contents import Held, contents, letter, sends, vectors_sent, written
 
 Plan = Union[Schedule, PipelinePlan, Exchange, ShardedPlan]
@@ -76,7 +76,7 @@ def of_collective(schedule: Schedule) -> Board:
     complete = [tuple(range(schedule.devices))] * schedule.chunks
     if not adding:  # What only copies ends with the same on all devices.
         complete = [after[-1][0, chunk] for chunk in range(schedule.chunks)]
-    frames: List[Frame] = []
+    frames = []
     before: Held = {}
     for number, held in enumerate(after):
         frame = Frame(text="The start: each device holds its own part of every chunk.", sent=0.0)
@@ -151,7 +151,7 @@ def _adds(schedule: Schedule) -> bool:
 def of_pipeline(plan: PipelinePlan) -> Board:
     """A row for each stage, a column for each cycle; a frame for each cycle, and one before."""
     rows = cycles(plan)
-    done: Dict[StageTask, int] = {}
+    done = {}
     alive = [0] * plan.stages
     frames = [Frame(text="The start: no stage has worked yet.")]
     for cycle, row in enumerate(rows):
@@ -236,7 +236,7 @@ def of_sharded(plan: ShardedPlan) -> Board:
     """A row for each layer, a column for each kind of what a device holds; a frame for the start and each task."""
     part = f"1/{plan.devices}" if plan.devices > 1 else "whole"
     kinds = {"whole": "complete", "": "empty", part: "own"}
-    frames: List[Frame] = []
+    frames = []
     before: Dict[Tuple[int, int], str] = {}
     for number, layers in enumerate(sharded.holds(plan)):
         task = plan.tasks[number - 1] if number else None

@@ -152,8 +152,7 @@ def _held(schedule: Schedule, left: Rows, heading: str, a_line: int) -> Rows:
     for device in range(schedule.devices):
         cells = []
         for held in after:
-            texts = (written(schedule, chunk, held[device, chunk]) for chunk in chunks)
-            cells.append(list(texts))
+            cells.append([written(schedule, chunk, held[device, chunk]) for chunk in chunks])
         widths = [0] * a_line
         for chunk in chunks:
             place = chunk % a_line
