@@ -190,7 +190,13 @@ def _in_a_ring(devices: int, length: int, planned: Moves, record: Record) -> str
     return frugal(planned, CHUNKS, record, most=[most] * devices)
 
 
-HALVES = [(2, 4), (3, 6), (3, 5), (3, 2), (1, 3)]
+HALVES = [
+    (2, 4),
+    (3, 6),
+    (3, 5),
+    (3, 2),
+    (1, 3),
+]
 COMPARE = "`python -m mxdp.plans reduce-scatter 3` and `all-gather 3` print both plans: compare them with your steps."
 
 

@@ -31,7 +31,8 @@ def _lists(returned: Any, what: str) -> List[Any]:
 
 
 def _drawn_sizes(draw: random.Random) -> Sizes:
-    return [draw.randint(1, 9) for _ in range(draw.randint(1, 20))], draw.randint(4, 16)
+    sizes = [draw.randint(1, 9) for _ in range(draw.randint(1, 20))]
+    return sizes, draw.randint(4, 16)
 
 
 @partial(Exercise, 6, "gradient buckets", BUCKETS, _drawn_sizes)
@@ -56,6 +57,9 @@ def fill_buckets(nbytes: Sequence[int], room: int, factor: int = 1) -> Trial:
     forwards = fill(backwards[::-1])
     too_full = fill(room=room - 1, early=False)
     too_empty = fill(room=room - 1)
+    sizes = []
+    for bucket in right:
+        sizes.append([nbytes[number] for number in bucket])
     mistakes = {
         "The buckets are filled from the first parameter on. Backward produces the last parameter's gradient first: "
         "fill them in that order, or the first bucket waits for the end of backward.": forwards,
@@ -66,9 +70,7 @@ def fill_buckets(nbytes: Sequence[int], room: int, factor: int = 1) -> Trial:
         f"Gradients that fill a bucket to exactly {room} bytes still fit: compare with <=.": too_empty,
         "There is an empty bucket: a gradient that is larger than the room opens one of its own, but only if the "
         "current one holds something.": fill(empty=1),
-        "These are sizes. Return the numbers of the parameters.": [
-            [nbytes[number] for number in bucket] for bucket in right
-        ],
+        "These are sizes. Return the numbers of the parameters.": sizes,
     }
 
     def run(function: Any) -> Values:
@@ -105,7 +107,15 @@ def _drawn_stages(draw: random.Random) -> Sizes:
     return draw.randint(1, 8), draw.choice([1, 2, 4, 5, 12])
 
 
-@partial(Exercise, 7, "GPipe's schedule", [(1, 2), (2, 2), (3, 4), (4, 2)], _drawn_stages)
+STAGES = [
+    (1, 2),
+    (2, 2),
+    (3, 4),
+    (4, 2),
+]
+
+
+@partial(Exercise, 7, "GPipe's schedule", STAGES, _drawn_stages)
 def gpipe(stages: int, micro_batches: int, factor: int = 1) -> Trial:
     """The staircase: a row for each stage, with its task in each cycle. It has no numbers to multiply."""
     plan = planned_gpipe(stages, micro_batches)
@@ -174,7 +184,10 @@ def _wrong_schedules(plan: PipelinePlan) -> Mistakes:
     halved = _rows(zip(*cycles(plan)[:forward]))
     in_order = rows(lambda s, m: s + m, lambda s, m: forward + stages - 1 - s + m)
     at_once = rows(lambda s, m: m, lambda s, m: 2 * micro_batches - 1 - m)
-    one_by_one = rows(lambda s, m: 2 * stages * m + s, lambda s, m: 2 * stages * (m + 1) - 1 - s)
+    one_by_one = rows(
+        lambda s, m: 2 * stages * m + s,
+        lambda s, m: 2 * stages * (m + 1) - 1 - s,
+    )
     return {
         "The backward passes come in the order of the forward passes. In GPipe the last micro-batch goes back first: "
         "its activations are the newest.": in_order,

@@ -224,7 +224,9 @@ def accumulate(
         params = _params(start, device)
         given = list(params)
         for _ in range(steps):
-            batches = [[backend.upload(x, device) for x in part] for part in parts]
+            batches = []
+            for part in parts:
+                batches.append([backend.upload(x, device) for x in part])
             function(batches, given, lr, partial(loss, record))
         return _downloaded([params])
 

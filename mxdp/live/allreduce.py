@@ -29,7 +29,7 @@ LINKS = {
 """Those of ``predict``."""
 PLACES = {MEMORY: "this reference machine's memory", **LINKS, OWN: "one of my own"}
 SIZES = [1 << power for power in range(2, 31)]
-STEPS = [digit * 10**power for power in range(3) for digit in (1, 2, 5)]
+STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500]
 
 
 def link_of(s: Settings) -> Link:
@@ -116,8 +116,10 @@ def _over_sizes(lines: Dict[str, Link]) -> str:
         points[name] = {size: each.seconds(size) for size in SIZES}
     least = min(each.seconds(SIZES[0]) for each in lines.values())
     most = max(each.seconds(SIZES[-1]) for each in lines.values())
+    first = math.floor(math.log10(least))
+    last = math.ceil(math.log10(most))
     decades = {}
-    for power in range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1):
+    for power in range(first, last + 1):
         decades[10.0**power] = f"{10.0 ** (power + 3):g} ms"
     sizes = {size: as_bytes(size) for size in SIZES[::7]}
     return curves("Time over the vector's size", points, sizes, decades)

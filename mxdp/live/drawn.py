@@ -16,6 +16,8 @@ Y = (206, 8)
 """The ends of its axes."""
 Ticks = Mapping[Any, str]
 """Where they are, and what they say. The first and the last are the ends of an axis."""
+Series = Mapping[str, Mapping[Any, float]]
+"""Lines by their names, with their points; or rows, with their parts."""
 UNITS = ("bytes", "KiB", "MiB", "GiB")
 
 
@@ -67,9 +69,7 @@ def alike(values: Mapping[Any, str]) -> List[List[str]]:
     return rows
 
 
-def bars(
-    caption: str, heading: str, rows: Mapping[str, Mapping[str, float]], limit: float = 0
-) -> str:
+def bars(caption: str, heading: str, rows: Series, limit: float = 0) -> str:
     """A table of parts, which are the same in all rows, with their sum; and each row's bar. ``heading``: what a row is;
     ``limit``: a value that is drawn as a line across the bars."""
     longest = max(limit, *(sum(parts.values()) for parts in rows.values()))
@@ -87,9 +87,7 @@ def bars(
     return table(caption, [heading, *kinds, "sum"], lines)
 
 
-def curves(
-    caption: str, lines: Mapping[str, Mapping[Any, float]], x: Ticks, y: Ticks, log: bool = True
-) -> str:
+def curves(caption: str, lines: Series, x: Ticks, y: Ticks, log: bool = True) -> str:
     """Lines through points, over a logarithmic axis. ``log``: the other axis is logarithmic, too."""
 
     def across(value: float) -> float:

@@ -101,12 +101,22 @@ def _vgg16(activations: int) -> Network:
     large-scale image recognition", ICLR 2015."""
     layers = []
     side = 224
-    stages = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+    stages = (
+        (64, 2),
+        (128, 2),
+        (256, 3),
+        (512, 3),
+        (512, 3),
+    )
     for stage, (channels, count) in enumerate(stages, 1):
         for number in range(1, count + 1):
             layers.append((f"stage {stage} conv {number}", channels, 3, side))
         side //= 2  # by pooling
-    dense = [("dense 1", 4096, 7, 1), ("dense 2", 4096, 1, 1), ("dense 3", 1000, 1, 1)]
+    dense = [
+        ("dense 1", 4096, 7, 1),
+        ("dense 2", 4096, 1, 1),
+        ("dense 3", 1000, 1, 1),
+    ]
     return Network("VGG-16", tuple(chain(3, layers + dense)), activations=activations)
 
 

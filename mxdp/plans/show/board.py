@@ -201,10 +201,10 @@ def of_exchange(exchange: Exchange) -> Board:
 
     start = Frame(text="The start: each tile has its own pixels.")
     for tile in range(len(exchange.rows) * len(exchange.columns)):
-        rows, columns = exchange.pieces(tile)
-        top, left = place(tile, rows.needs[0], columns.needs[0])
+        high, wide = exchange.pieces(tile)
+        top, left = place(tile, high.needs[0], wide.needs[0])
         start.cells.append((top - 1, left, f"tile {tile}", "label"))
-        for y, x in product(range(*rows.kept), range(*columns.kept)):
+        for y, x in product(range(*high.kept), range(*wide.kept)):
             start.cells.append((*place(tile, y, x), "o", "own"))
     frames = [start]
     pixels = 0
@@ -229,7 +229,9 @@ def of_exchange(exchange: Exchange) -> Board:
     title = str(exchange).split("\n")[0]
     about = f"{sum(map(len, exchange.steps))} messages, {plural(pixels, 'pixel')} of each channel."
     legend = "o: a tile's own pixels; 1: what arrived in step 1; 2: what arrived in step 2, corners among it."
-    return Board(title, about, legend, [""] * tops[-1], [""] * lefts[-1], frames)
+    rows = [""] * tops[-1]
+    columns = [""] * lefts[-1]
+    return Board(title, about, legend, rows, columns, frames)
 
 
 def of_sharded(plan: ShardedPlan) -> Board:

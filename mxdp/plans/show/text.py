@@ -17,7 +17,7 @@ from mxdp.plans.show.contents import contents, sends, written
 MOST_DRAWN = 8
 """Devices whose contents are shown: with more no terminal is wide enough."""
 MOST_LINES = 4
-"""Lines of text in a row of that table."""
+"""Lines of text in a row of the table of these contents."""
 GAP = 3
 """Spaces between two sends, and between columns if they fit."""
 
@@ -125,7 +125,8 @@ def _collective(schedule: Schedule, legend: str, width: int) -> List[str]:
         return [sending, f"What each device holds is shown for up to {MOST_DRAWN} devices."]
     in_a_line = [(" " * GAP).join(texts) for texts in sent]
     one = [heading, ("start", "", ""), *zip(numbers, actions, in_a_line)]
-    layouts: List[Tuple[List[str], Rows]] = [([], _held(schedule, one, "device ", chunks))]
+    layouts: List[Tuple[List[str], Rows]] = []
+    layouts.append(([], _held(schedule, one, "device ", chunks)))
     labels = [("device",), ("start",)]
     labels += [(f"step {number}",) for number in numbers]
     # Of decreasing width: the chunks of a device in one line, then in two, and so on.
