@@ -28,21 +28,23 @@ need("mxdp.exercises", "experiments", "rich")
 
 FOLDER = Path("experiments/exercises")
 
-_ALL = [
-    naive_allreduce,
-    ring_allreduce,
-    split_and_load,
-    train_batch,
-    accumulate,
-    fill_buckets,
-    gpipe,
-    exchange_halos,
-    fit_alpha_beta,
-    sharded_step,
-    reduce_scatter,
-    all_gather,
-]
-EXERCISES = {exercise.trial.__name__: exercise for exercise in _ALL}
+EXERCISES = {
+    exercise.trial.__name__: exercise
+    for exercise in (
+        naive_allreduce,
+        ring_allreduce,
+        split_and_load,
+        train_batch,
+        accumulate,
+        fill_buckets,
+        gpipe,
+        exchange_halos,
+        fit_alpha_beta,
+        sharded_step,
+        reduce_scatter,
+        all_gather,
+    )
+}
 """By the name of the function that the student writes."""
 
 ORDER = (1, 3, 4, 2, 5, 6, 7, 8, 9, 10, 11)

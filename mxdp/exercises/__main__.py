@@ -54,10 +54,9 @@ def parser() -> argparse.ArgumentParser:
     one = commands.add_parser("check", parents=[limits], help="check a file, or several")
     one.add_argument("files", nargs="+", type=Path, metavar="FILE")
     one.add_argument("--json", action="store_true", help="print JSON")
-    numbers = sorted({exercise.number for exercise in EXERCISES.values()})
     handed_in = "the exercise that every file must hold; no other counts"
     one.add_argument(
-        "--exercise", type=int, choices=numbers, default=0, metavar="N", help=handed_in
+        "--exercise", type=int, choices=sorted(ORDER), default=0, metavar="N", help=handed_in
     )
     one.add_argument(
         "--csv", type=Path, metavar="FILE", help="write a table for grading, a row for each file"

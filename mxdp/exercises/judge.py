@@ -121,8 +121,7 @@ def answer_of(trial: Trial, function: Any, file: str) -> Case:
     numbers). ``hints``: all that fit.
     """
     record = trial.record
-    given = shown(trial.given)
-    answer: Case = dict(state="wrong", given=given, expected=shown(trial.expected))
+    answer: Case = dict(state="wrong", given=shown(trial.given), expected=shown(trial.expected))
 
     def recorded(*arguments: Any) -> Any:
         before = arrays_in(arguments)

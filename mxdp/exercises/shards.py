@@ -32,7 +32,6 @@ from mxdp.exercises.trial import (
 )
 from mxdp.plans.partition import bounds
 
-ROWS = "send the rows of the halo alone"
 SHARDS = (
     "to each device the gradients of that device's shard, and its own shard of the new parameters"
 )
@@ -186,7 +185,7 @@ def exchange_halos(
         run=partial(in_place, given, [halo]),
         mistakes=mistakes,
         planned=planned,
-        judge=partial(frugal, planned, ROWS),
+        judge=partial(frugal, planned, "send the rows of the halo alone"),
     )
 
 

@@ -127,8 +127,7 @@ def _collective(schedule: Schedule, legend: str, width: int) -> List[str]:
     one = [heading, ("start", "", ""), *zip(numbers, actions, in_a_line)]
     layouts: List[Tuple[List[str], Rows]] = []
     layouts.append(([], _held(schedule, one, "device ", chunks)))
-    labels = [("device",), ("start",)]
-    labels += [(f"step {number}",) for number in numbers]
+    labels = [("device",), ("start",), *((f"step {number}",) for number in numbers)]
     # Of decreasing width: the chunks of a device in one line, then in two, and so on.
     for lines in range(1, min(MOST_LINES, chunks) + 1):
         layouts.append(([sending], _held(schedule, labels, "", -(-chunks // lines))))
