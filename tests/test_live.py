@@ -93,6 +93,23 @@ def test_an_allreduce_takes_as_long_as_on_a_cluster_of_one_node(name):
             assert shown["said"].startswith(f"{name} takes {milliseconds(seconds)} for {as_bytes(nbytes)} on")
 
 
+@pytest.mark.parametrize("place", ["pcie", "memory"])
+@pytest.mark.parametrize(("name", "other"), [("naive", "ring"), ("ring", "naive")])
+def test_of_a_tie_both_sides_are_named(name, other, place):
+    """Lesson 2 asks which of the two is faster for four bytes: each has 2 (k - 1) starts, one after another."""
+    said = json.loads(answer(f"allreduce?algorithm={name}&devices=4&bytes=4&place={place}"))["said"]
+    assert re.search(rf" on 4 devices, as long as [^;]*\b{other}\b[^;]*; doubling takes ", said)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_ends_of_each_slider_have_an_answer(topic):
+    for control in TOPICS[topic].controls:
+        for value in (control.allowed[0], control.allowed[-1]):
+            shown = json.loads(answer(f"{topic}?{urlencode({control.key: value})}"))
+            assert "error" not in shown, (control.key, value)
+            assert set(shown["idle"]) <= set(shown["values"])
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_scaling_is_that_of_predict(seed, printed):
     s, _ = drawn("scaling", seed)

@@ -15,13 +15,12 @@ from pathlib import Path
 from mxdp.errors import MxdpError, UsageError, need
 from mxdp.exercises.exchanges import (
     all_gather,
-    exchange_halos,
     naive_allreduce,
     reduce_scatter,
     ring_allreduce,
 )
 from mxdp.exercises.plans import fill_buckets, fit_alpha_beta, gpipe
-from mxdp.exercises.shards import sharded_step, split_and_load
+from mxdp.exercises.shards import exchange_halos, sharded_step, split_and_load
 from mxdp.exercises.steps import accumulate, train_batch
 from mxdp.plans.show.files import write_beside
 
@@ -32,16 +31,18 @@ FOLDER = Path("experiments/exercises")
 EXERCISES = {
     exercise.trial.__name__: exercise
     for exercise in (
-        *(
-            naive_allreduce,
-            ring_allreduce,
-            split_and_load,
-            train_batch,
-            accumulate,
-            fill_buckets,
-            gpipe,
-        ),
-        *(exchange_halos, fit_alpha_beta, sharded_step, reduce_scatter, all_gather),
+        naive_allreduce,
+        ring_allreduce,
+        split_and_load,
+        train_batch,
+        accumulate,
+        fill_buckets,
+        gpipe,
+        exchange_halos,
+        fit_alpha_beta,
+        sharded_step,
+        reduce_scatter,
+        all_gather,
     )
 }
 """By the name of the function that the student writes."""
@@ -58,10 +59,10 @@ def copy(folder: Path) -> None:
         MxdpError: a file can't be written, or the installation has none.
     """
     clone = Path(__file__).parents[2] / FOLDER
-    installed = (
-        file for wheel in metadata.distributions(name="mxdp") for file in wheel.files or ()
-    )
-    places = clone.iterdir() if clone.is_dir() else (Path(str(file.locate())) for file in installed)
+    places = list(clone.glob("*"))
+    if not places:
+        for wheel in metadata.distributions(name="mxdp"):
+            places += [Path(str(file.locate())) for file in wheel.files or ()]
     sources = {path.name: path for path in places if path.parent.name == FOLDER.name}
     for exercise in EXERCISES.values():
         if os.path.lexists(folder / exercise.file):

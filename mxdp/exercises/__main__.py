@@ -21,7 +21,7 @@ from rich.text import Text
 from mxdp.errors import UsageError, as_command, plural, tidy_after_signals
 from mxdp.exercises import EXERCISES, FOLDER, ORDER, copy
 from mxdp.exercises.check import LOOK_SECONDS, MEGABYTES, SECONDS, SEED, check
-from mxdp.exercises.judge import Report
+from mxdp.exercises.judge import Case, Report, cases_of
 from mxdp.plans.show.files import check_file, write_beside
 
 BAR = 20
@@ -29,12 +29,10 @@ BAR = 20
 
 LAST_LINES = 10
 STYLES = {"right": "green", "wrong": "bold red", "not tried": "dim"}
-KINDS = {
-    "wrong": ("failures", "failure"),
-    "error": ("errors", "error"),
-    "not tried": ("skipped", "skipped"),
-}
-"""JUnit's words for the states: the suite's count, and the test's part."""
+COUNTS = {"wrong": "failures", "error": "errors", "not tried": "skipped"}
+"""JUnit's words for a suite's count of the cases in a state."""
+PARTS = {"wrong": "failure", "error": "error", "not tried": "skipped"}
+"""JUnit's words for a test in a state."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,23 +43,20 @@ def parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 all right, 1 something is wrong, 2 wrong usage.",
     )
     limits = argparse.ArgumentParser(add_help=False)
-    limits.add_argument(
-        "--seconds", type=float, default=SECONDS, help="limit of a case (default: %(default)g)"
-    )
-    limits.add_argument(
-        "--megabytes", type=float, default=MEGABYTES, help="limit of memory (default: %(default)g)"
-    )
-    limits.add_argument(
-        "--seed", type=int, default=SEED, help="chooses the sizes at random (default: %(default)g)"
-    )
+    for option, kind, default, text in (
+        ("--seconds", float, SECONDS, "limit of a case"),
+        ("--megabytes", float, MEGABYTES, "limit of memory"),
+        ("--seed", int, SEED, "chooses the sizes at random"),
+    ):
+        help = f"{text} (default: %(default)g)"
+        limits.add_argument(option, type=kind, default=default, help=help)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     one = commands.add_parser("check", parents=[limits], help="check a file, or several")
     one.add_argument("files", nargs="+", type=Path, metavar="FILE")
     one.add_argument("--json", action="store_true", help="print JSON")
-    numbers = sorted({exercise.number for exercise in EXERCISES.values()})
     handed_in = "the exercise that every file must hold; no other counts"
     one.add_argument(
-        "--exercise", type=int, choices=numbers, default=0, metavar="N", help=handed_in
+        "--exercise", type=int, choices=sorted(ORDER), default=0, metavar="N", help=handed_in
     )
     one.add_argument(
         "--csv", type=Path, metavar="FILE", help="write a table for grading, a row for each file"
@@ -94,7 +89,8 @@ def parser() -> argparse.ArgumentParser:
 @as_command(failed=2)
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; the exit status: 0 all right, 1 something is wrong, 2 usage, or nothing was judged."""
-    options, console = parser().parse_args(arguments), Console(highlight=False)
+    options = parser().parse_args(arguments)
+    console = Console(highlight=False)
     if options.command == "list":
         for exercise in EXERCISES.values():
             console.print(f"{exercise.number:>2}  {exercise.title:<26}{FOLDER / exercise.file}")
@@ -141,12 +137,18 @@ def watch(path: Path, limits: Sequence[Any], console: Console) -> int:
     console.print(f"Watching {path}: a file is checked when it is saved. Ctrl-C ends this.\n")
     with contextlib.suppress(KeyboardInterrupt):
         for look in itertools.count():
-            for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+            files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+            for file in files:
                 before = saved.get(file)
                 with contextlib.suppress(OSError):  # an editor may have removed it for a moment
                     saved[file] = file.stat().st_mtime_ns
-                if before != saved.get(file) and (look or file == path):
-                    console.clear() if console.is_terminal else console.print()
+                if before == saved.get(file):
+                    continue
+                if look or file == path:  # the files of a folder are not checked at once
+                    if console.is_terminal:
+                        console.clear()
+                    else:
+                        console.print()
                     show([check(file, *limits)], console)
             time.sleep(LOOK_SECONDS)
     return 0
@@ -154,24 +156,21 @@ def watch(path: Path, limits: Sequence[Any], console: Console) -> int:
 
 def show(reports: Sequence[Report], console: Console) -> None:
     """Print the reports; of several files each under its path, and a closing summary."""
+    if len(reports) == 1:
+        show_one(reports[0], console)
+        return
     for report in reports:
-        if len(reports) > 1:
-            console.print(Text(f"=== {report['file']} ===", "bold"), soft_wrap=True)
+        console.print(Text(f"=== {report['file']} ===", "bold"), soft_wrap=True)
         show_one(report, console)
-        if len(reports) > 1:
-            console.print()
-    if len(reports) > 1:
-        console.print(
-            f"{sum(report['right'] for report in reports)} of {len(reports)} files are right:"
-        )
-        for report in reports:
-            states = [
-                case["state"] for exercise in report["exercises"] for case in exercise["cases"]
-            ]
-            state = "right" if report["right"] else "wrong"
-            words = report["problem"] or f"{states.count('right')} of {plural(len(states), 'case')}"
-            line = Text.assemble("  ", (f"{state:<7}", STYLES[state]), f"{report['file']}: {words}")
-            console.print(line, soft_wrap=True)
+        console.print()
+    right = sum(report["right"] for report in reports)
+    console.print(f"{right} of {len(reports)} files are right:")
+    for report in reports:
+        states = [case["state"] for case in cases_of(report)]
+        state = "right" if report["right"] else "wrong"
+        words = report["problem"] or f"{states.count('right')} of {plural(len(states), 'case')}"
+        line = Text.assemble("  ", (f"{state:<7}", STYLES[state]), f"{report['file']}: {words}")
+        console.print(line, soft_wrap=True)
 
 
 def show_one(report: Report, console: Console) -> None:
@@ -186,9 +185,8 @@ def show_one(report: Report, console: Console) -> None:
         cases = exercise["cases"]
         say(f"Exercise {exercise['number']}, {exercise['title']}: {exercise['function']}")
         for case in cases:
-            console.print(
-                Text.assemble("  ", (f"{case['state']:<11}", STYLES[case["state"]]), case["title"])
-            )
+            state = case["state"]
+            console.print(Text.assemble("  ", (f"{state:<11}", STYLES[state]), case["title"]))
         say()
         wrong = next((case for case in cases if case["state"] == "wrong"), None)
         if wrong:
@@ -211,47 +209,49 @@ def show_one(report: Report, console: Console) -> None:
 def following(number: int) -> str:
     """The next exercise, in words; nothing after the last one."""
     after = dict(zip(ORDER, ORDER[1:])).get(number)
-    return next(
-        (f" Next: {one.title}, {one.file}" for one in EXERCISES.values() if one.number == after), ""
-    )
+    for exercise in EXERCISES.values():
+        if exercise.number == after:
+            return f" Next: {exercise.title}, {exercise.file}"
+    return ""
 
 
-def table(case: Dict[str, Any]) -> str:
+def table(case: Case) -> str:
     """The arguments of a case, the expected result, and the student's, if there is one."""
-    rows = (
-        [(part, *row) for part in ("given", "expected", "yours") for row in case[part]]
-        if "yours" in case
-        else []
-    )
-    width, lines, above = max((len(label) for _, label, _ in rows), default=0), [], ""
-    for part, label, text in rows:
-        mark = (
-            "  <- differs"
-            if part == "yours" and [label, text] not in map(list, case["expected"])
-            else ""
-        )
-        head = f"  {part if part != above else '':<10}{label:<{width}}  "
-        lines.append(head + f"{text}{mark}".replace("\n", "\n" + " " * len(head)))
-        above = part
+    if "yours" not in case:
+        return ""
+    parts = ("given", "expected", "yours")
+    width = max((len(label) for part in parts for label, _ in case[part]), default=0)
+    expected = [list(row) for row in case["expected"]]
+    lines = []
+    for part in parts:
+        heading = part
+        for label, text in case[part]:
+            mark = ""
+            if part == "yours" and [label, text] not in expected:
+                mark = "  <- differs"
+            head = f"  {heading:<10}{label:<{width}}  "
+            lines.append(head + f"{text}{mark}".replace("\n", "\n" + " " * len(head)))
+            heading = ""
     return "\n".join(lines)
 
 
-def drawing(case: Dict[str, Any]) -> str:
+def drawing(case: Case) -> str:
     """The numbers that travelled from device to device, beside the plan's, as arrows."""
-    moved, planned = (
-        {(a, b): n for a, b, n in case.get(part) or []} for part in ("moved", "planned")
-    )
+    moved = {(a, b): n for a, b, n in case.get("moved") or []}
+    planned = {(a, b): n for a, b, n in case.get("planned") or []}
     most = max([*moved.values(), *planned.values()], default=0)
 
     def arrow(numbers: int) -> str:
         return f"{'=' * max(1, BAR * numbers // most - 1)}> {numbers}" if numbers else "-"
 
-    lines = [f"  {'numbers that travel':<22}{'by your code':<{BAR + 9}}by the plan"] if most else []
+    lines = []
+    if most:
+        lines.append(f"  {'numbers that travel':<22}{'by your code':<{BAR + 9}}by the plan")
     for pair in sorted({*moved, *planned}):
         label = f"cpu({pair[0]}) to cpu({pair[1]})"
-        lines.append(
-            f"  {label:<22}{arrow(moved.get(pair, 0)):<{BAR + 9}}{arrow(planned.get(pair, 0))}"
-        )
+        by_code = arrow(moved.get(pair, 0))
+        by_plan = arrow(planned.get(pair, 0))
+        lines.append(f"  {label:<22}{by_code:<{BAR + 9}}{by_plan}")
     return "\n".join(lines)
 
 
@@ -263,13 +263,15 @@ def grades(reports: Sequence[Report]) -> str:
     writer.writerow(["file", "exercise", "right", "cases right", "cases", "problem"])
     for report in reports:
         numbers = dict.fromkeys(str(exercise["number"]) for exercise in report["exercises"])
-        cases = [case for exercise in report["exercises"] for case in exercise["cases"]]
-        states = [case["state"] for case in cases]
-        wrong = [
-            f"{case['title']}: {case['problem']}" for case in cases if case["state"] == "wrong"
-        ]
-        problem = report["problem"] or (wrong or [""])[0]
-        marks = int(report["right"]), states.count("right"), len(states)
+        right = 0
+        problem = report["problem"]
+        cases = cases_of(report)
+        for case in cases:
+            if case["state"] == "right":
+                right += 1
+            elif case["state"] == "wrong" and not problem:
+                problem = f"{case['title']}: {case['problem']}"
+        marks = int(report["right"]), right, len(cases)
         writer.writerow([report["file"], " ".join(numbers), *marks, problem])
     return text.getvalue()
 
@@ -278,31 +280,25 @@ def junit(reports: Sequence[Report]) -> str:
     """One suite a file, named by its path, and one test a case; a file that can't be checked has one error."""
     top = ElementTree.Element("testsuites")
     for report in reports:
-        tests = [
-            (exercise["function"], case)
-            for exercise in report["exercises"]
-            for case in exercise["cases"]
-        ]
-        if report["problem"]:
-            tests.append(
-                (
-                    "file",
-                    dict(title="the file can be checked", state="error", problem=report["problem"]),
-                )
-            )
+        tests = []
+        for exercise in report["exercises"]:
+            tests += [(exercise["function"], case) for case in exercise["cases"]]
+        problem = report["problem"]
+        if problem:
+            case = dict(title="the file can be checked", state="error", problem=problem)
+            tests.append(("file", case))
         states = [case["state"] for _, case in tests]
-        counts: Any = {name: str(states.count(state)) for state, (name, _) in KINDS.items()}
-        suite = ElementTree.SubElement(
-            top, "testsuite", name=report["file"], tests=str(len(tests)), **counts
-        )
+        attributes = dict(name=report["file"], tests=str(len(tests)))
+        for state, name in COUNTS.items():
+            attributes[name] = str(states.count(state))
+        suite = ElementTree.SubElement(top, "testsuite", attributes)
         for function, case in tests:
             attributes = dict(classname=function, name=case["title"], file=report["file"])
             test = ElementTree.SubElement(suite, "testcase", attributes)
-            if case["state"] in KINDS:
+            if case["state"] in PARTS:
                 message = f"{case.get('problem', 'not tried')} {case.get('hint', '')}".strip()
-                ElementTree.SubElement(test, KINDS[case["state"]][1], message=message).text = table(
-                    case
-                )
+                part = ElementTree.SubElement(test, PARTS[case["state"]], message=message)
+                part.text = table(case)
     return ElementTree.tostring(top, encoding="unicode", xml_declaration=True)
 
 

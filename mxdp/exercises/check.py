@@ -15,19 +15,25 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List
+from typing import Any, BinaryIO, List
 
 import psutil
 
 from mxdp import process
 from mxdp.errors import MxdpError
-from mxdp.exercises.judge import Report, printable
+from mxdp.exercises.judge import Case, Report, cases_of, printable
 
-SECONDS, MEGABYTES = 20.0, 2000.0
-"""Limits of one trial, and of the whole process."""
+SECONDS = 20.0
+"""The limit of one trial."""
 
-PRINTED, SHOWN = 1 << 20, 4000
-"""Bytes that a file may print, and those at the end that a report shows."""
+MEGABYTES = 2000.0
+"""The limit of the whole process."""
+
+PRINTED = 1 << 20
+"""Bytes that a file may print."""
+
+SHOWN = 4000
+"""Bytes at the end of these that a report shows."""
 
 SEED = 0
 """The default seed of the random sizes."""
@@ -54,7 +60,8 @@ def check(
     The limits are for accidents. Code that means harm needs a machine of its own.
     """
     with tempfile.TemporaryDirectory() as folder:
-        answers, printed = Path(folder, "answers.json"), Path(folder, "printed")
+        answers = Path(folder, "answers.json")
+        printed = Path(folder, "printed")
         with printed.open("wb") as output:
             child = started(file, seed, answers, number, output)
         try:
@@ -62,21 +69,19 @@ def check(
         finally:  # its own children end with it
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-            with contextlib.suppress(
-                subprocess.TimeoutExpired
-            ):  # never, unless Ctrl-C came while CPython took a lock
+            # It always ends in time, unless Ctrl-C came while CPython took a lock.
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(10)
         text = printed.read_bytes()[-SHOWN:].decode(errors="replace")
         if not answers.exists():
-            raise MxdpError(f"the checker can't start: {(text.splitlines() or [problem])[-1]}")
+            lines = text.splitlines() or [problem]
+            raise MxdpError(f"the checker can't start: {lines[-1]}")
         report: Report = json.loads(answers.read_text())
-    cases = [case for exercise in report["exercises"] for case in exercise["cases"]]
-    ended = next((part for part in (*cases, report) if part.get("problem", "") is None), None)
-    if problem or ended:
-        status = child.returncode
-        crash = f"It crashes in C ({signal.Signals(-status).name})." if status < 0 else ""
-        exits = f"It ends the process (exit status {status}): return a value instead."
-        (ended or report)["problem"] = problem or crash or exits
+    # The part at which the child ended is not known to be right or wrong.
+    unknown = [part for part in (*cases_of(report), report) if part.get("problem", "") is None]
+    if problem or unknown:
+        ended = unknown[0] if unknown else report
+        ended["problem"] = problem or broken_off(child.returncode)
     if not file.exists():
         report["problem"] = (
             f"{file} is gone: the code in it deleted or moved it. Restore it from your editor or from git."
@@ -88,38 +93,39 @@ def check(
     return {**report, "right": right, "printed": printable(text)}
 
 
+def broken_off(status: int) -> str:
+    """What the exit status says of a child that ended by itself."""
+    if status < 0:
+        return f"It crashes in C ({signal.Signals(-status).name})."
+    return f"It ends the process (exit status {status}): return a value instead."
+
+
 def started(
     file: Path, seed: int, answers: Path, number: int, output: BinaryIO
 ) -> subprocess.Popen[bytes]:
     """The child, which writes ``answers``, and whose prints go to ``output``."""
-    words = [
-        sys.executable,
-        "-u",
-        "-m",
-        "mxdp.exercises.judge",
-        str(file),
-        str(seed),
-        str(answers),
-        str(number),
-    ]
-    environ = process.unprepared(os.environ)
+    command = [sys.executable, "-u", "-m", "mxdp.exercises.judge"]
     return subprocess.Popen(
-        words,
+        [*command, str(file), str(seed), str(answers), str(number)],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
-        env=environ,
+        env=process.unprepared(os.environ),
         start_new_session=True,
     )
 
 
 def exceeded(child: Any, answers: Path, printed: Path, seconds: float, megabytes: float) -> str:
     """Wait for the child's end, or for the limit that it exceeds, which is the sentence returned."""
-    limit, saved, since = START_SECONDS, 0, time.monotonic()
+    limit = START_SECONDS
+    saved = 0
+    since = time.monotonic()
     while True:
         ended = child.poll() is not None
         if answers.exists() and answers.stat().st_mtime_ns != saved:
-            limit, saved, since = seconds, answers.stat().st_mtime_ns, time.monotonic()
+            limit = seconds
+            saved = answers.stat().st_mtime_ns
+            since = time.monotonic()
         if printed.stat().st_size > PRINTED:
             return "It prints more than 1 MB: is there a print in a loop without an end?"
         if ended:
@@ -132,7 +138,7 @@ def exceeded(child: Any, answers: Path, printed: Path, seconds: float, megabytes
         time.sleep(LOOK_SECONDS)
 
 
-def settle(cases: List[Dict[str, Any]]) -> None:
+def settle(cases: List[Case]) -> None:
     """Keep one hint of a case: in a small case two mistakes can give the same, so the one that fits in most cases."""
     counts = Counter(hint for case in cases for hint in case.get("hints", ()))
     for case in cases:

@@ -1,4 +1,4 @@
-"""Exercises in which devices exchange arrays: two all-reduces, the halves of one, and halos of tiles."""
+"""Exercises in which devices sum arrays: two all-reduces, and the halves of one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import random
 from collections import Counter
 from functools import partial
 from itertools import permutations
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, List, Tuple
 
 import numpy as onp
 
 from mxdp.errors import plural
 from mxdp.exercises.trial import (
     Exercise,
+    Mistakes,
     Moves,
     Record,
+    Sizes,
     Trial,
     Values,
     by_device,
@@ -37,7 +39,6 @@ TO_OWNER = "send each other device its own chunk alone, or one chunk a step to t
 FROM_OWNER = (
     "send its own chunk to each other device once, or one chunk a step to the right neighbour"
 )
-ROWS = "send the rows of the halo alone"
 
 
 def dimensions(draw: random.Random) -> Tuple[int, ...]:
@@ -45,23 +46,33 @@ def dimensions(draw: random.Random) -> Tuple[int, ...]:
     return tuple(draw.randint(1, 3) for _ in range(draw.randint(0, 3)))
 
 
-def _shapes(draw: random.Random) -> Tuple[int, Tuple[int, ...]]:
+NAIVE = [
+    (2, (3,)),
+    (3, (3,)),
+    (4, (2, 2)),
+    (1, (3,)),
+]
+RING = [
+    (2, (4,)),
+    (3, (3,)),
+    (4, (8,)),
+    (3, (5,)),
+    (3, (2,)),
+    (2, (2, 3)),
+]
+
+
+def _shapes(draw: random.Random) -> Sizes:
     return draw.randint(1, 6), (draw.randint(1, 20), *dimensions(draw))
 
 
-@partial(Exercise, 1, "naive all-reduce", [(2, (3,)), (3, (3,)), (4, (2, 2)), (1, (3,))], _shapes)
+@partial(Exercise, 1, "naive all-reduce", NAIVE, _shapes)
 def naive_allreduce(devices: int, shape: Tuple[int, ...], factor: int = 1) -> Trial:
     """Sums in place, by device 0."""
     return _allreduce("naive", factor * digits(devices, *shape))
 
 
-@partial(
-    Exercise,
-    2,
-    "ring all-reduce",
-    [(2, (4,)), (3, (3,)), (4, (8,)), (3, (5,)), (3, (2,)), (2, (2, 3))],
-    _shapes,
-)
+@partial(Exercise, 2, "ring all-reduce", RING, _shapes)
 def ring_allreduce(devices: int, shape: Tuple[int, ...], factor: int = 1) -> Trial:
     """Sums in place, in a ring."""
     return _allreduce("ring", factor * digits(devices, *shape))
@@ -69,26 +80,36 @@ def ring_allreduce(devices: int, shape: Tuple[int, ...], factor: int = 1) -> Tri
 
 def _allreduce(algorithm: str, given: Any) -> Trial:
     devices, *shape = given.shape
-    ring = algorithm == "ring"
-    total, length = given.sum(axis=0), given[0].size
+    total = given.sum(axis=0)
+    length = total.size
     of = plural(length, "number") if len(shape) == 1 else f"arrays of {' x '.join(map(str, shape))}"
-    title = f"{plural(devices, 'device')}, {of}{uneven('chunk', length, devices) if ring else ''}"
+    title = f"{plural(devices, 'device')}, {of}"
     schedule = plan(algorithm, devices, [length])
     planned: Moves = Counter()
-    for send in (send for step in schedule.steps for send in step):
-        start, stop = schedule.borders(length)[send.chunk]
-        planned[send.source, send.target] += stop - start
-    mistakes, hint = _wrong_sums(schedule, given), partial(_incomplete, algorithm, total)
-    run, expected = partial(in_place, given, []), by_device([total] * devices)
-    judge = (
-        partial(_in_a_ring, devices, length, planned) if ring else partial(frugal, planned, STAR)
+    for step in schedule.steps:
+        for send in step:
+            start, stop = schedule.borders(length)[send.chunk]
+            planned[send.source, send.target] += stop - start
+    judge = partial(frugal, planned, STAR)
+    if algorithm == "ring":
+        title += uneven("chunk", length, devices)
+        judge = partial(_in_a_ring, devices, length, planned)
+    return Trial(
+        title,
+        given=by_device(given),
+        expected=by_device([total] * devices),
+        run=partial(in_place, given, []),
+        mistakes=_wrong_sums(schedule, given),
+        hint=partial(_incomplete, algorithm, total),
+        planned=planned,
+        judge=judge,
     )
-    return Trial(title, by_device(given), expected, run, mistakes, hint, planned, judge)
 
 
-def _wrong_sums(schedule: Schedule, given: Any) -> Dict[str, List[Any]]:
+def _wrong_sums(schedule: Schedule, given: Any) -> Mistakes:
     """The results of the usual mistakes on each device, by their hints."""
-    devices, total = len(given), given.sum(axis=0)
+    devices = len(given)
+    total = given.sum(axis=0)
     early = given.copy()
     for x in early:
         x[...] = early.sum(axis=0)
@@ -99,34 +120,41 @@ def _wrong_sums(schedule: Schedule, given: Any) -> Dict[str, List[Any]]:
         for step in schedule.steps:
             before = vectors.copy()
             for send in step:
-                chunk = (send.chunk + by * (send.action == shifted)) % schedule.chunks
+                chunk = send.chunk
+                if send.action == shifted:
+                    chunk = (chunk + by) % schedule.chunks
                 place = slice(*schedule.borders(total.size)[chunk])
-                kept = vectors[send.target, place] if (always or send.action) == ADD else 0
-                vectors[send.target, place] = kept + before[send.source, place]
+                sent = before[send.source, place]
+                if (always or send.action) == ADD:
+                    vectors[send.target, place] += sent
+                else:
+                    vectors[send.target, place] = sent
         return list(vectors.reshape(given.shape))
 
-    first, ring = [total, *given[1:]], schedule.name == "ring"
-    ahead, behind = executed(shifted=ADD, by=1), executed(shifted=ADD, by=-1)
+    all_but_first = [given[0], *[total] * (devices - 1)]
+    added_back = executed(always=ADD)
+    overwritten = executed(always=COPY)
+    hint = "What arrives first overwrites what the device had: it must be added."
+    if schedule.name == "ring":
+        hint += " (Or the all-gather begins with chunk c - 1, where chunk c is complete.)"
+    mean = [total / devices] * devices
+    # Where a chunk is the whole array, these are right.
+    wrong_start = executed(shifted=COPY, by=1)
+    ahead = executed(shifted=ADD, by=1)
+    behind = executed(shifted=ADD, by=-1)
     return {
         "The arrays are as they were. Write the sums into these arrays: `x += y` and `y.copyto(x)` do. `x = x + y` "
         "makes a new array, which nobody sees, and so do copies of chunks that are not copied back.": given,
-        "Device 0 has the sum, and the others still have their own arrays. Send the sum back to them.": first,
+        "Device 0 has the sum, and the others still have their own arrays. Send the sum back to "
+        "them.": [total, *given[1:]],
         "All devices have the sum, but for cpu(0): `total = total + x` made a new array there. `total += x` adds in "
-        "place.": [given[0], *[total] * (devices - 1)],
-        "What comes back is added to what the device had. It must overwrite it.": executed(
-            always=ADD
-        ),
-        "What arrives first overwrites what the device had: it must be added."
-        + " (Or the all-gather begins with chunk c - 1, where chunk c is complete.)"
-        * ring: executed(always=COPY),
-        "That is the mean. Add up only: `sgd` divides once, by the whole batch.": [total / devices]
-        * devices,
+        "place.": all_but_first,
+        "What comes back is added to what the device had. It must overwrite it.": added_back,
+        hint: overwritten,
+        "That is the mean. Add up only: `sgd` divides once, by the whole batch.": mean,
         "Some arrays hold sums already when the next device adds them. Add up into one array first, then send it "
         "back.": early,
-        # Where a chunk is the whole array, these are right.
-        "The all-gather begins with chunk c + 1, where chunk c is complete.": executed(
-            shifted=COPY, by=1
-        ),
+        "The all-gather begins with chunk c + 1, where chunk c is complete.": wrong_start,
         "The reduce-scatter is one chunk ahead of the all-gather: complete is c + 1, and c is sent.": ahead,
         "The reduce-scatter is one chunk behind the all-gather: complete is c - 1, and c is sent.": behind,
     }
@@ -134,15 +162,20 @@ def _wrong_sums(schedule: Schedule, given: Any) -> Dict[str, List[Any]]:
 
 def _incomplete(algorithm: str, total: Any, got: Values) -> str:
     """A hint from the places that hold the sum and those that don't."""
-    devices, length = len(got), total.size
-    right = [onp.isclose(x, total).reshape(-1) for x in got.values()]
-    chunks = [(start, stop) for start, stop in bounds(length, devices) if stop > start]
+    devices = len(got)
+    length = total.size
+    right = onp.array([onp.isclose(x, total).reshape(-1) for x in got.values()])
     rest = length % devices
-    if 0 < rest < length and all(places[: length - rest].all() for places in right):
+    divisible = length - rest
+    if 0 < rest < length and right[:, :divisible].all():
         return (
             f"The last {rest} of {length} numbers were left out: {devices} doesn't divide {length}."
         )
-    if all(sum(places[start:stop].all() for start, stop in chunks) == 1 for places in right):
+    complete = onp.zeros(devices)
+    for start, stop in bounds(length, devices):
+        if stop > start:
+            complete += right[:, start:stop].all(axis=1)
+    if (complete == 1).all():
         return "Each device has one complete chunk: that was the reduce-scatter. The all-gather is missing."
     return f"`python -m mxdp.plans {algorithm} {devices}` prints the plan: compare it with each of your steps."
 
@@ -152,44 +185,49 @@ def _in_a_ring(devices: int, length: int, planned: Moves, record: Record) -> str
     for source, target in sorted(record.moves):
         if target != (source + 1) % devices:
             return f"But cpu({source}) sends to cpu({target}). In a ring a device sends to its right neighbour alone."
-    return frugal(
-        planned, CHUNKS, record, most=[2 * (devices - 1) * -(-length // devices)] * devices
-    )
+    longest = -(-length // devices)
+    most = 2 * (devices - 1) * longest
+    return frugal(planned, CHUNKS, record, most=[most] * devices)
 
 
-HALVES = [(2, 4), (3, 6), (3, 5), (3, 2), (1, 3)]
+HALVES = [
+    (2, 4),
+    (3, 6),
+    (3, 5),
+    (3, 2),
+    (1, 3),
+]
 COMPARE = "`python -m mxdp.plans reduce-scatter 3` and `all-gather 3` print both plans: compare them with your steps."
 
 
-def _lengths(draw: random.Random) -> Tuple[int, int]:
+def _lengths(draw: random.Random) -> Sizes:
     return draw.randint(1, 6), draw.randint(1, 20)
 
 
 @partial(Exercise, 11, "reduce-scatter", HALVES, _lengths, stem="two_halves")
 def reduce_scatter(devices: int, length: int, factor: int = 1) -> Trial:
     """The sum of vectors, chunk k on device k."""
-    given, cut = (
-        factor * digits(devices, length),
-        [slice(*border) for border in bounds(length, devices)],
-    )
-    own, total = [vector[place] for vector, place in zip(given, cut)], given.sum(axis=0)
-    chunks, late = (
-        [total[place] for place in cut],
-        [total[::-1][place][::-1] for place in cut[::-1]],
-    )
+    given = factor * digits(devices, length)
+    total = given.sum(axis=0)
+    chunks = onp.array_split(total, devices)
+    own = [onp.array_split(vector, devices)[k] for k, vector in enumerate(given)]
+    whole = [total] * devices
+    from_behind = onp.array_split(total[::-1], devices)
     mistakes = {
         "Each device has its own chunk, to which nothing was added. Chunk k needs the numbers of all devices.": own,
-        "Every device has the whole sum: that is an all-reduce. Device k keeps chunk k alone.": [
-            total
-        ]
-        * devices,
+        "Every device has the whole sum: that is an all-reduce. Device k keeps chunk k alone.": whole,
         "That is the mean. Add up only.": [chunk / devices for chunk in chunks],
         "Device k has chunk k + 1 of the sum. A ring in which device k sends chunk k first ends so: let it send chunk "
         "k - 1 first.": chunks[1:] + chunks[:1],
         "Device k has chunk k - 1 of the sum: go one chunk on.": chunks[-1:] + chunks[:-1],
-        "The longer chunks come last. Here, as in NumPy's array_split, they come first.": late,
+        "The longer chunks come last. Here, as in NumPy's array_split, they come first.": [
+            chunk[::-1] for chunk in reversed(from_behind)
+        ],
     }
-    planned = {(a, b): chunks[b].size for a, b in permutations(range(devices), 2) if chunks[b].size}
+    planned = {}
+    for a, b in permutations(range(devices), 2):
+        if chunks[b].size:
+            planned[a, b] = chunks[b].size
     return _half("chunk", length, given, chunks, mistakes, planned, TO_OWNER)
 
 
@@ -197,21 +235,27 @@ def reduce_scatter(devices: int, length: int, factor: int = 1) -> Trial:
 def all_gather(devices: int, length: int, factor: int = 1) -> Trial:
     """The chunks of all devices, on every device."""
     vector = factor * onp.arange(1, length + 1, dtype="float32")
-    chunks: List[Any] = onp.array_split(vector, devices)
+    chunks = onp.array_split(vector, devices)
+    to_the_right = []
+    to_the_left = []
+    planned = {}
+    for k, chunk in enumerate(chunks):
+        to_the_right.append(onp.concatenate(chunks[k:] + chunks[:k]))
+        to_the_left.append(onp.concatenate(chunks[k::-1] + chunks[:k:-1]))
+        for other in range(devices):
+            if other != k and chunk.size:
+                planned[k, other] = chunk.size
     mistakes = {
         "Each device has its own chunk alone. Send it to all others.": chunks,
         "Each device has its own chunk first, then those of its right neighbours. The chunks lie in the order of the "
-        "devices.": [onp.concatenate(chunks[k:] + chunks[:k]) for k in range(devices)],
+        "devices.": to_the_right,
         "Each device has its own chunk first, then those of its left neighbours, as they arrive in a ring. The chunks "
-        "lie in the order of the devices.": [
-            onp.concatenate(chunks[k::-1] + chunks[:k:-1]) for k in range(devices)
-        ],
+        "lie in the order of the devices.": to_the_left,
         "The chunks lie in reverse order.": [onp.concatenate(chunks[::-1])] * devices,
         "Only device 0 has all chunks. Every device needs them.": [vector, *chunks[1:]],
     }
     if length % devices == 0:
         mistakes["The chunks are added up. Put them side by side."] = [sum(chunks)] * devices
-    planned = {(a, b): chunks[a].size for a, b in permutations(range(devices), 2) if chunks[a].size}
     return _half("vector", length, chunks, [vector] * devices, mistakes, planned, FROM_OWNER)
 
 
@@ -220,80 +264,28 @@ def _half(
     length: int,
     given: Any,
     right: List[Any],
-    mistakes: Dict[str, Any],
+    mistakes: Mistakes,
     planned: Moves,
     advice: str,
 ) -> Trial:
     """The function is called with a list of arrays, one on each device, and returns another."""
-    devices, expected = len(given), listed(name, right, by_device(right))
-    title = (
-        f"{plural(devices, 'device')}, {plural(length, 'number')}{uneven('chunk', length, devices)}"
-    )
+    devices = len(given)
+    expected = listed(name, right, by_device(right))
+    title = f"{plural(devices, 'device')}, {plural(length, 'number')}"
+    title += uneven("chunk", length, devices)
+    longest = -(-length // devices)
+    most = (devices - 1) * longest  # a ring may take this way, too
 
     def run(function: Any) -> Values:
         return returned(name, function(uploaded(given)))
 
-    most = [(devices - 1) * -(-length // devices)] * devices  # a ring may take this way, too
-    hint, judge = partial(misfit, expected, COMPARE), partial(frugal, planned, advice, most=most)
-    return Trial(title, by_device(given), expected, run, mistakes, hint, planned, judge)
-
-
-TILES = [([2, 2], 1), ([3, 3, 3], 1), ([3, 3, 3], 2), ([3, 2], 1), ([2], 1)]
-
-
-def _drawn_tiles(draw: random.Random) -> Tuple[List[int], int, Tuple[int, ...]]:
-    halo = draw.randint(1, 3)
-    return (
-        [draw.randint(halo, halo + 3) for _ in range(draw.randint(2, 6))],
-        halo,
-        (2, *dimensions(draw)[1:]),
+    return Trial(
+        title,
+        given=by_device(given),
+        expected=expected,
+        run=run,
+        mistakes=mistakes,
+        hint=partial(misfit, expected, COMPARE),
+        planned=planned,
+        judge=partial(frugal, planned, advice, most=[most] * devices),
     )
-
-
-@partial(Exercise, 8, "halo exchange", TILES, _drawn_tiles)
-def exchange_halos(
-    heights: Sequence[int], halo: int, inner: Tuple[int, ...] = (2,), factor: int = 1
-) -> Trial:
-    """Tiles of these heights, whose rows have the shape ``inner``, each with halos above and below."""
-    devices = len(heights)
-    rows_of = f"{', '.join(map(str, heights))} rows of {' x '.join(map(str, inner))}"
-    title = f"{plural(devices, 'tile')} of {rows_of}, halo of {plural(halo, 'row')}"
-    columns = onp.arange(onp.prod(inner), dtype="float32").reshape(inner) / 10
-    inside = [
-        factor * (10 * tile + onp.add.outer(onp.arange(n), columns))
-        for tile, n in enumerate(heights, 1)
-    ]
-    first, last = [rows[:halo] for rows in inside], [rows[-halo:] for rows in inside]
-
-    def tiles(
-        above: Sequence[Any], below: Sequence[Any], top: Any = 0, bottom: Any = 0
-    ) -> List[Any]:
-        """Each tile with its halos: ``above`` are those of all but the first tile, ``below`` of all but the last."""
-        whole = [onp.zeros((n + 2 * halo, *inner), "float32") for n in heights]
-        for tile, rows, high, low in zip(whole, inside, [top, *above], [*below, bottom]):
-            tile[:halo], tile[halo:-halo], tile[-halo:] = high, rows, low
-        return whole
-
-    old_above, old_below = [-1.0] * (devices - 1), [-2.0] * (devices - 1)
-    given, expected = tiles(old_above, old_below), tiles(last[:-1], first[1:])
-    as_a_ring = tiles(last[:-1], first[1:], last[-1], first[0])
-    mistakes = {
-        "No halo was filled. Write into the tiles: `tile[:halo] = rows.as_in_ctx(tile.ctx)`.": given,
-        "The old halos travelled. Send a neighbour's own rows: they begin after its halo, at `tile[halo:]`, and end "
-        "before it, at `tile[:-halo]`.": tiles(old_below, old_above),
-        "The halos above are filled, those below are not. Rows travel both ways.": tiles(
-            last[:-1], old_below
-        ),
-        "The halos below are filled, those above are not. Rows travel both ways.": tiles(
-            old_above, first[1:]
-        ),
-        "The rows come from the far end of the neighbour. A tile needs the rows next to the border: the last of the "
-        "tile above, the first of the tile below.": tiles(first[:-1], last[1:]),
-        "The first and the last tile exchange rows, too. A picture is no ring: outside it, halos stay zero.": as_a_ring,
-    }
-    planned = {
-        (a, b): halo * columns.size for a, b in permutations(range(devices), 2) if abs(a - b) == 1
-    }
-    run, judge = partial(in_place, given, [halo]), partial(frugal, planned, ROWS)
-    shown: Values = {**by_device(given), "halo": halo}
-    return Trial(title, shown, by_device(expected), run, mistakes, planned=planned, judge=judge)

@@ -34,6 +34,12 @@ REPLACED = (
 KEPT = "Is something kept from one call to the next, in a global variable or a default argument? Begin each call anew."
 
 Report = Dict[str, Any]
+Case = Dict[str, Any]
+
+
+def cases_of(report: Report) -> List[Case]:
+    """The cases of all exercises in the file."""
+    return [case for exercise in report["exercises"] for case in exercise["cases"]]
 
 
 def check_here(file: str, seed: int, answers: Path, number: int = 0) -> None:
@@ -44,10 +50,10 @@ def check_here(file: str, seed: int, answers: Path, number: int = 0) -> None:
     def save() -> None:
         write_beside(answers, json.dumps(report))
 
-    asked = {
-        name: exercise for name, exercise in EXERCISES.items() if number in (0, exercise.number)
-    }
-    tasks = {name: exercise.cases(seed) for name, exercise in asked.items()}
+    tasks = {}
+    for name, exercise in EXERCISES.items():
+        if number in (0, exercise.number):
+            tasks[name] = exercise.cases(seed)
     mx.nd.waitall()  # so MXNet is loaded before the file is read, and not in the time of its first case
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # MXNet's handler turns a crash into an exit
     save()
@@ -55,28 +61,26 @@ def check_here(file: str, seed: int, answers: Path, number: int = 0) -> None:
     functions: Dict[str, Any] = {}
     try:
         for name, value in runpy.run_path(file).items():
-            if callable(value) and not str(getattr(value, "__module__", "")).startswith(
-                "mxdp"
-            ):  # not imported
-                functions[name] = value
+            if callable(value):
+                module = str(getattr(value, "__module__", ""))
+                if not module.startswith("mxdp"):  # else the file has imported it
+                    functions[name] = value
         report["problem"] = lacking([name for name in tasks if name in functions], number)
     except BaseException as error:
         report["problem"] = printable(explained(error, file))
-    for name, exercise in asked.items():
+    for name, cases in tasks.items():
         if name in functions:
-            cases = [dict(title=title, state="not tried") for title in tasks[name]]
-            report["exercises"].append(
-                dict(
-                    number=exercise.number,
-                    title=exercise.title,
-                    function=name,
-                    right=False,
-                    cases=cases,
-                )
+            entry = dict(
+                number=EXERCISES[name].number,
+                title=EXERCISES[name].title,
+                function=name,
+                right=False,
+                cases=[dict(title=title, state="not tried") for title in cases],
             )
-    for entry in report["exercises"]:
-        name = entry["function"]
-        for trials, case in zip(tasks[name].values(), entry["cases"]):
+            report["exercises"].append(entry)
+    for answered in report["exercises"]:
+        name = answered["function"]
+        for trials, case in zip(tasks[name].values(), answered["cases"]):
             try_case(trials, case, functions[name], file, save)
     save()
     os._exit(0)  # threads that the student's code has left don't keep the process
@@ -88,16 +92,13 @@ def lacking(defined: Sequence[str], number: int) -> str:
     numbers = [number] if number else [EXERCISES[name].number for name in defined]
     if not numbers:
         return f"It defines none of the functions that can be checked: {', '.join(EXERCISES)}."
-    absent = [
-        name
-        for name, exercise in EXERCISES.items()
-        if exercise.number in numbers and name not in defined
-    ]
+    asked = [name for name, exercise in EXERCISES.items() if exercise.number in numbers]
+    absent = [name for name in asked if name not in defined]
     return f"It does not define {either(absent)}, which the exercise asks for." if absent else ""
 
 
 def try_case(
-    trials: Sequence[Trial], case: Dict[str, Any], function: Any, file: str, save: Callable[[], Any]
+    trials: Sequence[Trial], case: Case, function: Any, file: str, save: Callable[[], Any]
 ) -> None:
     """Make the trials until one is wrong. ``case``, its part of the report, names each before it runs, and is saved
     then; at the end it has the answer."""
@@ -112,7 +113,7 @@ def try_case(
     case.update(title=title, state="right", problem="")
 
 
-def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
+def answer_of(trial: Trial, function: Any, file: str) -> Case:
     """Make the trial; the answer in words, as JSON has it.
 
     ``file`` holds the function's source. ``state`` is "right" or "wrong"; ``problem`` is a sentence, or empty.
@@ -120,11 +121,7 @@ def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
     numbers). ``hints``: all that fit.
     """
     record = trial.record
-    answer: Dict[str, Any] = {
-        "state": "wrong",
-        "given": shown(trial.given),
-        "expected": shown(trial.expected),
-    }
+    answer: Case = dict(state="wrong", given=shown(trial.given), expected=shown(trial.expected))
 
     def recorded(*arguments: Any) -> Any:
         before = arrays_in(arguments)
@@ -139,34 +136,31 @@ def answer_of(trial: Trial, function: Any, file: str) -> Dict[str, Any]:
         hints = mistaken(trial, got)
     except NotImplementedError:
         return {**answer, "problem": "This function is not written yet."}
-    except (
-        BaseException
-    ) as error:  # also of what was returned, such as lists that are nested too deeply
+    # An error may be of what was returned, too, such as lists that are nested too deeply.
+    except BaseException as error:
         return {**answer, "problem": printable(explained(error, file))}
     if trial.planned is not None:
         for name, moves in (("moved", record.moves), ("planned", trial.planned)):
             answer[name] = [(*pair, numbers) for pair, numbers in sorted(moves.items())]
     if hints is not None:
-        return {
-            **answer,
-            "problem": "The result is wrong.",
-            "hints": [REPLACED] if record.replaced else hints,
-        }
-    mixed = record.mixed and (
-        f"But one operation has arrays on {record.mixed}, which fails on GPUs. Copy to the other device first."
-    )
-    criticism = mixed or trial.judge(record)
+        if record.replaced:
+            hints = [REPLACED]
+        return {**answer, "problem": "The result is wrong.", "hints": hints}
+    if record.mixed:
+        what = f"But one operation has arrays on {record.mixed}, which fails on GPUs."
+        criticism = f"{what} Copy to the other device first."
+    else:
+        criticism = trial.judge(record)
     if criticism:
         return {**answer, "problem": f"The result is right. {criticism}"}
-    later = answer_of(trial.again, function, file) if trial.again else {"state": "right"}
-    if later["state"] == "wrong":
-        problem = f"The first call is right, but not the second, with other numbers of these sizes. {later['problem']}"
-        old = later.get("yours") == answer["yours"]
-        return {
-            **later,
-            "problem": problem,
-            "hints": [KEPT] if old else later.get("hints") or [KEPT],
-        }
+    if trial.again:
+        later = answer_of(trial.again, function, file)
+        if later["state"] == "wrong":
+            what = "The first call is right, but not the second, with other numbers of these sizes."
+            later["problem"] = f"{what} {later['problem']}"
+            if later.get("yours") == answer["yours"] or not later.get("hints"):
+                later["hints"] = [KEPT]
+            return later
     return {**answer, "state": "right", "problem": ""}
 
 
@@ -178,7 +172,9 @@ def mistaken(trial: Trial, got: Values) -> Optional[List[str]]:
 
     if fit(trial.expected.values()):
         return None
-    hints = [hint for hint, values in trial.mistakes.items() if fit(values)] or [trial.hint(got)]
+    hints = [hint for hint, values in trial.mistakes.items() if fit(values)]
+    if not hints:
+        hints = [trial.hint(got)]
     return [hint for hint in hints if hint]
 
 
@@ -195,10 +191,10 @@ def equal(values: Iterable[Any], others: Iterable[Any]) -> bool:
     def same(value: Any, other: Any) -> bool:
         if not isinstance(value, (float, onp.ndarray)):
             return bool(value == other)
+        if onp.shape(value) != onp.shape(other):
+            return False
         room = 1e-4 * float(onp.abs(value).max(initial=0))
-        return onp.shape(value) == onp.shape(other) and bool(
-            onp.allclose(other, value, rtol=0, atol=room)
-        )
+        return bool(onp.allclose(other, value, rtol=0, atol=room))
 
     return all(map(same, values, others))
 
@@ -224,7 +220,8 @@ def explained(error: BaseException, file: str) -> str:
     if isinstance(error, Wrong):
         return str(error)
     if isinstance(error, SystemExit):
-        return f"It calls sys.exit({'' if error.code is None else error.code}): return a value instead."
+        status = "" if error.code is None else error.code
+        return f"It calls sys.exit({status}): return a value instead."
     if isinstance(error, SyntaxError) and error.filename == file:
         return f"Line {error.lineno} is not valid Python ({error.msg}): {(error.text or '').strip():.{LINE}}"
     lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
@@ -238,5 +235,6 @@ def explained(error: BaseException, file: str) -> str:
 
 
 if __name__ == "__main__":
-    given, sys.argv[1:] = sys.argv[1:], []
-    check_here(given[0], int(given[1]), Path(given[2]), int(given[3]))
+    _, name, seed, answers, number = sys.argv
+    del sys.argv[1:]  # which the student's code may read
+    check_here(name, int(seed), Path(answers), int(number))

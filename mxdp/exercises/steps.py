@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import numpy as onp
 
@@ -17,8 +17,10 @@ from mxdp.backend import NDArray, autograd
 from mxdp.errors import plural
 from mxdp.exercises.trial import (
     Exercise,
+    Mistakes,
     Moves,
     Record,
+    Sizes,
     Trial,
     Values,
     by_device,
@@ -53,27 +55,38 @@ def gradient(X: Any, y: Any, params: Any) -> Any:
 def _batch(samples: int, features: int, factor: int) -> Tuple[Any, Any, Any]:
     """Samples, labels and the first parameters: small whole numbers. With another ``factor`` they are other samples,
     whose gradients are about ``factor`` times as large."""
-    rows = range(factor - 1, factor - 1 + samples)
-    X = [[(3 * i) % 4, *[(i * i + j - 1) % 3 + 1 for j in range(1, features)]] for i in rows]
-    y = [(2 * i) % 5 - 1 for i in rows]
-    first = onp.array([*range(1, features + 1), 1], float)
-    return onp.array(X, "float32"), factor * onp.array(y, "float32"), factor * first
+    first = factor - 1
+    X = []
+    y = []
+    for i in range(first, first + samples):
+        others = [(i * i + j - 1) % 3 + 1 for j in range(1, features)]
+        X.append([(3 * i) % 4, *others])
+        y.append((2 * i) % 5 - 1)
+    params = onp.array([*range(1, features + 1), 1], float)
+    return onp.array(X, "float32"), factor * onp.array(y, "float32"), factor * params
 
 
 def _params(values: Any, device: Any) -> List[NDArray]:
-    params = [backend.upload(part.astype("float32"), device) for part in (values[:-1], values[-1:])]
-    for param in params:
+    params = []
+    for part in (values[:-1], values[-1:]):
+        param = backend.upload(part.astype("float32"), device)
         param.attach_grad()
+        params.append(param)
     return params
 
 
 def _downloaded(replicas: Sequence[Sequence[NDArray]]) -> Values:
-    return _labelled(
-        [onp.concatenate([param.asnumpy() for param in params]) for params in replicas]
-    )
+    vectors = []
+    for w, b in replicas:
+        vectors.append(onp.append(w.asnumpy(), b.asnumpy()))
+    return _labelled(vectors)
 
 
 _labelled = partial(by_device, what="w, b on ")
+
+
+def _parameters(start: Any) -> Values:
+    return {"w": start[:-1], "b": start[-1:]}
 
 
 def _drawn_steps(draw: random.Random) -> Tuple[int, int, float]:
@@ -81,10 +94,17 @@ def _drawn_steps(draw: random.Random) -> Tuple[int, int, float]:
     return draw.randint(1, 3), draw.randint(1, 4), draw.randint(1, 4) / 64
 
 
-BATCHES = [(4, 1, 1), (4, 2, 1), (5, 2, 1), (6, 3, 1), (5, 2, 2), (2, 3, 2)]
+BATCHES = [
+    (4, 1, 1),
+    (4, 2, 1),
+    (5, 2, 1),
+    (6, 3, 1),
+    (5, 2, 2),
+    (2, 3, 2),
+]
 
 
-def _drawn_batch(draw: random.Random) -> Tuple[int, int, int, int, float]:
+def _drawn_batch(draw: random.Random) -> Sizes:
     return (draw.randint(1, 16), draw.randint(1, 5), *_drawn_steps(draw))
 
 
@@ -97,7 +117,8 @@ def train_batch(
     title = f"{plural(samples, 'sample')} of {features}, {plural(devices, 'device')}, {plural(steps, 'step')}"
     title += uneven("shard", samples, devices)
     shards = [(X[a:b], y[a:b]) for a, b in bounds(samples, devices)]
-    lengths, record = [len(shard) for shard, _ in shards], Record()
+    lengths = [len(shard) for shard, _ in shards]
+    record = Record()
 
     def after(weights: Any) -> Any:
         """Replica k goes down the sum of ``weights[k, j]`` times the gradient of shard j."""
@@ -116,68 +137,77 @@ def train_batch(
             function(*arrays, given, contexts, lr, partial(loss, record))
         return _downloaded(replicas)
 
-    every, long = onp.ones((devices, devices)), onp.maximum(lengths, 1)
+    every = onp.ones((devices, devices))
     mean = every / samples
+    by_shards = every / onp.maximum(lengths, 1)
     mistakes = {
         UNCHANGED: 0 * every,
         "Each replica took the gradient of its own shard, so the replicas differ now. Sum the gradients of all devices "
         "before the update.": onp.eye(devices) / samples,
         "The summed gradient is not divided: divide it by the number of samples in the batch.": every,
         "The summed gradient is divided by the length of a shard. It is the sum over the whole batch: divide it by "
-        "len(X), before X is split.": every / long[:, None],
-        "The gradient is averaged twice: over the batch and over the devices. Sum over the devices.": mean
-        / devices,
+        "len(X), before X is split.": by_shards.T,
+        "The gradient is averaged twice: over the batch and over the devices. Sum over the "
+        "devices.": mean / devices,
         "That is the mean of the shards' means. With shards of different lengths it is not the batch's mean: sum, then "
-        "divide once by the batch.": every / long / devices,
+        "divide once by the batch.": by_shards / devices,
         "The step goes uphill: subtract the gradient.": -mean,
     }
-    planned: Moves = {}  # shards of samples and labels from device 0, gradients to it, and their sum back
+    planned = {}  # shards of samples and labels from device 0, gradients to it, and their sum back
     for device, count in enumerate(lengths[1:], 1):
         planned[0, device] = steps * (count + 1) * (features + 1)
         planned[device, 0] = steps * (features + 1)
-    given = {"X": X, "y": y, "w": start[:-1], "b": start[-1:], "lr": lr, "devices": devices}
-    wrong = {hint: after(weights) for hint, weights in mistakes.items()}
-    hint, judge = (
-        partial(differing, "w, b", PARTED),
-        partial(_parallel, lengths, features, steps, planned),
+    return Trial(
+        title,
+        given={"X": X, "y": y, **_parameters(start), "lr": lr, "devices": devices},
+        expected=_labelled(after(mean)),
+        run=run,
+        mistakes={hint: after(weights) for hint, weights in mistakes.items()},
+        hint=partial(differing, "w, b", PARTED),
+        planned=planned,
+        judge=partial(_parallel, lengths, features, steps, planned),
+        record=record,
     )
-    return Trial(title, given, _labelled(after(mean)), run, wrong, hint, planned, judge, record)
 
 
 def _parallel(
     lengths: Sequence[int], features: int, steps: int, planned: Moves, record: Record
 ) -> str:
     """Each device computes the gradients of a shard; these meet, by whatever all-reduce."""
-    devices, params, short, long = (
-        len(lengths),
-        features + 1,
-        steps * min(lengths),
-        steps * max(lengths),
-    )
-    computed = [sum(samples[device] for samples in record.samples) for device in range(devices)]
-    for device, samples in enumerate(computed):
+    params = features + 1
+    others = len(lengths) - 1
+    short = steps * min(lengths)
+    long = steps * max(lengths)
+    computed = []
+    for device in range(len(lengths)):
+        samples = sum(counts[device] for counts in record.samples)
         if not short <= samples <= long:
+            allowed = short if short == long else f"{short} or {long}"
             return (
-                f"But cpu({device}) computes the loss of {samples} samples. A device's shards have "
-                f"{short if short == long else f'{short} or {long}'}, of {steps * sum(lengths)} in all."
+                f"But cpu({device}) computes the loss of {samples} samples. A device's shards have {allowed}, of "
+                f"{steps * sum(lengths)} in all."
             )
+        computed.append(samples)
     shards = params * sum(computed[1:])
-    most = steps * 2 * (devices - 1) * params  # gradients, by an all-gather or in a ring
+    most = steps * 2 * others * params  # gradients, by an all-gather or in a ring
     idle = steps * params * computed.count(0)
-    return frugal(planned, SHARD, record, [shards + most, *[most] * (devices - 1)], unneeded=idle)
+    return frugal(planned, SHARD, record, [shards + most, *[most] * others], unneeded=idle)
 
 
-def _drawn_parts(draw: random.Random) -> Tuple[List[int], int, int, float]:
-    return ([draw.randint(1, 5) for _ in range(draw.randint(1, 6))], *_drawn_steps(draw))
+PARTS = [
+    ([4], 1),
+    ([2, 2], 1),
+    ([3, 2, 1], 1),
+    ([2, 2], 2),
+]
 
 
-@partial(
-    Exercise,
-    5,
-    "gradient accumulation",
-    [([4], 1), ([2, 2], 1), ([3, 2, 1], 1), ([2, 2], 2)],
-    _drawn_parts,
-)
+def _drawn_parts(draw: random.Random) -> Sizes:
+    lengths = [draw.randint(1, 5) for _ in range(draw.randint(1, 6))]
+    return (lengths, *_drawn_steps(draw))
+
+
+@partial(Exercise, 5, "gradient accumulation", PARTS, _drawn_parts)
 def accumulate(
     lengths: Sequence[int], steps: int, features: int = 2, lr: float = 0.1, factor: int = 1
 ) -> Trial:
@@ -194,45 +224,61 @@ def accumulate(
         params = _params(start, device)
         given = list(params)
         for _ in range(steps):
-            batches = [[backend.upload(x, device) for x in part] for part in parts]
+            batches = []
+            for part in parts:
+                batches.append([backend.upload(x, device) for x in part])
             function(batches, given, lr, partial(loss, record))
         return _downloaded([params])
 
-    given: Values = {
-        f"X, y of micro-batch {place}": ", ".join(str(x.tolist()) for x in part)
-        for place, part in enumerate(parts)
-    }
-    given.update({"w": start[:-1], "b": start[-1:], "lr": lr})
+    shown = {}
+    for place, part in enumerate(parts):
+        shown[f"X, y of micro-batch {place}"] = ", ".join(str(x.tolist()) for x in part)
     right, mistakes = _accumulations(parts, start, lr, steps)
-    judge = partial(_small, lengths, steps, features + 1)
-    return Trial(title, given, _labelled(right), run, mistakes, judge=judge, record=record)
+    return Trial(
+        title,
+        given={**shown, **_parameters(start), "lr": lr},
+        expected=_labelled(right),
+        run=run,
+        mistakes=mistakes,
+        judge=partial(_small, lengths, steps, features + 1),
+        record=record,
+    )
 
 
 def _accumulations(
     parts: Sequence[Tuple[Any, Any]], start: Any, lr: float, steps: int
-) -> Tuple[List[Any], Dict[str, List[Any]]]:
+) -> Tuple[List[Any], Mistakes]:
     """The right result, and the results of the usual mistakes, by their hints."""
-    lengths, last = onp.array([len(X) for X, _ in parts]), onp.arange(len(parts)) == len(parts) - 1
-    samples, every = lengths.sum(), onp.ones(len(parts))
+    lengths = onp.array([len(X) for X, _ in parts])
+    samples = lengths.sum()
+    every = onp.ones(len(parts))
+    last = onp.zeros(len(parts))
+    last[-1] = 1
 
-    def after(weights: Any, kept: int = 0) -> List[Any]:
-        """Goes down the gradients of the micro-batches, times ``weights``. ``kept``: 1 if their sum is never zeroed."""
-        params, total = start, 0 * start
+    def after(weights: Any, zeroed: bool = True) -> List[Any]:
+        """Goes down the gradients of the micro-batches, times ``weights``. ``zeroed``: their sum begins each step at
+        zero."""
+        params = start
+        total = 0 * start
         for _ in range(steps):
-            total = kept * total + sum(
-                weight * gradient(*part, params) for part, weight in zip(parts, weights)
-            )
+            if zeroed:
+                total = 0 * start
+            for part, weight in zip(parts, weights):
+                total = total + weight * gradient(*part, params)
             params = params - lr * total
         return [params]
 
     def one_by_one(weights: Any) -> List[Any]:
         """Each gradient is that of the parameters that the one before has changed."""
         params = start
-        for part, weight in [*zip(parts, weights)] * steps:
-            params = params - lr * weight * gradient(*part, params)
+        for _ in range(steps):
+            for part, weight in zip(parts, weights):
+                params = params - lr * weight * gradient(*part, params)
         return [params]
 
     mean = every / samples
+    by_parts = every / len(parts)
+    never_zeroed = after(mean, zeroed=False)
     return after(mean), {
         UNCHANGED: after(0 * every),
         "Only the last micro-batch counts: each backward overwrites `param.grad`. Add the gradients up yourself, or "
@@ -247,12 +293,10 @@ def _accumulations(
             every
         ),
         "The sum is divided by the number of micro-batches. It is a sum over samples: divide it by their "
-        "number.": after(every / len(parts)),
+        "number.": after(by_parts),
         "That is the mean of the micro-batches' means. Where their lengths differ, it is not the batch's mean: sum "
-        "over samples, divide once.": after(every / lengths / len(parts)),
-        "The second step still has the first step's gradients in its sum: begin each step at zero.": after(
-            mean, kept=1
-        ),
+        "over samples, divide once.": after(by_parts / lengths),
+        "The second step still has the first step's gradients in its sum: begin each step at zero.": never_zeroed,
     }
 
 

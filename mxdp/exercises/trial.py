@@ -15,7 +15,6 @@ from typing import (
     Iterable,
     Iterator,
     List,
-    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -33,6 +32,12 @@ Values = Dict[str, Any]
 
 Moves = Dict[Tuple[int, int], int]
 """The count of numbers that went from one device to another, by (source, target)."""
+
+Sizes = Tuple[Any, ...]
+"""The arguments of the function that makes a trial."""
+
+Mistakes = Dict[str, Any]
+"""The results of usual mistakes, by their hints: the values under the labels of what is expected."""
 
 FACTOR = 8
 """What the numbers of a second call are multiplied by: a power of two, so that no float is rounded otherwise."""
@@ -68,8 +73,7 @@ class Trial:
     given: Values
     expected: Values
     run: Callable[[Any], Values]
-    mistakes: Mapping[str, Iterable[Any]]
-    """The results of usual mistakes, by their hints: the values under the labels of ``expected``."""
+    mistakes: Mistakes
     hint: Callable[[Values], str] = lambda got: ""
     """A hint by a rule, if no mistake fits."""
     planned: Optional[Moves] = None
@@ -87,9 +91,9 @@ class Exercise(NamedTuple):
 
     number: int
     title: str
-    chosen: Sequence[Tuple[Any, ...]]
+    chosen: Sequence[Sizes]
     """The arguments of ``trial`` in the first cases."""
-    drawn: Callable[[random.Random], Tuple[Any, ...]]
+    drawn: Callable[[random.Random], Sizes]
     """Makes others at random."""
     trial: Callable[..., Trial]
     stem: str = ""
@@ -100,7 +104,7 @@ class Exercise(NamedTuple):
         """The name of the file to fill in."""
         return f"{self.number:02}_{self.stem or self.trial.__name__}.py"
 
-    def made(self, sizes: Tuple[Any, ...]) -> Trial:
+    def made(self, sizes: Sizes) -> Trial:
         """A trial of these sizes."""
         trial = self.trial(*sizes)
         trial.again = self.trial(*sizes, factor=FACTOR)
@@ -109,12 +113,12 @@ class Exercise(NamedTuple):
     def cases(self, seed: int) -> Dict[str, List[Trial]]:
         """By title: one trial of each chosen size, then a case of all sizes at random, the smallest first, which follow
         from ``seed``."""
+        cases = {trial.title: [trial] for trial in map(self.made, self.chosen)}
         draw = random.Random(f"{seed} {self.trial.__name__}")
-        drawn = sorted((self.drawn(draw) for _ in range(DRAWN)), key=lambda sizes: sizes[:2])
-        others = [self.made(sizes) for sizes in drawn]
+        drawn = [self.drawn(draw) for _ in range(DRAWN)]
+        others = [self.made(sizes) for sizes in sorted(drawn, key=lambda sizes: sizes[:2])]
         for trial in others:
             trial.title = f"at random (seed {seed}): {trial.title}"
-        cases = {trial.title: [trial] for trial in map(self.made, self.chosen)}
         return {**cases, f"{DRAWN} other sizes, at random (seed {seed})": others}
 
 
@@ -126,17 +130,22 @@ def recording(record: Record) -> Iterator[None]:
     from and to the host, and start a backward pass.
     """
 
-    library, copy = mx.base._LIB, ctypes.c_void_p()
+    library = mx.base._LIB
+    copy = ctypes.c_void_p()
     library.NNGetOpHandle(b"_copyto", ctypes.byref(copy))
 
     def operation(results: Any, handle: Any, arrays: Sequence[Any], *_: Any) -> None:
-        target = (results[0] if isinstance(results, (list, tuple)) else results).ctx
-        places = sorted({str(place) for place in (target, *(x.ctx for x in arrays))})
+        result = results[0] if isinstance(results, (list, tuple)) else results
+        target = result.ctx
+        places = sorted({str(target), *(str(x.ctx) for x in arrays)})
         if len(places) > 1 and handle != copy.value:
             record.mixed = record.mixed or " and ".join(places)
         for x in arrays:
             if x.ctx != target and x.size:
                 record.moves[x.ctx.device_id, target.device_id] += x.size
+
+    def on_host(what: str, _: Any, x: Any, memory: Any, size: Any) -> None:
+        record.host[what] += size.value
 
     def noted(function: Callable[..., Any], note: Callable[..., None], *arguments: Any) -> Any:
         result = function(*arguments)
@@ -146,16 +155,8 @@ def recording(record: Record) -> Iterator[None]:
     with contextlib.ExitStack() as originals:
         for owner, name, note in (
             (mx.ndarray.register, "_imperative_invoke", operation),
-            (
-                library,
-                "MXNDArraySyncCopyToCPU",
-                lambda _, x, memory, size: record.host.update(downloads=size.value),
-            ),
-            (
-                library,
-                "MXNDArraySyncCopyFromCPU",
-                lambda _, x, memory, size: record.host.update(uploads=size.value),
-            ),
+            (library, "MXNDArraySyncCopyToCPU", partial(on_host, "downloads")),
+            (library, "MXNDArraySyncCopyFromCPU", partial(on_host, "uploads")),
             (library, "MXAutogradBackwardEx", lambda *_: record.samples.append(Counter())),
         ):
             function = getattr(owner, name)
@@ -167,10 +168,14 @@ def recording(record: Record) -> Iterator[None]:
 def digits(devices: int, *shape: int) -> Any:
     """An array for each device: 1 2 3, 10 20 30, 100 200 300. The digits of a sum tell whose numbers are in it, and how
     often. From five devices on they are binary, so that the smallest numbers still count in :func:`equal`."""
-    factors = (10.0 if devices < 5 else 2.0) ** onp.arange(devices, dtype="float32")
-    return onp.multiply.outer(
-        factors, onp.arange(1, onp.prod(shape) + 1, dtype="float32").reshape(shape)
-    )
+    base = 10.0 if devices < 5 else 2.0
+    factors = base ** onp.arange(devices, dtype="float32")
+    return onp.multiply.outer(factors, counted(shape))
+
+
+def counted(shape: Sequence[int], dtype: str = "float32") -> Any:
+    """1, 2, 3 ..., row by row."""
+    return onp.arange(1, onp.prod(shape) + 1, dtype=dtype).reshape(shape)
 
 
 def uneven(name: str, length: int, parts: int) -> str:
@@ -179,8 +184,10 @@ def uneven(name: str, length: int, parts: int) -> str:
     >>> uneven("chunk", 5, 3), uneven("chunk", 6, 3)
     (': chunks of 2, 2 and 1', '')
     """
-    *others, last = [stop - start for start, stop in bounds(length, parts)]
-    return f": {name}s of {', '.join(map(str, others))} and {last}" if length % parts else ""
+    if length % parts == 0:
+        return ""
+    *others, last = [str(stop - start) for start, stop in bounds(length, parts)]
+    return f": {name}s of {', '.join(others)} and {last}"
 
 
 def by_device(arrays: Iterable[Any], what: str = "") -> Values:
@@ -190,7 +197,7 @@ def by_device(arrays: Iterable[Any], what: str = "") -> Values:
 
 def differing(name: str, hint: str, got: Values) -> str:
     """The hint, if replicas differ: the arrays "NAME on cpu(0)", "NAME on cpu(1)" and so on."""
-    first, *others = (x for label, x in got.items() if label.startswith(f"{name} on "))
+    first, *others = [x for label, x in got.items() if label.startswith(f"{name} on ")]
     return "" if all(onp.allclose(first, x, rtol=1e-4) for x in others) else hint
 
 
@@ -209,9 +216,8 @@ def in_place(given: Sequence[Any], more: Sequence[Any], function: Any) -> Values
 
 def listed(name: str, arrays: Iterable[Any], places: Iterable[Any]) -> Values:
     """Label the arrays of a list that a function returns."""
-    return {
-        f"{name} {k} on {place}, {x.dtype}": x for k, (x, place) in enumerate(zip(arrays, places))
-    }
+    parts = enumerate(zip(arrays, places))
+    return {f"{name} {k} on {place}, {x.dtype}": x for k, (x, place) in parts}
 
 
 def returned(name: str, value: Any) -> Values:
@@ -225,12 +231,9 @@ def misfit(expected: Values, otherwise: str, got: Values) -> str:
     for label, right in zip(got, expected):
         if label != right:
             return f"There is {label} in place of {right}. Copy each array to its device, and keep its dtype."
-    shapes = [", ".join(str(x.shape) for x in values.values()) for values in (got, expected)]
-    return (
-        otherwise
-        if shapes[0] == shapes[1]
-        else f"The shapes are {shapes[0]}. They must be {shapes[1]}."
-    )
+    shapes = ", ".join(str(x.shape) for x in got.values())
+    needed = ", ".join(str(x.shape) for x in expected.values())
+    return otherwise if shapes == needed else f"The shapes are {shapes}. They must be {needed}."
 
 
 def a_list(value: Any, fits: Callable[[Any], bool], wanted: str) -> List[Any]:
@@ -246,23 +249,19 @@ def frugal(
     """A judge, but for the record: all devices together send what they send in the plan, without what is ``unneeded``;
     device k sends no more than there to any other, or than ``most[k]`` in all."""
     for (source, target), moved in sorted(record.moves.items()):
-        needed, sent = (
-            planned.get((source, target), 0),
-            sum(n for pair, n in record.moves.items() if pair[0] == source),
-        )
+        needed = planned.get((source, target), 0)
+        sent = sum(n for pair, n in record.moves.items() if pair[0] == source)
         if most and sent > most[source]:
             return (
                 f"But cpu({source}) sends {sent} numbers, and {most[source]} are enough: {advice}."
             )
         if not most and moved > needed:
             return f"But cpu({source}) sends {moved} numbers to cpu({target}), which needs {needed}: {advice}."
-    moved, needed = sum(record.moves.values()), sum(planned.values()) - unneeded
+    moved = sum(record.moves.values())
+    needed = sum(planned.values()) - unneeded
     if moved >= needed:
         return ""
-    by_host = (
-        " They went through NumPy, by asnumpy, which waits for the device."
-        if record.host["downloads"]
-        else ""
-    )
-    way = f"from device to device by copyto, as_in_ctx or an assignment.{by_host}"
+    way = "from device to device by copyto, as_in_ctx or an assignment."
+    if record.host["downloads"]:
+        way += " They went through NumPy, by asnumpy, which waits for the device."
     return f"But {moved} of {needed} numbers went {way} Copy from device to device."

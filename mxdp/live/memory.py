@@ -19,7 +19,8 @@ COUNTS = {
     "7e10": "70 billion",
 }
 """Models of which only the number of parameters is known."""
-MODELS = {**{name: network.name for name, network in NETWORKS.items()}, **COUNTS}
+MODELS = {name: network.name for name, network in NETWORKS.items()}
+MODELS.update(COUNTS)
 NO_PARTS = ("stage", "bytes", "fits")
 """Of a stage's record; the others are bytes, or None where they are unknown."""
 POWERS = [1 << power for power in range(11)]
@@ -27,44 +28,39 @@ POWERS = [1 << power for power in range(11)]
 
 def predicted(s: Settings, devices: int) -> Dict[str, Any]:
     """The answer of ``predict --memory --json``."""
-    options = Namespace(**s, parameters=None, input=None)
-    if s["model"] in COUNTS:
-        options.model = "lenet"  # as if it was not given
-        options.parameters = float(s["model"])
+    parameters = float(s["model"]) if s["model"] in COUNTS else None
+    options = Namespace(**s, parameters=parameters, input=None)
     record, _ = memory.predicted(options, devices, s["batch"])
     return record
 
 
 def parts(stage: Dict[str, Any]) -> Dict[str, float]:
     """GB of what a device holds."""
-    return {
-        kind: value / 1e9
-        for kind, value in stage.items()
-        if kind not in NO_PARTS and value is not None
-    }
+    return {kind: n / 1e9 for kind, n in stage.items() if n is not None and kind not in NO_PARTS}
 
 
 def answer(s: Settings) -> Answer:
     """A stage over devices, and all stages."""
     stage = s["stage"]
+    room = s["room"]
     title = memory.STAGES[stage]
-    records = {devices: predicted(s, devices) for devices in POWERS}
-    here = records[s["devices"]]
-    fits = [devices for devices, record in records.items() if record["stages"][stage]["fits"]]
-    counts = [devices for devices in POWERS if devices <= s["devices"]]
-    over = {plural(count, "device"): parts(records[count]["stages"][stage]) for count in counts}
-    all_stages = {memory.STAGES[at]: parts(here["stages"][at]) for at in STAGES}
+    here = predicted(s, s["devices"])
+    over = {}
+    enough = []
+    for devices in POWERS:
+        held = predicted(s, devices)["stages"][stage]
+        if held["fits"]:
+            enough.append(plural(devices, "device"))
+        if devices <= s["devices"]:
+            over[plural(devices, "device")] = parts(held)
+    every = {name: parts(held) for name, held in zip(memory.STAGES, here["stages"])}
+    caption = f"Every stage on {plural(s['devices'], 'device')}, GB each"
     return Answer(
         said=here["answer"],
-        question=f"Of 1, 2, 4, 8 ... devices with {s['room']} GB, how many are enough for {title}?",
-        truth=plural(fits[0], "device") if fits else "not even 1,024 devices",
-        html=bars(f"{title} over devices, GB each", "on", over, s["room"])
-        + bars(
-            f"Every stage on {plural(s['devices'], 'device')}, GB each",
-            "stage",
-            all_stages,
-            s["room"],
-        ),
+        question=f"Of 1, 2, 4, 8 ... devices with {room} GB, how many are enough for {title}?",
+        truth=enough[0] if enough else "not even 1,024 devices",
+        html=bars(f"{title} over devices, GB each", "on", over, room)
+        + bars(caption, "stage", every, room),
         idle=("batch",) if s["model"] in COUNTS else (),
     )
 

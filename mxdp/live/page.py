@@ -7,9 +7,8 @@ from typing import Any, Dict
 
 from mxdp.errors import MxdpError, UsageError, did_you_mean
 from mxdp.live import allreduce, memory, pipelines, scaling
-from mxdp.live.topic import Topic
 
-TOPICS: Dict[str, Topic] = {
+TOPICS = {
     "allreduce": allreduce.TOPIC,
     "scaling": scaling.TOPIC,
     "memory": memory.TOPIC,
@@ -35,12 +34,12 @@ def answer(address: str) -> str:
 
 def topics() -> Dict[str, Dict[str, Any]]:
     """What the page begins with: the controls of every topic, and its answer for the first settings."""
-    return {
-        name: {
+    made = {}
+    for name, topic in TOPICS.items():
+        made[name] = {
             "title": topic.title,
             "about": topic.about,
             "controls": [control.as_json() for control in topic.controls],
             "first": json.loads(answer(name)),
         }
-        for name, topic in TOPICS.items()
-    }
+    return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxdp.live.drawn import table
+from mxdp.live.drawn import beside, scrolled, table
 from mxdp.live.topic import Answer, Control, Settings, Topic
 from mxdp.plans.pipeline import PIPELINES, bubble, cycles, kept, pipeline
 from mxdp.plans.show.moving import moving
@@ -14,23 +14,21 @@ WIDEST = 1000
 
 def answer(s: Settings) -> Answer:
     """The plan that moves, beside the numbers of both schedules."""
-    stages, parts = s["stages"], s["micro-batches"]
+    stages = s["stages"]
+    parts = s["micro-batches"]
     plans = {name: pipeline(name, stages, parts) for name in PIPELINES}
     chosen = plans[s["schedule"]]
-    by_stage = zip(range(stages), *(kept(plan) for plan in plans.values()))
-    rows = [[str(value) for value in row] for row in by_stage]
+    counts = zip(range(stages), *map(kept, plans.values()))
+    rows = [list(map(str, row)) for row in counts]
     board = moving(chosen)._repr_html_()
-    counts = table("Micro-batches kept", ["stage", *plans], rows)
-    (lines,) = staircase(chosen, WIDEST)
-    stairs = (
-        f'<pre class="scroll" tabindex="0" role="group" aria-label="The staircase">{lines}</pre>'
-    )
+    numbers = table("Micro-batches kept", ["stage", *plans], rows)
+    (stairs,) = staircase(chosen, WIDEST)
     return Answer(
         said=f"{chosen.name} takes {len(cycles(chosen))} cycles, {100 * bubble(stages, parts):.3g} % of them idle (the "
         f"bubble); a stage keeps the activations of up to {max(kept(chosen))} micro-batches.",
         question=f"With {2 * parts} micro-batches instead of {parts}, what percentage of the cycles is idle?",
         truth=f"{100 * bubble(stages, 2 * parts):.3g} %",
-        html=f'{stairs}<div class="beside">{board}<div>{counts}</div></div>',
+        html=scrolled("The staircase", f"<pre>{stairs}</pre>") + beside(board, numbers),
     )
 
 

@@ -36,8 +36,8 @@ class Control(NamedTuple):
             "key": self.key,
             "label": self.label,
             "slider": not isinstance(self.first, str),
-            "values": [str(value) for value in self.allowed],
-            "texts": [self.text(value) for value in self.allowed],
+            "values": list(map(str, self.allowed)),
+            "texts": list(map(self.text, self.allowed)),
         }
 
 
@@ -60,11 +60,11 @@ class Topic(NamedTuple):
     controls: Sequence[Control]
     answer: Callable[[Settings], Answer]
 
-    def settings(self, query: str) -> Dict[str, Any]:
+    def settings(self, query: str) -> Settings:
         """All settings, of which some are given as in ``devices=4&bytes=1024``. Raises a UsageError for one that is
         unknown, or a value that is not allowed."""
         known = {control.key: control for control in self.controls}
-        chosen = {control.key: control.first for control in self.controls}
+        chosen = {key: control.first for key, control in known.items()}
         for key, given in parse_qsl(query, keep_blank_values=True):
             if key not in known:
                 raise UsageError(

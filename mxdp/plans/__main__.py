@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from mxdp.errors import SentenceParser, UsageError, as_command
 from mxdp.plans.collective import rings, trees
@@ -24,8 +24,10 @@ from mxdp.plans.show.files import write_beside
 from mxdp.plans.show.moving import moving
 from mxdp.plans.show.text import as_text, list_as_text
 
-TILES, SHARDED = "tiles", "fully-sharded"
-DEVICES, MOST_DEVICES = 4, 64
+TILES = "tiles"
+SHARDED = "fully-sharded"
+DEVICES = 4
+MOST_DEVICES = 64
 
 PARTS: Dict[str, Callable[[int], Schedule]] = {
     "all-gather": rings.all_gather,
@@ -36,22 +38,29 @@ PARTS: Dict[str, Callable[[int], Schedule]] = {
 COLLECTIVES = {**ALGORITHMS, **PARTS}
 NAMES = sorted(COLLECTIVES)
 
-OPTIONS: Dict[str, Tuple[str, List[str], Any, range, str]] = {
-    "sizes": (
-        "N,N",
-        ["sharded"],
-        "1 for each device",
-        range(1, 10**9 + 1),
-        "elements of each array",
+
+class Option(NamedTuple):
+    """An option of some ``plans`` alone. ``value``: its placeholder; ``allowed``: its numbers; ``text``: its help."""
+
+    value: str
+    plans: List[str]
+    default: Any
+    allowed: range
+    text: str
+
+
+SIZES = range(1, 10**9 + 1)
+OPTIONS = {
+    "sizes": Option("N,N", ["sharded"], "1 for each device", SIZES, "elements of each array"),
+    "source": Option(
+        "DEVICE", ["broadcast"], 0, range(MOST_DEVICES), "the device that has the vector"
     ),
-    "source": ("DEVICE", ["broadcast"], 0, range(MOST_DEVICES), "the device that has the vector"),
-    "micro-batches": ("M", sorted(PIPELINES), 4, range(1, 257), "1 to 256"),
-    "layers": ("L", [SHARDED], 3, range(1, 65), "1 to 64"),
-    "stage": ("STAGE", [SHARDED], 3, range(4), "ZeRO's, 0 (plain) to 3"),
-    "picture": ("SIDE", [TILES], 8, range(1, 29), "1 to 28 pixels"),
-    "window": ("SIDE", [TILES], 3, range(1, 28, 2), "of the convolution, odd"),
+    "micro-batches": Option("M", sorted(PIPELINES), 4, range(1, 257), "1 to 256"),
+    "layers": Option("L", [SHARDED], 3, range(1, 65), "1 to 64"),
+    "stage": Option("STAGE", [SHARDED], 3, range(4), "ZeRO's, 0 (plain) to 3"),
+    "picture": Option("SIDE", [TILES], 8, range(1, 29), "1 to 28 pixels"),
+    "window": Option("SIDE", [TILES], 3, range(1, 28, 2), "of the convolution, odd"),
 }
-"""Options of some plans alone: value, plans, default, allowed numbers, help."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -70,10 +79,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--list", nargs="?", const=str(DEVICES), metavar="DEVICES", help="all collectives"
     )
-    for option, (value, plans, default, _, text) in OPTIONS.items():
-        top.add_argument(
-            f"--{option}", metavar=value, help=f"{', '.join(plans)}: {text} (default: {default})"
-        )
+    for name, option in OPTIONS.items():
+        help = f"{', '.join(option.plans)}: {option.text} (default: {option.default})"
+        top.add_argument(f"--{name}", dest=name, metavar=option.value, help=help)
     top.add_argument("--json", action="store_true", help="print JSON")
     top.add_argument("--html", nargs="?", const="", metavar="FILE", help=page)
     return top
@@ -87,23 +95,26 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
 
 def _answer(options: argparse.Namespace) -> str:
     """What is printed. A page is written."""
-    name, width = options.name, shutil.get_terminal_size().columns
+    name = options.name
+    width = shutil.get_terminal_size().columns
     if name is not None:
         check_algorithm(name, also=[*PARTS, *PIPELINES, TILES, SHARDED])
     if options.html is not None and (name is None or options.json):
         raise UsageError("--html makes a page of one plan: give its name, and no --json")
-    for option, (_, plans, *_) in OPTIONS.items():
-        if getattr(options, option.replace("-", "_")) is not None and name not in plans:
+    for key, option in OPTIONS.items():
+        if vars(options)[key] is not None and name not in option.plans:
+            plans = " and ".join(option.plans)
             others = name or "the list of plans"
-            raise UsageError(f"--{option} is for {' and '.join(plans)} alone, not for {others}")
+            raise UsageError(f"--{key} is for {plans} alone, not for {others}")
     if name is not None and options.list is not None:
         raise UsageError(f"--list shows all plans and {name!r} names one: give one of the two")
     text = options.list if name is None else options.devices
     devices = _whole(text, DEVICES, "DEVICES", range(1, MOST_DEVICES + 1))
     if name is None:
         rows = [_row(collective, devices) for collective in NAMES]
-        listed = json.dumps({"devices": devices, "plans": rows}, indent=2)
-        return listed if options.json else list_as_text(rows, devices, width)
+        if options.json:
+            return json.dumps({"devices": devices, "plans": rows}, indent=2)
+        return list_as_text(rows, devices, width)
     shown = _plan(options, devices)
     if options.json:
         return json.dumps(dataclasses.asdict(shown), indent=2)
@@ -116,17 +127,15 @@ def _answer(options: argparse.Namespace) -> str:
 
 def _row(name: str, devices: int) -> Dict[str, object]:
     """A collective in the list. ``what``: the first sentence of the docstring of the function that makes it."""
-    schedule, text = (
-        collective(name, devices),
-        str(COLLECTIVES[name].__doc__).replace(":func:", "").replace("`", ""),
-    )
-    what = " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".") + "."
-    sent = max(vectors_sent(schedule))
+    schedule = collective(name, devices)
+    docstring = str(COLLECTIVES[name].__doc__).replace(":func:", "").replace("`", "")
+    paragraph = " ".join(docstring.partition("\n\n")[0].split())
+    sentence = paragraph.partition(". ")[0].rstrip(".")
     return {
         "name": name,
         "steps": len(schedule.steps),
-        "sent": sent,
-        "what": what[0].upper() + what[1:],
+        "sent": max(vectors_sent(schedule)),
+        "what": f"{sentence[0].upper()}{sentence[1:]}.",
     }
 
 
@@ -138,9 +147,9 @@ def collective(name: str, devices: int) -> Schedule:
 def _plan(options: argparse.Namespace, devices: int) -> Plan:
     """The plan that is asked for. Raises a ValueError or UsageError if there is none."""
 
-    def number(option: str) -> int:
-        _, _, default, numbers, _ = OPTIONS[option]
-        return _whole(getattr(options, option.replace("-", "_")), default, f"--{option}", numbers)
+    def number(key: str) -> int:
+        option = OPTIONS[key]
+        return _whole(vars(options)[key], option.default, f"--{key}", option.allowed)
 
     name = options.name
     if name in PIPELINES:
@@ -148,18 +157,16 @@ def _plan(options: argparse.Namespace, devices: int) -> Plan:
     if name == SHARDED:
         return fully_sharded(number("layers"), devices, number("stage"))
     if name == TILES:
-        side, window = number("picture"), number("window")
-        return exchange(side, side, squarest(devices), Window(window, padding=window // 2))
+        side = number("picture")
+        kernel = number("window")
+        return exchange(side, side, squarest(devices), Window(kernel, padding=kernel // 2))
     if name == "broadcast":
         return trees.broadcast(devices, number("source"))
     if options.sizes is None:
         return collective(name, devices)
     what = "--sizes are numbers with commas between, as in 5,4,3,3,1: each"
-    return plan(
-        name,
-        devices,
-        [_whole(size, 1, what, OPTIONS["sizes"][3]) for size in options.sizes.split(",")],
-    )
+    sizes = [_whole(size, 1, what, SIZES) for size in options.sizes.split(",")]
+    return plan(name, devices, sizes)
 
 
 def _whole(text: Optional[str], default: int, what: str, numbers: range) -> int:

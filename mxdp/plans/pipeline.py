@@ -17,12 +17,12 @@ or micro-batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from mxdp.errors import did_you_mean
 
-FORWARD, BACKWARD = "F", "B"
+FORWARD = "F"
+BACKWARD = "B"
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,8 @@ class PipelinePlan:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.stages} stages, {self.micro_batches} micro-batches"]
-        lines += [
-            f"stage {stage}: {' '.join(map(str, tasks))}" for stage, tasks in enumerate(self.tasks)
-        ]
+        for stage, tasks in enumerate(self.tasks):
+            lines.append(f"stage {stage}: {' '.join(map(str, tasks))}")
         return "\n".join(lines)
 
 
@@ -121,28 +120,27 @@ def needs(plan: PipelinePlan, stage: int, task: Task) -> List[StageTask]:
     [(1, 'F0'), (2, 'B0')]
     """
     if task.kind == FORWARD:
-        return [(stage - 1, task)] if stage else []
-    back = [(stage + 1, task)] if stage + 1 < plan.stages else []
-    return [(stage, Task(FORWARD, task.micro_batch)), *back]
+        before = [(stage - 1, task)]
+    else:
+        before = [(stage, Task(FORWARD, task.micro_batch)), (stage + 1, task)]
+    return [each for each in before if each[0] in range(plan.stages)]
 
 
 def cycles(plan: PipelinePlan) -> List[Tuple[Optional[Task], ...]]:
     """The staircase: for each clock cycle the task of each stage, or None if it idles. Every task takes one cycle."""
     waiting = [list(tasks) for tasks in plan.tasks]
-    done: Dict[StageTask, int] = {}
+    done: Set[StageTask] = set()
     rows: List[Tuple[Optional[Task], ...]] = []
     while any(waiting):
-        row: List[Optional[Task]] = []
+        row = []
         for stage, tasks in enumerate(waiting):
-            ready = tasks and all(
-                done.get(need, len(rows)) < len(rows) for need in needs(plan, stage, tasks[0])
-            )
+            ready = tasks and all(need in done for need in needs(plan, stage, tasks[0]))
             row.append(tasks.pop(0) if ready else None)
         if not any(row):
             raise ValueError(
                 f"{plan.name} never ends: after cycle {len(rows)} every stage waits for another"
             )
-        done.update({(stage, task): len(rows) for stage, task in enumerate(row) if task})
+        done.update((stage, task) for stage, task in enumerate(row) if task)
         rows.append(tuple(row))
     return rows
 
@@ -170,10 +168,15 @@ def kept(plan: PipelinePlan) -> List[int]:
     most = []
     for tasks in plan.tasks:
         back = {task.micro_batch for task in tasks if task.kind == BACKWARD}
-        changes = (
-            (task.micro_batch in back) * (1 if task.kind == FORWARD else -1) for task in tasks
-        )
-        most.append(max([0, *accumulate(changes)]))
+        alive = 0
+        largest = 0
+        for task in tasks:
+            if task.kind == BACKWARD:
+                alive -= 1
+            elif task.micro_batch in back:
+                alive += 1
+            largest = max(largest, alive)
+        most.append(largest)
     return most
 
 

@@ -47,7 +47,8 @@ def sharded(devices: int, sizes: Sequence[int] = (1,)) -> Schedule:
 def owners(devices: int, sizes: Sequence[int]) -> List[int]:
     """The device that adds up each array: the largest first, each on the least loaded device. The largest load is at
     most 4/3 of the best: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969)."""
-    load, owner = [0] * devices, [0] * len(sizes)
+    load = [0] * devices
+    owner = [0] * len(sizes)
     for array in sorted(range(len(sizes)), key=lambda array: -sizes[array]):
         owner[array] = load.index(min(load))
         load[owner[array]] += sizes[array]
@@ -56,11 +57,9 @@ def owners(devices: int, sizes: Sequence[int]) -> List[int]:
 
 def loads(devices: int, sizes: Sequence[int]) -> List[int]:
     """The elements that each of :func:`owners` adds up; without devices that have none."""
-    owner = owners(devices, sizes)
-    sums = [
-        sum(size for size, adder in zip(sizes, owner) if adder == device)
-        for device in range(devices)
-    ]
+    sums = [0] * devices
+    for size, device in zip(sizes, owners(devices, sizes)):
+        sums[device] += size
     return [elements for elements in sums if elements]
 
 
@@ -96,9 +95,8 @@ def shared_memory(devices: int) -> Schedule:
     (:mod:`mxdp.collectives.in_place`).
     """
     check_devices(devices)
-    return Schedule(
-        "shared-memory", devices, devices, _gather_and_scatter(devices, range(devices), READ)
-    )
+    steps = _gather_and_scatter(devices, range(devices), READ)
+    return Schedule("shared-memory", devices, devices, steps)
 
 
 def server(devices: int) -> Schedule:
@@ -118,13 +116,12 @@ def server(devices: int) -> Schedule:
     """
     if devices < 2:
         raise ValueError(f"a server needs at least one other device: two in all, not {devices}")
-    last, others = devices - 1, range(devices - 1)
-    steps = (
-        (Send(0, last, 0, COPY),),
-        tuple(Send(device, last, 0, ADD) for device in others if device),
-        tuple(Send(last, device, 0, COPY) for device in others),
-    )
-    return Schedule("server", devices, 1, tuple(filter(None, steps)))
+    last = devices - 1
+    first = (Send(0, last, 0, COPY),)
+    adding = tuple(Send(device, last, 0, ADD) for device in range(1, last))
+    copying = tuple(Send(last, device, 0, COPY) for device in range(last))
+    steps = tuple(step for step in (first, adding, copying) if step)
+    return Schedule("server", devices, 1, steps)
 
 
 def _gather_and_scatter(devices: int, owner: Sequence[int], gather: str) -> Tuple[Step, ...]:
@@ -132,14 +129,11 @@ def _gather_and_scatter(devices: int, owner: Sequence[int], gather: str) -> Tupl
     not all devices send to the same owner at once."""
     if devices == 1 or not owner:
         return ()
-    pairs = [
-        (chunk, device, turn) for turn in range(1, devices) for chunk, device in enumerate(owner)
-    ]
-    return (
-        tuple(
-            Send((device + turn) % devices, device, chunk, gather) for chunk, device, turn in pairs
-        ),
-        tuple(
-            Send(device, (device + turn) % devices, chunk, COPY) for chunk, device, turn in pairs
-        ),
-    )
+    there = []
+    back = []
+    for distance in range(1, devices):
+        for chunk, device in enumerate(owner):
+            other = (device + distance) % devices
+            there.append(Send(other, device, chunk, gather))
+            back.append(Send(device, other, chunk, COPY))
+    return tuple(there), tuple(back)

@@ -26,6 +26,10 @@ IN_PLACE_BYTES = 2 << 20
 """Vectors of this size and more are summed in place where memory is shared (:func:`adds_in_place`)."""
 
 
+Place = Tuple[int, int]
+"""A device, and a chunk."""
+
+
 @dataclass(frozen=True)
 class Slot:
     """A chunk on a device. ``buffer`` 0 is its place in the device's vector; others are staging buffers."""
@@ -82,18 +86,19 @@ def operations(
     1.0 = 0.0
     0.1 = 1.1
     """
-    done: List[Operation] = []
-    latest: Dict[Tuple[int, int], Slot] = {}  # where a chunk lies after it was received or summed
+    done = []
+    latest: Dict[Place, Slot] = {}  # where a chunk lies after it was received or summed
     in_place = in_place or (filled is not None and sum(filled) == 1)
 
     def here(device: int, chunk: int) -> Slot:
         return latest.get((device, chunk), Slot(device, chunk))
 
     for number, step in enumerate(schedule.steps):
-        arrivals: Dict[Tuple[int, int], List[Slot]] = {}
-        received: Dict[Tuple[int, int], Slot] = {}
+        arrivals: Dict[Place, List[Slot]] = {}
+        received: Dict[Place, Slot] = {}
         for send in step:
-            key, source = (send.target, send.chunk), here(send.source, send.chunk)
+            key = (send.target, send.chunk)
+            source = here(send.source, send.chunk)
             if send.action == READ:
                 arrivals.setdefault(key, []).append(source)
                 continue
@@ -111,22 +116,26 @@ def operations(
             done += _sum([here(*key), *parts], target)
             received[key] = target
         latest.update(received)
-    done += [Operation(COPY, (slot,), Slot(*key)) for key, slot in latest.items() if slot.buffer]
+    for key, slot in latest.items():
+        if slot.buffer:
+            done.append(Operation(COPY, (slot,), Slot(*key)))
     return [operation for operation in done if filled is None or filled[operation.target.chunk]]
 
 
 def _sum(parts: List[Slot], target: Slot) -> List[Operation]:
     """``target`` = the sum of ``parts``, at most ``MAX_PARTS`` of them in each operation."""
     result = [Operation(ADD, tuple(parts[:MAX_PARTS]), target)]
-    for first in range(MAX_PARTS, len(parts), MAX_PARTS - 1):
-        result.append(Operation(ADD, (target, *parts[first : first + MAX_PARTS - 1]), target))
+    more = MAX_PARTS - 1  # beside the sum so far
+    for first in range(MAX_PARTS, len(parts), more):
+        result.append(Operation(ADD, (target, *parts[first : first + more]), target))
     return result
 
 
 def _forwarded_while_receiving(schedule: Schedule, number: int, send: Send) -> bool:
     """True if the target forwards this chunk in a later step in which it also receives something."""
-    return any(
-        any(later.source == send.target and later.chunk == send.chunk for later in step)
-        and any(later.target == send.target for later in step)
-        for step in schedule.steps[number + 1 :]
-    )
+    forwarded = (send.target, send.chunk)
+    for step in schedule.steps[number + 1 :]:
+        receives = any(later.target == send.target for later in step)
+        if receives and any((later.source, later.chunk) == forwarded for later in step):
+            return True
+    return False

@@ -48,12 +48,11 @@ class Schedule:
     sizes: Tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        sizes = ((self.devices, "device"), (self.chunks, "chunk"), (len(self.steps), "step"))
-        lines = [f"{self.name}: " + ", ".join(plural(*size) for size in sizes)]
-        lines += [
-            f"step {number}: " + ", ".join(map(str, step))
-            for number, step in enumerate(self.steps, 1)
-        ]
+        devices = plural(self.devices, "device")
+        chunks = plural(self.chunks, "chunk")
+        lines = [f"{self.name}: {devices}, {chunks}, {plural(len(self.steps), 'step')}"]
+        for number, step in enumerate(self.steps, 1):
+            lines.append(f"step {number}: " + ", ".join(map(str, step)))
         return "\n".join(lines)
 
     @property
@@ -78,7 +77,8 @@ class Schedule:
         total = [0] * self.devices
         for step in self.steps:
             for send in step:
-                total[send.source] += sizes[send.chunk] if send.action != READ else 0
+                if send.action != READ:
+                    total[send.source] += sizes[send.chunk]
         return total
 
 

@@ -26,7 +26,9 @@ def tree(devices: int) -> Schedule:
     "Optimization of collective communication operations in MPICH", Int. J. High Perform. Comput. Appl. 19 (2005).
     """
     down = broadcast(devices).steps
-    up = [tuple(Send(send.target, send.source, 0, ADD) for send in step) for step in reversed(down)]
+    up = []
+    for step in reversed(down):
+        up.append(tuple(Send(send.target, send.source, 0, ADD) for send in step))
     return Schedule("tree", devices, 1, (*up, *down))
 
 
@@ -44,16 +46,16 @@ def broadcast(devices: int, source: int = 0) -> Schedule:
         raise ValueError(
             f"there is no device {source} among {devices}: source is 0 to {devices - 1}"
         )
-    steps: List[Step] = []
+    steps = []
     distance = 1 << (devices - 1).bit_length()
     while distance > 1:
-        have, distance = distance, distance // 2
-        pairs = (
-            (near, near + distance) for near in range(0, devices, have) if near + distance < devices
-        )
-        steps.append(
-            tuple(Send((a + source) % devices, (b + source) % devices, 0, COPY) for a, b in pairs)
-        )
+        between = distance  # neighbouring devices that have the vector
+        distance //= 2
+        step = []
+        for near in range(0, devices - distance, between):
+            has = (near + source) % devices
+            step.append(Send(has, (has + distance) % devices, 0, COPY))
+        steps.append(tuple(step))
     return Schedule("broadcast", devices, 1, tuple(steps))
 
 
@@ -76,7 +78,10 @@ def doubling(devices: int) -> Schedule:
     core = 1 << (devices.bit_length() - 1)
     beyond = range(core, devices)
     steps: List[Step] = [tuple(Send(device, device - core, 0, ADD) for device in beyond)]
-    for bit in range(core.bit_length() - 1):
-        steps.append(tuple(Send(device, device ^ (1 << bit), 0, ADD) for device in range(core)))
+    distance = 1
+    while distance < core:
+        # One bit of the number tells partners apart.
+        steps.append(tuple(Send(device, device ^ distance, 0, ADD) for device in range(core)))
+        distance *= 2
     steps.append(tuple(Send(device - core, device, 0, COPY) for device in beyond))
     return Schedule("doubling", devices, 1, tuple(step for step in steps if step))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, NamedTuple, Optional, Sequence, Tuple
 
 from mxdp.errors import did_you_mean, plural
 from mxdp.plans.collective.algorithms import plan
@@ -80,7 +80,8 @@ class Cluster:
         return self.devices * self.nodes
 
     def __str__(self) -> str:
-        return f"{self.nodes} nodes of " * (self.nodes > 1) + plural(self.devices, "device")
+        devices = plural(self.devices, "device")
+        return devices if self.nodes == 1 else f"{self.nodes} nodes of {devices}"
 
     def of(self, count: int) -> Cluster:
         """This cluster with ``count`` devices: part of a node, or whole nodes. Raises a ValueError for others."""
@@ -99,7 +100,8 @@ class Cluster:
         for pattern in patterns(algorithm, self.devices, self.nodes):
             if pattern.action in actions:
                 costs = (self._cost(load, nbytes * pattern.share) for load in pattern.loads)
-                total = total.and_then(max(costs, key=lambda cost: cost.seconds), pattern.times)
+                busiest = max(costs, key=lambda cost: cost.seconds)
+                total = total.and_then(busiest, pattern.times)
         return total
 
     def _cost(self, load: Load, nbytes: float) -> ExchangeTime:
@@ -110,43 +112,40 @@ class Cluster:
         )
 
 
-Repeated = Tuple[str, int, float, List[Tuple[int, int]]]
-"""Action, times, share of the vector, and who sends to whom."""
-
-
-def _planned(name: str, devices: int, nodes: int) -> Iterable[Repeated]:
+def _planned(name: str, devices: int, nodes: int) -> Iterable[Pattern]:
     """The steps of a plan that has no more sends than n log2(n), as it stands."""
     schedule = plan(name, devices * nodes)
     for step in schedule.steps:
-        yield step[0].action, 1, 1 / schedule.chunks, [(send.source, send.target) for send in step]
+        pairs = [(send.source, send.target) for send in step]
+        yield _pattern(step[0].action, 1, 1 / schedule.chunks, pairs, devices)
 
 
-def _ring(devices: int, nodes: int) -> Iterable[Repeated]:
+def _ring(devices: int, nodes: int) -> Iterable[Pattern]:
     """All steps of a ring are alike."""
     n = devices * nodes
     pairs = [(source, (source + 1) % n) for source in range(n)]
-    for action in (ADD, COPY):
-        yield action, n - 1, 1 / n, pairs
+    yield _pattern(ADD, n - 1, 1 / n, pairs, devices)
+    yield _pattern(COPY, n - 1, 1 / n, pairs, devices)
 
 
-def _two_level(devices: int, nodes: int) -> Iterable[Repeated]:
+def _two_level(devices: int, nodes: int) -> Iterable[Pattern]:
     """A reduce-scatter in each node, an all-reduce of each chunk over the nodes, an all-gather in each node, by rings.
     Source: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", 2018, arXiv:1811.05233.
     """
     n = devices * nodes
-    within = [
-        (node + i, node + (i + 1) % devices)
-        for node in range(0, n, devices)
-        for i in range(devices)
-    ]
-    across = [(source, (source + devices) % n) for source in range(n)]
-    inner, outer = (devices - 1, 1 / devices, within), (nodes - 1, 1 / n, across)
-    for action, parts in ((ADD, (inner, outer)), (COPY, (outer, inner))):
-        for times, share, pairs in parts:
-            yield action, times, share, pairs
+    within = []
+    across = []
+    for source in range(n):
+        node = source - source % devices
+        within.append((source, node + (source + 1) % devices))
+        across.append((source, (source + devices) % n))
+    yield _pattern(ADD, devices - 1, 1 / devices, within, devices)
+    yield _pattern(ADD, nodes - 1, 1 / n, across, devices)
+    yield _pattern(COPY, nodes - 1, 1 / n, across, devices)
+    yield _pattern(COPY, devices - 1, 1 / devices, within, devices)
 
 
-NODE_ALLREDUCES: Dict[str, Callable[[int, int], Iterable[Repeated]]] = {
+NODE_ALLREDUCES: Dict[str, Callable[[int, int], Iterable[Pattern]]] = {
     **{name: partial(_planned, name) for name in ("naive", "tree", "doubling")},
     "ring": _ring,
     "two-level": _two_level,
@@ -163,22 +162,22 @@ def patterns(algorithm: str, devices: int, nodes: int) -> Tuple[Pattern, ...]:
         raise ValueError(
             f"no all-reduce of many nodes is called {algorithm!r}; {did_you_mean(algorithm, NODE_ALLREDUCES)}"
         )
-    return tuple(
-        Pattern(action, times, share, _loads(pairs, devices, action == ADD))
-        for action, times, share, pairs in NODE_ALLREDUCES[algorithm](devices, nodes)
-        if times and pairs
-    )
+    steps = NODE_ALLREDUCES[algorithm](devices, nodes)
+    return tuple(step for step in steps if step.times and step.loads)
 
 
-def _loads(pairs: Sequence[Tuple[int, int]], devices: int, adds: bool) -> FrozenSet[Load]:
-    """The loads of all links. A device's link, out or in, carries one message after another. A node's link starts its
-    devices' messages at the same time, and carries all of them."""
+def _pattern(
+    action: str, times: int, share: float, pairs: Sequence[Tuple[int, int]], devices: int
+) -> Pattern:
+    """The loads of all links, where ``pairs`` say who sends to whom. A device's link, out or in, carries one message
+    after another. A node's link starts its devices' messages at the same time, and carries all of them."""
     # A link out of a device or a node has its number, the link into it the number's complement (~0 is -1).
     inside: Counter[int] = Counter()
     between: Counter[int] = Counter()
     of_node: Counter[int] = Counter()
     for source, target in pairs:
-        here, there = source // devices, target // devices
+        here = source // devices
+        there = target // devices
         count = inside if here == there else between
         count[source] += 1
         count[~target] += 1
@@ -187,6 +186,8 @@ def _loads(pairs: Sequence[Tuple[int, int]], devices: int, adds: bool) -> Frozen
             of_node[~there] += 1
     loads = {Load(0, carried, 1, 0) for carried in of_node.values()}
     for link in {*inside, *between}:
-        near, far = inside[link], between[link]
-        loads.add(Load(near, far, far, (near + far) * (adds and link < 0)))
-    return frozenset(loads)
+        near = inside[link]
+        far = between[link]
+        added = near + far if action == ADD and link < 0 else 0
+        loads.add(Load(near, far, far, added))
+    return Pattern(action, times, share, frozenset(loads))

@@ -34,13 +34,14 @@ def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
             "a link is fitted to times of more than zero, of messages of at least two different sizes"
         )
     # Choose alpha and beta so that alpha * x + beta * y is close to 1 for all samples.
-    x, y = (
-        [1 / seconds for _, seconds in samples],
-        [nbytes / seconds for nbytes, seconds in samples],
-    )
-    xx, xy, yy = (sum(a * b for a, b in zip(*pair)) for pair in ((x, x), (x, y), (y, y)))
-    alpha = (sum(x) * yy - sum(y) * xy) / (xx * yy - xy * xy)
-    beta = (sum(y) * xx - sum(x) * xy) / (xx * yy - xy * xy)
+    x = [1 / seconds for _, seconds in samples]
+    y = [nbytes / seconds for nbytes, seconds in samples]
+    xx = sum(a * a for a in x)
+    xy = sum(a * b for a, b in zip(x, y))
+    yy = sum(b * b for b in y)
+    determinant = xx * yy - xy * xy
+    alpha = (sum(x) * yy - sum(y) * xy) / determinant
+    beta = (sum(y) * xx - sum(x) * xy) / determinant
     if alpha < 0:
         return Link(0.0, sum(y) / yy)
     return Link(alpha, beta) if beta > 0 else Link(sum(x) / xx, 0.0)
@@ -49,19 +50,18 @@ def fit_link(samples: Sequence[Tuple[float, float]]) -> Link:
 def allreduce_seconds(schedule: Schedule, nbytes: int, link: Link) -> float:
     """Predicted time of a collective over vectors of ``nbytes`` bytes. In a step a device sends its messages one after
     another, while it receives others likewise. Sums cost nothing, nor do chunks that are read in place."""
-    sizes = [
-        stop - start for start, stop in schedule.borders(sum(schedule.sizes) or schedule.chunks)
-    ]
+    sizes = schedule.sizes or (1,) * schedule.chunks
     unit = nbytes / sum(sizes)
     total = 0.0
     for step in schedule.steps:
-        ports = [0.0] * (2 * schedule.devices)
+        sending = [0.0] * schedule.devices
+        receiving = [0.0] * schedule.devices
         for send in step:
             if send.action != READ:
                 seconds = link.seconds(sizes[send.chunk] * unit)
-                ports[2 * send.source] += seconds
-                ports[2 * send.target + 1] += seconds
-        total += max(ports)
+                sending[send.source] += seconds
+                receiving[send.target] += seconds
+        total += max(*sending, *receiving)
     return total
 
 

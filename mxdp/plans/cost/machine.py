@@ -26,9 +26,15 @@ class Rate:
     alone: Curve
     together: Curve
 
+    @property
+    def bandwidth(self) -> str:
+        """In words: of the largest arrays, alone."""
+        return f"{1e-9 / self.alone[-1][1]:.3g} GB/s"
+
     def seconds(self, nbytes: float, footprint: float, others: bool) -> float:
         """For a result of ``nbytes``, with ``footprint`` bytes in use on all devices, beside ``others`` or alone."""
-        return self.start + nbytes * _at(self.together if others else self.alone, footprint)
+        curve = self.together if others else self.alone
+        return self.start + nbytes * _at(curve, footprint)
 
 
 def _at(curve: Curve, footprint: float) -> float:
@@ -53,8 +59,8 @@ class Machine:
     cores: int
 
     def __repr__(self) -> str:
-        copy, add = (f"{1e-9 / rate.alone[-1][1]:.3g} GB/s" for rate in (self.copy, self.add))
-        return f"<Machine: push {1e6 * self.push:.3g} us, copy {copy}, add {add}, {plural(self.cores, 'core')}>"
+        rates = f"copy {self.copy.bandwidth}, add {self.add.bandwidth}"
+        return f"<Machine: push {1e6 * self.push:.3g} us, {rates}, {plural(self.cores, 'core')}>"
 
     def with_cores(self, cores: int) -> Machine:
         """This machine with another number of cores."""
@@ -76,12 +82,15 @@ def _curve(mebibytes: Sequence[float], *picoseconds: float) -> Curve:
     return tuple((size * MIB, rate * 1e-12) for size, rate in zip(mebibytes, picoseconds))
 
 
-_AMD, _INTEL = (4, 16, 48, 160, 320), (0.5, 4, 16, 48, 320)
+_AMD = (4, 16, 48, 160, 320)
+_INTEL = (0.5, 4, 16, 48, 320)
 
 CPU = Machine(
     push=8e-6,
     copy=Rate(
-        7e-6, alone=_curve(_AMD, 40, 38, 51, 54, 59), together=_curve(_AMD, 37, 41, 78, 90, 98)
+        7e-6,
+        alone=_curve(_AMD, 40, 38, 51, 54, 59),
+        together=_curve(_AMD, 37, 41, 78, 90, 98),
     ),
     add=Rate(
         7e-6,
@@ -111,7 +120,8 @@ INTEL = Machine(
 )
 """CPU devices: two cores of an Intel Xeon (family 6, model 207). The medians of nine calibrations."""
 
-_PCIE, _MEMORY = ((1.0, 1 / 16e9),), ((1.0, 3 / 900e9),)
+_PCIE = ((1.0, 1 / 16e9),)
+_MEMORY = ((1.0, 3 / 900e9),)
 
 GPU = Machine(
     push=4e-6,

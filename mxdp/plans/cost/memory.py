@@ -52,15 +52,21 @@ def held_by_layers(
     """
     part = sum(-(-size // devices) for size in sizes)
     kinds = _held(sum(sizes), part, stage, optimizer, dtype)
-    whole_kinds = {2: 1, 3: 2}.get(stage, 0)
+    # Stage 2 has the layer's gradients whole, stage 3 its parameters, too.
+    whole_kinds = max(0, stage - 1)
     return {**kinds, "gathered": BYTES[dtype] * whole_kinds * max(sizes)}
 
 
 def _held(whole: float, part: float, stage: int, optimizer: str, dtype: str) -> Dict[str, float]:
     """Bytes by kind, of ``whole`` numbers or of a device's ``part`` of them."""
     width = BYTES[dtype]
-    state = STATE[optimizer] + (4 if dtype == "mixed" else 0)
+    state = STATE[optimizer]
+    if dtype == "mixed":
+        state += BYTES["float32"]  # the optimiser's own parameters
+    # Bytes of a number, and the stage from which on a device has only its part of them.
     sizes = {"parameters": (width, 3), "gradients": (width, 2), "state": (state, 1)}
-    return {
-        kind: size * (part if stage >= least else whole) for kind, (size, least) in sizes.items()
-    }
+    kinds = {}
+    for kind, (size, least) in sizes.items():
+        numbers = part if stage >= least else whole
+        kinds[kind] = size * numbers
+    return kinds

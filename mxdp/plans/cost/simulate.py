@@ -74,11 +74,11 @@ def simulate(
     spans: Dict[Name, StartEnd] = {}
     now = 0.0
     for group in groups:
-        pushed, push_left = 0 if push else len(group), 1.0
+        pushed = 0 if push else len(group)
+        push_left = 1.0  # the share of a push that is still to do
         freed = list(range(pushed))  # places in the group of jobs that may be ready now
-        waiting: Dict[
-            Optional[Name], List[int]
-        ] = {}  # by a job that has not ended, places of those that need it
+        # By a job that has not ended: the places of those that need it.
+        waiting: Dict[Optional[Name], List[int]] = {}
         ready: List[Job[Name]] = []
         running: List[Job[Name]] = []
         started: Dict[Name, float] = {}
@@ -87,14 +87,17 @@ def simulate(
             for place in sorted(freed):
                 missing = next((need for need in group[place].needs if need not in spans), None)
                 waiting.setdefault(missing, []).append(place)
-            freed, queue, ready = [], ready + [group[place] for place in waiting.pop(None, [])], []
+            freed = []
+            queue = ready + [group[place] for place in waiting.pop(None, [])]
+            ready = []
             for job in queue:
                 if sum(other.lane == job.lane for other in running) < workers:
                     running.append(job)
-                    started[job.name], left[job.name] = now, 1.0
+                    started[job.name] = now
+                    left[job.name] = 1.0
                 else:
                     ready.append(job)
-            pushing = pushed < len(group)
+            pushing = 1 if pushed < len(group) else 0
             if not running and not pushing:
                 break
             # Go on to the next end of a job or of a push.
@@ -103,7 +106,9 @@ def simulate(
             seconds = [slower * job.seconds(shared) for job in running]
             push_seconds = push * slower
             ends = [left[job.name] * whole for job, whole in zip(running, seconds)]
-            step = min(ends + [push_left * push_seconds] * pushing)
+            if pushing:
+                ends.append(push_left * push_seconds)
+            step = min(ends)
             now += step
             for job, whole in zip(running, seconds):
                 left[job.name] -= step / whole if whole else 1.0
@@ -115,7 +120,8 @@ def simulate(
                 push_left -= step / push_seconds
                 if push_left <= 1e-12:
                     freed.append(pushed)
-                    pushed, push_left = pushed + 1, 1.0
+                    pushed += 1
+                    push_left = 1.0
         if waiting:
             first = group[min(chain.from_iterable(waiting.values()))]
             raise ValueError(
@@ -137,11 +143,8 @@ def predict(schedule: Schedule, nbytes: int, machine: Machine, itemsize: int = 4
     a device does one operation after another; one that writes an array waits for its readers, and all chunks of a
     vector are one array; Python pushes one after another; sums take time; and devices share the cores and the memory.
     """
-    return last_end(
-        simulate(
-            [collective_jobs(schedule, nbytes, machine, itemsize)], machine.cores, push=machine.push
-        )
-    )
+    jobs = collective_jobs(schedule, nbytes, machine, itemsize)
+    return last_end(simulate([jobs], machine.cores, push=machine.push))
 
 
 def collective_jobs(
@@ -150,10 +153,8 @@ def collective_jobs(
     """The jobs of :func:`predict`. Each needs the writers of what it reads, and all users of what it writes."""
     if not nbytes:
         return []
-    length, in_place = (
-        sum(schedule.sizes) or -(-nbytes // itemsize),
-        adds_in_place(schedule, nbytes),
-    )
+    length = sum(schedule.sizes) or -(-nbytes // itemsize)
+    in_place = adds_in_place(schedule, nbytes)
     sizes = [(stop - start) * nbytes / length for start, stop in schedule.borders(length)]
     todo = operations(schedule, in_place, [size > 0 for size in sizes])
     slots = {slot for operation in todo for slot in (*operation.sources, operation.target)}
@@ -167,18 +168,18 @@ def collective_jobs(
     read: Dict[Hashable, Set[int]] = {}
     jobs = []
     for number, operation in enumerate(todo):
-        sources, target = {array(slot) for slot in operation.sources}, array(operation.target)
-        before = {wrote[used] for used in sources | {target} if used in wrote} | read.get(
-            target, set()
-        )
-        alone, together = (
-            machine.seconds(operation, sizes[operation.target.chunk], footprint, others)
-            for others in (False, True)
-        )
-        jobs.append(Job(number, operation.worker, tuple(before - {number}), alone, together))
+        sources = {array(slot) for slot in operation.sources}
+        target = array(operation.target)
+        before = {wrote[used] for used in sources | {target} if used in wrote}
+        before |= read.get(target, set())
+        size = sizes[operation.target.chunk]
+        alone = machine.seconds(operation, size, footprint, others=False)
+        together = machine.seconds(operation, size, footprint, others=True)
+        jobs.append(Job(number, operation.worker, tuple(before), alone, together))
         for source in sources:
             read.setdefault(source, set()).add(number)
-        wrote[target], read[target] = number, set()
+        wrote[target] = number
+        read[target] = set()
     return jobs
 
 
@@ -207,25 +208,27 @@ def pipeline_spans(
     1 B0 3.5 5.0
     0 B0 5.0 8.0
     """
-    back = any(task.kind != FORWARD for tasks in plan.tasks for task in tasks)
+    tasks = order(plan)
+    back = any(task.kind == BACKWARD for _, task in tasks)
     if len(forward) != plan.stages or len(backward) != (plan.stages if back else 0):
         raise ValueError(
             f"{plan.name} has {plan.stages} stages, each with a time for every pass it makes; got {len(forward)}"
             f" forward and {len(backward)} backward"
         )
-    sent = transfer or [0.0] * (plan.stages - 1)
-    if len(sent) != plan.stages - 1:
+    borders = plan.stages - 1
+    sent = transfer or [0.0] * borders
+    if len(sent) != borders:
         raise ValueError(
-            f"{plan.stages} stages have {plan.stages - 1} borders between them, not {len(sent)}"
+            f"{plan.stages} stages have {borders} borders between them, not {len(sent)}"
         )
     costs = {
         FORWARD: [sum(pair) for pair in zip(forward, [*sent, 0.0])],
         BACKWARD: [sum(pair) for pair in zip(backward, [0.0, *sent])],
     }
-    jobs: List[Job[StageTask]] = []
-    before: Dict[int, StageTask] = {}
-    for stage, task in order(plan):
-        awaited = [*needs(plan, stage, task), *([before[stage]] if stage in before else [])]
+    jobs = []
+    before: Dict[int, List[StageTask]] = {}  # the stage's last task, if it has one
+    for stage, task in tasks:
+        awaited = needs(plan, stage, task) + before.get(stage, [])
         jobs.append(Job((stage, task), stage, tuple(awaited), costs[task.kind][stage]))
-        before[stage] = (stage, task)
+        before[stage] = [(stage, task)]
     return simulate([jobs], cores or plan.stages + 1, push=push)

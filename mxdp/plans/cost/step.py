@@ -33,7 +33,8 @@ FLOAT_BYTES = 4
 """Bytes of a number, float32."""
 LITTLE = 0.005
 """A share of linear scaling that nobody misses: 99.5 % are shown as 100 %."""
-COMPUTE, LINKS = "compute", "links"
+COMPUTE = "compute"
+LINKS = "links"
 
 
 @dataclass(frozen=True)
@@ -165,12 +166,17 @@ def break_even(
     """
     # Each of node_seconds' bounds is slope * shard + fixed.
     bounds = [(1.0, 0.0), (0.0, devices * python)]
-    bounds += [(devices / cores, devices * python / cores)] if cores else []
+    if cores:
+        bounds.append((devices / cores, devices * python / cores))
     least = 0.0
     for slope, fixed in bounds:
         # alpha + beta devices n  >=  slope (alpha + beta n) + fixed + allreduce
-        gain, loss = device.beta * (devices - slope), (slope - 1) * device.alpha + fixed + allreduce
-        least = max(least, loss / gain if gain > 0 else 0.0 if loss <= 0 else math.inf)
+        gain = device.beta * (devices - slope)
+        loss = (slope - 1) * device.alpha + fixed + allreduce
+        if gain > 0:
+            least = max(least, loss / gain)
+        elif loss > 0:
+            return math.inf
     return least
 
 
@@ -193,14 +199,15 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
             f"an optimiser in shards needs an all-reduce of two halves, {' or '.join(HALVES)}"
         )
     passes = network.passes(batch)
-    shared = _shared(cluster, passes, passes, network.python)
+    shared = node_seconds(passes, passes, network.python, cluster.devices, cluster.cores)
     wait = network.spread * slowest(cluster.count)
     slower = (1 + wait) * shared / passes if passes else 1.0
     starts = slower * network.fixed if passes else shared * (1 + wait)
     spans, ready = _passes(network, starts, slower * batch, way.accumulate)
     computed = spans[-1].stop
     actions = (ADD,) if way.shard_optimizer else (ADD, COPY)
-    total, free = ExchangeTime(), 0.0
+    total = ExchangeTime()
+    free = 0.0
     for number, (nbytes, since) in enumerate(_buckets(network, ready, way.bucket)):
         cost = cluster.exchange(way.allreduce, nbytes, actions)
         start = max(free, since if cluster.overlap else computed)
@@ -208,14 +215,15 @@ def predict_step(network: Network, cluster: Cluster, batch: float, way: Way = Wa
         spans.append(Busy(LINKS, f"bucket {number}", start, free))
         total = total.and_then(cost)
     now = max(computed, free)
-    part = network.update / (cluster.count if way.shard_optimizer else 1)
-    update = _shared(cluster, part, part)
+    part = network.update / cluster.count if way.shard_optimizer else network.update
+    update = node_seconds(part, part, 0.0, cluster.devices, cluster.cores)
     spans.append(Busy(COMPUTE, "update", now, now + update))
     now += update
     if way.shard_optimizer:
         cost = cluster.exchange(way.allreduce, FLOAT_BYTES * network.parameters, (COPY,))
         spans.append(Busy(LINKS, "parameters", now, now + cost.seconds))
-        total, now = total.and_then(cost), now + cost.seconds
+        total = total.and_then(cost)
+        now += cost.seconds
     times = way.accumulate
     lost = {
         "Python and shared cores": times * (shared - passes) + update - part,
@@ -233,37 +241,33 @@ def _passes(
     network: Network, starts: float, samples: float, times: int
 ) -> Tuple[List[Busy], List[float]]:
     """The spans of so many passes, one after another, and when the last one has each layer's gradient."""
-    work = [
-        ("Python and starts", starts),
-        *((f"forward {layer.name}", samples * layer.forward) for layer in network.layers),
-        *(
-            (f"backward {layer.name}", samples * layer.backward)
-            for layer in reversed(network.layers)
-        ),
-    ]
-    spans: List[Busy] = []
+    work = [("Python and starts", starts)]
+    for layer in network.layers:
+        work.append((f"forward {layer.name}", samples * layer.forward))
+    for layer in reversed(network.layers):
+        work.append((f"backward {layer.name}", samples * layer.backward))
+    spans = []
+    now = 0.0
     for name, seconds in work * times:
-        now = spans[-1].stop if spans else 0.0
         spans.append(Busy(COMPUTE, name, now, now + seconds))
-    return spans, [span.stop for span in spans[: -len(network.layers) - 1 : -1]]
+        now += seconds
+    backward = spans[-len(network.layers) :]
+    return spans, [span.stop for span in reversed(backward)]
 
 
-def _shared(cluster: Cluster, longest: float, mean: float, python: float = 0.0) -> float:
-    return node_seconds(longest, mean, python, cluster.devices, cluster.cores)
-
-
-def _buckets(network: Network, ready: Sequence[float], room: float) -> List[Tuple[float, float]]:
+def _buckets(network: Network, ready: Sequence[float], room: float) -> List[Tuple[int, float]]:
     """The bytes of each bucket, and when its last gradient is ready."""
-    known = [
-        (FLOAT_BYTES * layer.parameters, at)
-        for layer, at in zip(network.layers, ready)
-        if layer.parameters
-    ]
-    buckets = fill_buckets([nbytes for nbytes, _ in known], ["float32"] * len(known), room)
-    return [
-        (sum(known[layer][0] for layer in bucket), max(known[layer][1] for layer in bucket))
-        for bucket in buckets
-    ]
+    sizes = []
+    times = []
+    for layer, at in zip(network.layers, ready):
+        if layer.parameters:
+            sizes.append(FLOAT_BYTES * layer.parameters)
+            times.append(at)
+    buckets = []
+    for bucket in fill_buckets(sizes, ["float32"] * len(sizes), room):
+        nbytes = sum(sizes[layer] for layer in bucket)
+        buckets.append((nbytes, max(times[layer] for layer in bucket)))
+    return buckets
 
 
 def _exposed(seconds: float, cost: ExchangeTime) -> Dict[str, float]:
@@ -279,36 +283,41 @@ def _exposed(seconds: float, cost: ExchangeTime) -> Dict[str, float]:
 def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Prediction:
     """Stages on neighbouring devices of a node, and as many replicas of the pipeline as there is room for. The replicas
     sum each stage's gradients after the last pass."""
-    stages, parts = way.stages, way.micro_batches
+    stages = way.stages
+    parts = way.micro_batches
     if cluster.devices % stages:
         raise ValueError(f"{stages} stages do not divide the {cluster.devices} devices of a node")
     borders = balance([layer.forward + layer.backward for layer in network.layers], stages)
     cut = [network.layers[start:stop] for start, stop in pieces(len(network.layers), borders)]
-    samples, fixed = batch * stages / parts, network.fixed / (2 * stages)
-    forward = [fixed + samples * sum(layer.forward for layer in stage) for stage in cut]
-    backward = [fixed + samples * sum(layer.backward for layer in stage) for stage in cut]
-    message = [
-        cluster.inside.seconds(FLOAT_BYTES * samples * stage[-1].outputs) for stage in cut[:-1]
-    ]
-    tasks = pipeline_spans(gpipe(stages, parts), forward, backward, message)
+    samples = batch * stages / parts
+    fixed = network.fixed / (2 * stages)
+    forward = []
+    backward = []
+    messages = []
+    for stage in cut:
+        forward.append(fixed + samples * sum(layer.forward for layer in stage))
+        backward.append(fixed + samples * sum(layer.backward for layer in stage))
+        messages.append(cluster.inside.seconds(FLOAT_BYTES * samples * stage[-1].outputs))
+    tasks = pipeline_spans(gpipe(stages, parts), forward, backward, messages[:-1])
     ended = last_end(tasks)
     passes = (sum(forward) + sum(backward)) * parts / stages
-    shared = _shared(cluster, ended, passes, network.python * parts / stages)
+    python = network.python * parts / stages
+    shared = node_seconds(ended, passes, python, cluster.devices, cluster.cores)
     waited = network.spread * slowest(cluster.count) * shared
-    slower = (shared + waited) / ended if ended else 1.0
+    computed = shared + waited
+    slower = computed / ended if ended else 1.0
     largest = max(sum(layer.parameters for layer in stage) for stage in cut)
     # All stages are summed at the same time. Replicas in other nodes share a node's link, those in one node don't.
     here = replace(cluster, devices=cluster.devices // stages, nodes=1)
     among_nodes = replace(cluster, devices=1).exchange("ring", FLOAT_BYTES * network.parameters)
     total = here.exchange("ring", FLOAT_BYTES * largest).and_then(among_nodes)
-    part = network.update * largest / network.parameters if network.parameters else 0.0
-    update = _shared(cluster, part, network.update / stages)
-    spans = [
-        Busy(f"stage {at}", str(task), slower * start, slower * stop)
-        for (at, task), (start, stop) in tasks.items()
-    ]
-    spans.append(Busy(LINKS, "sums", shared + waited, shared + waited + total.seconds))
-    alone = network.passes(batch) + network.update
+    part = network.update * largest / max(1, network.parameters)
+    update = node_seconds(part, network.update / stages, 0.0, cluster.devices, cluster.cores)
+    spans = []
+    for (at, task), (start, stop) in tasks.items():
+        spans.append(Busy(f"stage {at}", str(task), slower * start, slower * stop))
+    summed = computed + total.seconds
+    spans.append(Busy(LINKS, "sums", computed, summed))
     lost = {
         "bubble and messages": ended - passes,
         "starts of micro-batches": passes - network.passes(batch),
@@ -317,6 +326,5 @@ def _pipeline(network: Network, cluster: Cluster, batch: float, way: Way) -> Pre
         **_exposed(total.seconds, total),
         "the update in stages": part - network.update,
     }
-    return Prediction(
-        shared + waited + total.seconds + update, batch * cluster.count, alone, lost, tuple(spans)
-    )
+    alone = network.passes(batch) + network.update
+    return Prediction(summed + update, batch * cluster.count, alone, lost, tuple(spans))

@@ -25,8 +25,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import List, Sequence, Tuple
 
-WHOLE, COLUMNS, ROWS, OWN = "whole", "columns", "rows", "own"
-ALL_REDUCE, ALL_GATHER = "all-reduce", "all-gather"
+WHOLE = "whole"
+COLUMNS = "columns"
+ROWS = "rows"
+OWN = "own"
+ALL_REDUCE = "all-reduce"
+ALL_GATHER = "all-gather"
 
 
 def cut_layers(weights: Sequence[bool]) -> List[str]:
@@ -36,7 +40,8 @@ def cut_layers(weights: Sequence[bool]) -> List[str]:
     >>> cut_layers([True, False, True, False, True])
     ['columns', 'own', 'rows', 'whole', 'columns']
     """
-    cuts, split = [], False
+    cuts = []
+    split = False
     for weighted in weights:
         if weighted:
             cuts.append(ROWS if split else COLUMNS)
@@ -62,7 +67,8 @@ class Segment:
         return bool(self.then)
 
     def __str__(self) -> str:
-        return f"layers {list(self.layers)}, then {self.then or 'nothing'}{', then back' if self.back else ''}"
+        back = ", then back" if self.back else ""
+        return f"layers {list(self.layers)}, then {self.then or 'nothing'}{back}"
 
 
 def segments(cuts: Sequence[str], back: Sequence[bool]) -> List[Segment]:
@@ -85,7 +91,9 @@ def segments(cuts: Sequence[str], back: Sequence[bool]) -> List[Segment]:
         groups.append([])
     made = []
     for group in groups:
-        split = bool(group) and cuts[group[0]] == COLUMNS
-        then = (ALL_REDUCE if cuts[group[-1]] == ROWS else ALL_GATHER) if split else ""
-        made.append(Segment(tuple(group), then, back[group[0] if group else len(cuts)]))
+        first = group[0] if group else len(cuts)
+        then = ""
+        if group and cuts[first] == COLUMNS:
+            then = ALL_REDUCE if cuts[group[-1]] == ROWS else ALL_GATHER
+        made.append(Segment(tuple(group), then, back[first]))
     return made

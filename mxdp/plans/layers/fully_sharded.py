@@ -31,8 +31,13 @@ from typing import List, Sequence, Tuple
 
 from mxdp.plans.partition import bounds
 
-GATHER, FORWARD, FREE, BACKWARD = "G", "F", "x", "B"
-REDUCE_SCATTER, ALL_REDUCE, UPDATE = "R", "S", "U"
+GATHER = "G"
+FORWARD = "F"
+FREE = "x"
+BACKWARD = "B"
+REDUCE_SCATTER = "R"
+ALL_REDUCE = "S"
+UPDATE = "U"
 STAGES = (
     "nothing",
     "the optimiser's state",
@@ -96,19 +101,18 @@ def fully_sharded(layers: int, devices: int, stage: int = 3) -> ShardedPlan:
         )
     if stage not in range(len(STAGES)):
         raise ValueError(f"there are the stages 0 (plain) to 3, not {stage!r}")
-    forward = (GATHER, FORWARD, FREE) if stage == 3 else (FORWARD,)
-    backward = (
-        (BACKWARD,),
-        (BACKWARD,),
-        (BACKWARD, REDUCE_SCATTER),
-        (GATHER, BACKWARD, REDUCE_SCATTER, FREE),
+    # The letters of a layer's tasks, on the way there, on the way back, and in the two after it.
+    forward, backward, sums, gathers = (
+        ("F", "B", "S", ""),
+        ("F", "B", "R", "G"),
+        ("F", "BR", "", "G"),
+        ("GFx", "GBRx", "", ""),
     )[stage]
-    sums = ((ALL_REDUCE,), (REDUCE_SCATTER,), (), ())[stage]
-    gathers = (GATHER,) if stage in (1, 2) else ()
-    there, back = range(layers), range(layers)[::-1]
-    step = [*_tasks(forward, there), *_tasks(backward, back), *_tasks(sums, back)]
-    update = [*_tasks((UPDATE,), there), *_tasks(gathers, there)]
-    return ShardedPlan("fully-sharded", stage, devices, layers, tuple(step), tuple(update))
+    there = range(layers)
+    back = there[::-1]
+    step = _tasks(forward, there) + _tasks(backward, back) + _tasks(sums, back)
+    update = _tasks(UPDATE, there) + _tasks(gathers, there)
+    return ShardedPlan("fully-sharded", stage, devices, layers, step, update)
 
 
 def holds(plan: ShardedPlan) -> List[Tuple[Whole, ...]]:
@@ -136,14 +140,20 @@ def peak(plan: ShardedPlan, sizes: Sequence[int], state: int = ADAM, device: int
     >>> [peak(fully_sharded(8, 4, stage), [100] * 8) for stage in (0, 1, 2, 3)]
     [3200, 2000, 1500, 1000]
     """
-    parts = [stop - start for start, stop in (bounds(size, plan.devices)[device] for size in sizes)]
-    kept = state * (sum(parts) if plan.stage else sum(sizes))
-    # From stage 2 on a device has its k-th of the gradients beside a layer's whole ones, and so of the parameters.
-    kept += sum(parts) * ((plan.stage > 1) + (plan.stage > 2))
-    return kept + max(
-        sum(size * (layer.parameters + layer.gradients) for size, layer in zip(sizes, moment))
-        for moment in holds(plan)
-    )
+    part = 0  # of the numbers of all layers, what the device owns
+    for size in sizes:
+        start, stop = bounds(size, plan.devices)[device]
+        part += stop - start
+    kept = state * (part if plan.stage else sum(sizes))
+    # From stage 2 on a device has its k-th of the gradients beside a layer's whole ones, from stage 3 on of the
+    # parameters, too.
+    kept += part * max(0, plan.stage - 1)
+    most = 0
+    for layers in holds(plan):
+        parameters = sum(size for size, layer in zip(sizes, layers) if layer.parameters)
+        gradients = sum(size for size, layer in zip(sizes, layers) if layer.gradients)
+        most = max(most, parameters + gradients)
+    return kept + most
 
 
 def moved(plan: ShardedPlan, sizes: Sequence[int]) -> int:
@@ -153,11 +163,11 @@ def moved(plan: ShardedPlan, sizes: Sequence[int]) -> int:
     >>> [moved(fully_sharded(2, 2, stage), [6, 4]) for stage in (0, 1, 2, 3)]
     [20, 20, 20, 30]
     """
-    weights = {GATHER: 1, REDUCE_SCATTER: 1, ALL_REDUCE: 2}
-    return (plan.devices - 1) * sum(
-        weights.get(task.kind, 0) * sizes[task.layer] for task in plan.tasks
-    )
+    times = {GATHER: 1, REDUCE_SCATTER: 1, ALL_REDUCE: 2}
+    numbers = sum(times.get(task.kind, 0) * sizes[task.layer] for task in plan.tasks)
+    return (plan.devices - 1) * numbers
 
 
-def _tasks(kinds: Sequence[str], layers: Sequence[int]) -> List[LayerTask]:
-    return [LayerTask(kind, layer) for layer in layers for kind in kinds]
+def _tasks(kinds: str, layers: Sequence[int]) -> Tuple[LayerTask, ...]:
+    """The tasks of each layer: ``kinds`` has a letter for each."""
+    return tuple(LayerTask(kind, layer) for layer in layers for kind in kinds)

@@ -12,10 +12,11 @@ and each tile exchanges data with four others instead of eight. Tile 0 of 2 x 2,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
 
-from mxdp.plans.layers.halo_axis import Piece, Window, cut_axis, span
+from mxdp.plans.layers.halo_axis import Piece, Window, cut_axis, extent, span
 from mxdp.plans.partition import Bounds, bounds
 
 Grid = Tuple[int, int]
@@ -34,7 +35,7 @@ class Halo:
     @property
     def elements(self) -> int:
         """Pixels in the halo, for each channel of each sample."""
-        return (self.rows[1] - self.rows[0]) * (self.columns[1] - self.columns[0])
+        return extent(self.rows) * extent(self.columns)
 
     def __str__(self) -> str:
         return f"{self.source} -> {self.target} [{span(self.rows)}, {span(self.columns)}]"
@@ -51,18 +52,18 @@ class Exchange:
     @property
     def steps(self) -> Tuple[Tuple[Halo, ...], Tuple[Halo, ...]]:
         """First the rows, as wide as what a tile holds; then the columns, as high as what it needs."""
-        across, vertical, horizontal = len(self.columns), [], []
+        across = len(self.columns)
+        vertical = []
+        horizontal = []
         for i, row in enumerate(self.rows):
             for j, column in enumerate(self.columns):
                 tile = i * across + j
-                vertical += [
-                    Halo(k * across + j, tile, part, column.own) for k, part in row.parts if k != i
-                ]
-                horizontal += [
-                    Halo(i * across + k, tile, row.needs, part)
-                    for k, part in column.parts
-                    if k != j
-                ]
+                for k, part in row.parts:
+                    if k != i:
+                        vertical.append(Halo(k * across + j, tile, part, column.own))
+                for k, part in column.parts:
+                    if k != j:
+                        horizontal.append(Halo(i * across + k, tile, row.needs, part))
         return tuple(vertical), tuple(horizontal)
 
     def pieces(self, tile: int) -> Tuple[Piece, Piece]:
@@ -77,23 +78,27 @@ class Exchange:
         [12, 16, 25]
         """
         row, column = self.pieces(tile)
-        height, width, held = (
-            stop - start for start, stop in (row.needs, column.needs, column.own)
-        )
-        padded = (height + sum(row.padding)) * (width + sum(column.padding))
-        joined = [height * held] * (row.needs != row.own) + [height * width] * (
-            column.needs != column.own
-        )
-        return joined + [padded] * any((*row.padding, *column.padding))
+        height = extent(row.needs)
+        width = extent(column.needs)
+        areas = []
+        if row.needs != row.own:
+            areas.append(height * extent(column.own))
+        if column.needs != column.own:
+            areas.append(height * width)
+        if any(row.padding + column.padding):
+            areas.append(extent(row.padded) * extent(column.padded))
+        return areas
 
     def __str__(self) -> str:
-        low, right, window = self.rows[-1], self.columns[-1], self.window
+        low = self.rows[-1]
+        right = self.columns[-1]
+        window = self.window
         lines = [
             f"{low.own[1]} x {right.own[1]} in {len(self.rows)} x {len(self.columns)} tiles, window {window.kernel}, "
             f"stride {window.stride}, padding {window.padding}: {low.makes[1]} x {right.makes[1]}"
         ]
         for number, step in enumerate(self.steps, 1):
-            lines += [f"step {number}: {', '.join(map(str, step)) or 'nothing'}"]
+            lines.append(f"step {number}: {', '.join(map(str, step)) or 'nothing'}")
         return "\n".join(lines)
 
     def drawn(self, tile: int) -> str:
@@ -111,13 +116,14 @@ class Exchange:
         def mark(y: int, x: int) -> str:
             if not (y in range(*row.needs) and x in range(*column.needs)):
                 return "."
-            return "2" if x not in range(*column.own) else "o" if y in range(*row.own) else "1"
+            if x not in range(*column.own):
+                return "2"
+            return "o" if y in range(*row.own) else "1"
 
-        ys, xs = (
-            range(piece.needs[0] - piece.padding[0], piece.needs[1] + piece.padding[1])
-            for piece in (row, column)
-        )
-        return "\n".join(" ".join(mark(y, x) for x in xs) for y in ys)
+        lines = []
+        for y in range(*row.padded):
+            lines.append(" ".join(mark(y, x) for x in range(*column.padded)))
+        return "\n".join(lines)
 
 
 def exchange(height: int, width: int, grid: Grid, window: Window) -> Exchange:
@@ -128,13 +134,14 @@ def exchange(height: int, width: int, grid: Grid, window: Window) -> Exchange:
     step 1: 2 -> 0 [3:4, 0:3], 3 -> 1 [3:4, 3:6], 0 -> 2 [2:3, 0:3], 1 -> 3 [2:3, 3:6]
     step 2: 1 -> 0 [0:4, 3:4], 0 -> 1 [0:4, 2:3], 3 -> 2 [2:5, 3:4], 2 -> 3 [2:5, 2:3]
     """
-    pieces = []
-    for axis, length, parts in (("rows", height, grid[0]), ("columns", width, grid[1])):
-        try:
-            pieces.append(tuple(cut_axis(length, parts, window)))
-        except ValueError as error:
-            raise ValueError(f"{axis}: {error}") from None
-    return Exchange(window, *pieces)
+    axis = "rows"
+    try:
+        rows = cut_axis(height, grid[0], window)
+        axis = "columns"
+        columns = cut_axis(width, grid[1], window)
+    except ValueError as error:
+        raise ValueError(f"{axis}: {error}") from None
+    return Exchange(window, tuple(rows), tuple(columns))
 
 
 def exchanges(
@@ -149,12 +156,15 @@ def exchanges(
         )
     planned: List[Optional[Exchange]] = []
     for number, window in enumerate(windows):
+        if window is None:
+            planned.append(None)
+            continue
         try:
-            planned.append(exchange(height, width, grid, window) if window else None)
+            planned.append(exchange(height, width, grid, window))
         except ValueError as error:
             raise ValueError(f"layer {number}, {error}") from None
-        if window:
-            height, width = window.places(height), window.places(width)
+        height = window.places(height)
+        width = window.places(width)
     return planned
 
 
@@ -173,9 +183,9 @@ def squarest(tiles: int) -> Grid:
     [(1, 1), (2, 1), (3, 1), (2, 2), (3, 2)]
     """
     check_grid((tiles, 1))
-    columns = max(
-        side for side in range(1, tiles + 1) if tiles % side == 0 and side * side <= tiles
-    )
+    columns = math.isqrt(tiles)
+    while tiles % columns:
+        columns -= 1
     return tiles // columns, columns
 
 

@@ -44,9 +44,9 @@ class Window:
 
     def reach(self, start: int, stop: int) -> Bounds:
         """The rows that the places from ``start`` to ``stop`` see. Rows below 0 or beyond the length are padding."""
-        return start * self.stride - self.padding, (
-            stop - 1
-        ) * self.stride - self.padding + self.kernel
+        first = start * self.stride - self.padding
+        last = (stop - 1) * self.stride - self.padding
+        return first, last + self.kernel
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,12 @@ class Piece:
         start, stop = _common(self.own, self.needs)
         return start, max(start, stop)
 
+    @property
+    def padded(self) -> Bounds:
+        """The rows that it needs, with the padding around them."""
+        before, after = self.padding
+        return self.needs[0] - before, self.needs[1] + after
+
 
 def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
     """The pieces of one axis, for one layer. Raises a ValueError for more parts than rows of input or output, or if a
@@ -76,17 +82,22 @@ def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
         raise ValueError(
             f"{length} -> {places} can't be cut into {parts}: each tile needs at least one; use fewer"
         )
-    holders, pieces = bounds(length, parts), []
+    holders = bounds(length, parts)
+    pieces = []
     for number, makes in enumerate(bounds(places, parts)):
         start, stop = window.reach(*makes)
         needs = max(start, 0), min(stop, length)
-        held = [(holder, _common(rows, needs)) for holder, rows in enumerate(holders)]
-        held = [(holder, part) for holder, part in held if part[0] < part[1]]
-        if any(abs(holder - number) > 1 for holder, _ in held):
-            raise ValueError(
-                f"tile {number} of {parts} holds {span(holders[number])} and needs {span(needs)} of {length}, which "
-                "is more than its neighbours hold: the tiles are smaller than the halo; use fewer"
-            )
+        held = []
+        for holder, rows in enumerate(holders):
+            first, behind = _common(rows, needs)
+            if first >= behind:
+                continue
+            if abs(holder - number) > 1:
+                raise ValueError(
+                    f"tile {number} of {parts} holds {span(holders[number])} and needs {span(needs)} of {length}, "
+                    "which is more than its neighbours hold: the tiles are smaller than the halo; use fewer"
+                )
+            held.append((holder, (first, behind)))
         padding = needs[0] - start, stop - needs[1]
         pieces.append(Piece(holders[number], needs, padding, tuple(held), makes))
     return pieces
@@ -95,6 +106,12 @@ def cut_axis(length: int, parts: int, window: Window) -> List[Piece]:
 def span(piece: Bounds) -> str:
     """The piece as a slice, ``0:5``."""
     return f"{piece[0]}:{piece[1]}"
+
+
+def extent(piece: Bounds) -> int:
+    """The number of its rows, or columns."""
+    start, stop = piece
+    return stop - start
 
 
 def _common(a: Bounds, b: Bounds) -> Bounds:

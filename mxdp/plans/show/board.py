@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from mxdp.errors import plural
@@ -10,8 +11,9 @@ from mxdp.plans.collective.schedule import COPY, Schedule
 from mxdp.plans.layers import fully_sharded as sharded
 from mxdp.plans.layers.fully_sharded import ShardedPlan
 from mxdp.plans.layers.halo import Exchange
+from mxdp.plans.layers.halo_axis import extent
 from mxdp.plans.partition import offsets
-from mxdp.plans.pipeline import FORWARD, PipelinePlan, StageTask, bubble, cycles, kept, needs
+from mxdp.plans.pipeline import FORWARD, PipelinePlan, bubble, cycles, kept, needs
 from mxdp.plans.show.contents import Held, contents, letter, sends, vectors_sent, written
 
 Plan = Union[Schedule, PipelinePlan, Exchange, ShardedPlan]
@@ -69,25 +71,20 @@ def board_of(plan: Plan) -> Board:
 
 def of_collective(schedule: Schedule) -> Board:
     """A row for each device, a column for each chunk; a frame for the start and one for each step."""
-    after, adding = contents(schedule), _adds(schedule)
-    # What only copies ends with the same on all devices.
-    complete = [
-        tuple(range(schedule.devices)) if adding else after[-1][0, chunk]
-        for chunk in range(schedule.chunks)
-    ]
-    frames: List[Frame] = []
+    after = contents(schedule)
+    adding = _adds(schedule)
+    complete = [tuple(range(schedule.devices))] * schedule.chunks
+    if not adding:  # What only copies ends with the same on all devices.
+        complete = [after[-1][0, chunk] for chunk in range(schedule.chunks)]
+    frames = []
     before: Held = {}
     for number, held in enumerate(after):
         frame = Frame(text="The start: each device holds its own part of every chunk.", sent=0.0)
         for (device, chunk), parts in held.items():
             if parts != before.get((device, chunk)):
-                kind = (
-                    "complete"
-                    if parts == complete[chunk]
-                    else "own"
-                    if len(parts) == 1
-                    else "partial"
-                )
+                kind = "own" if len(parts) == 1 else "partial"
+                if parts == complete[chunk]:
+                    kind = "complete"
                 frame.cells.append((device, chunk, written(schedule, chunk, parts), kind))
         if number:
             step = schedule.steps[number - 1]
@@ -112,7 +109,8 @@ def _completed(held: Held, complete: Sequence[Tuple[int, ...]], adding: bool) ->
         return f"Every device holds {'the complete sum' if adding else 'every chunk'}."
     whole = sorted({device for device, _ in held}.difference(unfinished))
     if whole:
-        return f"{'The complete sum is' if adding else 'All chunks are'} on {', '.join(f'device {d}' for d in whole)}."
+        devices = ", ".join(f"device {device}" for device in whole)
+        return f"{'The complete sum is' if adding else 'All chunks are'} on {devices}."
     count = len(held) - len(unfinished)
     return f"{count} of {len(held)} chunks are {'complete sums' if adding else 'in place'}."
 
@@ -126,21 +124,23 @@ def words(schedule: Schedule) -> Tuple[str, str, str]:
     shares = [f"{share:.3g}" for share in vectors_sent(schedule)]
     about = f"Devices 0 to {schedule.devices - 1} send {', '.join(shares)} vectors."
     if len(set(shares)) == 1:
-        about = f"Each device sends {shares[0]} vector{'' if shares[0] == '1' else 's'}."
+        vectors = "vector" if shares[0] == "1" else "vectors"
+        about = f"Each device sends {shares[0]} {vectors}."
     if schedule.reads:
         about += " What is read in place is not sent."
+    return title, about, f"{_legend(schedule)}."
+
+
+def _legend(schedule: Schedule) -> str:
+    adding = _adds(schedule)
     if schedule.chunks == 1:
-        legend = (
-            "0+1: the vectors of devices 0 and 1 added up"
-            if _adds(schedule)
-            else "0: device 0's vector"
-        )
-    else:
-        sums = (
-            "; a01: devices 0 and 1 added up" * (schedule.devices > 2) + "; A: all devices added up"
-        )
-        legend = f"a0: device 0's chunk a{sums if _adds(schedule) else ''}"
-    return title, about, f"{legend}."
+        return "0+1: the vectors of devices 0 and 1 added up" if adding else "0: device 0's vector"
+    legend = "a0: device 0's chunk a"
+    if adding and schedule.devices > 2:
+        legend += "; a01: devices 0 and 1 added up"
+    if adding:
+        legend += "; A: all devices added up"
+    return legend
 
 
 def _adds(schedule: Schedule) -> bool:
@@ -151,7 +151,7 @@ def _adds(schedule: Schedule) -> bool:
 def of_pipeline(plan: PipelinePlan) -> Board:
     """A row for each stage, a column for each cycle; a frame for each cycle, and one before."""
     rows = cycles(plan)
-    done: Dict[StageTask, int] = {}
+    done = {}
     alive = [0] * plan.stages
     frames = [Frame(text="The start: no stage has worked yet.")]
     for cycle, row in enumerate(rows):
@@ -159,27 +159,28 @@ def of_pipeline(plan: PipelinePlan) -> Board:
         busy = [(stage, task) for stage, task in enumerate(row) if task]
         for stage, task in busy:
             done[stage, task] = cycle
-            alive[stage] += 1 if task.kind == FORWARD else -1
-            frame.cells.append(
-                (stage, cycle, str(task), "forward" if task.kind == FORWARD else "backward")
-            )
+            forward = task.kind == FORWARD
+            alive[stage] += 1 if forward else -1
+            frame.cells.append((stage, cycle, str(task), "forward" if forward else "backward"))
             for source, need in needs(plan, stage, task):
                 if source != stage:
                     frame.moves.append((source, done[source, need], stage, cycle, str(task)))
-        frame.text = f"Cycle {cycle} (of 0 to {len(rows) - 1}): {', '.join(f'stage {s} {task}' for s, task in busy)}."
+        tasks = ", ".join(f"stage {stage} {task}" for stage, task in busy)
+        frame.text = f"Cycle {cycle} (of 0 to {len(rows) - 1}): {tasks}."
         total = plan.stages * (cycle + 1)
         frame.cost = (
             f"So far {plural(cycle + 1, 'cycle')}, {100 * (total - len(done)) / total:.0f} % of them idle; activations "
             f"are kept of {', '.join(map(str, alive))} micro-batches by stages 0 to {plan.stages - 1}"
         )
         frames.append(frame)
-    sizes = (plan.stages, "stage"), (plan.micro_batches, "micro-batch"), (len(rows), "cycle")
+    parts = f"{plural(plan.stages, 'stage')}, {plural(plan.micro_batches, 'micro-batch')}"
+    title = f"{plan.name}: {parts}, {plural(len(rows), 'cycle')}"
+    keeping = f"stages 0 to {plan.stages - 1}" if plan.stages > 1 else "stage 0"
     counts = ", ".join(map(str, kept(plan)))
-    title = f"{plan.name}: {', '.join(plural(*size) for size in sizes)}"
+    micro_batches = "micro-batch" if counts == "1" else "micro-batches"
     about = (
         f"Idle: {100 * bubble(plan.stages, plan.micro_batches):.3g} % of all cycles (the bubble). Activations kept by "
-        f"{f'stages 0 to {plan.stages - 1}' if plan.stages > 1 else 'stage 0'}: of {counts} "
-        f"micro-batch{'' if counts == '1' else 'es'}."
+        f"{keeping}: of {counts} {micro_batches}."
     )
     legend = "F0: micro-batch 0 forward, B0: its gradients back. All tasks are drawn equally long."
     stages = [f"stage {stage}" for stage in range(plan.stages)]
@@ -188,41 +189,39 @@ def of_pipeline(plan: PipelinePlan) -> Board:
 
 def of_exchange(exchange: Exchange) -> Board:
     """A cell for each pixel of each tile; frames for the start, for the rows that travel, and for the columns."""
-    tops = offsets([1 + piece.needs[1] - piece.needs[0] for piece in exchange.rows])
-    lefts = offsets([1 + piece.needs[1] - piece.needs[0] for piece in exchange.columns])
+    tops = offsets([1 + extent(piece.needs) for piece in exchange.rows])
+    lefts = offsets([1 + extent(piece.needs) for piece in exchange.columns])
 
     def place(tile: int, y: int, x: int) -> Tuple[int, int]:
         """The row and the column of the board for a pixel of the picture in a tile, which has a gap before it."""
         i, j = divmod(tile, len(exchange.columns))
-        return 1 + tops[i] + y - exchange.rows[i].needs[0], 1 + lefts[j] + x - exchange.columns[
-            j
-        ].needs[0]
+        row = tops[i] + 1 + y - exchange.rows[i].needs[0]
+        column = lefts[j] + 1 + x - exchange.columns[j].needs[0]
+        return row, column
 
     start = Frame(text="The start: each tile has its own pixels.")
     for tile in range(len(exchange.rows) * len(exchange.columns)):
-        rows, columns = exchange.pieces(tile)
-        top, left = place(tile, rows.needs[0], columns.needs[0])
+        high, wide = exchange.pieces(tile)
+        top, left = place(tile, high.needs[0], wide.needs[0])
         start.cells.append((top - 1, left, f"tile {tile}", "label"))
-        start.cells += [
-            (*place(tile, y, x), "o", "own")
-            for y in range(*rows.kept)
-            for x in range(*columns.kept)
-        ]
-    frames, pixels = [start], 0
+        for y, x in product(range(*high.kept), range(*wide.kept)):
+            start.cells.append((*place(tile, y, x), "o", "own"))
+    frames = [start]
+    pixels = 0
     for number, (step, axis) in enumerate(zip(exchange.steps, ("rows", "columns")), 1):
         frame = Frame()
+        sent = []
         for halo in step:
-            area = [(y, x) for y in range(*halo.rows) for x in range(*halo.columns)]
-            frame.cells += [(*place(halo.target, y, x), str(number), "partial") for y, x in area]
+            area = list(product(range(*halo.rows), range(*halo.columns)))
+            for y, x in area:
+                frame.cells.append((*place(halo.target, y, x), str(number), "partial"))
             middle = area[len(area) // 2]
-            frame.moves.append(
-                (*place(halo.source, *middle), *place(halo.target, *middle), str(halo.elements))
-            )
+            source = place(halo.source, *middle)
+            target = place(halo.target, *middle)
+            frame.moves.append((*source, *target, str(halo.elements)))
+            sent.append(f"tile {halo.source} sends {halo.elements} to tile {halo.target}")
             pixels += halo.elements
-        sent = ", ".join(
-            f"tile {halo.source} sends {halo.elements} to tile {halo.target}" for halo in step
-        )
-        frame.text = f"Step {number} of 2, {axis}: {sent or 'nothing travels'}."
+        frame.text = f"Step {number} of 2, {axis}: {', '.join(sent) or 'nothing travels'}."
         frame.cost = (
             f"So far {plural(number, 'step')}; {plural(pixels, 'pixel')} of each channel travelled"
         )
@@ -230,14 +229,16 @@ def of_exchange(exchange: Exchange) -> Board:
     title = str(exchange).split("\n")[0]
     about = f"{sum(map(len, exchange.steps))} messages, {plural(pixels, 'pixel')} of each channel."
     legend = "o: a tile's own pixels; 1: what arrived in step 1; 2: what arrived in step 2, corners among it."
-    return Board(title, about, legend, [""] * tops[-1], [""] * lefts[-1], frames)
+    rows = [""] * tops[-1]
+    columns = [""] * lefts[-1]
+    return Board(title, about, legend, rows, columns, frames)
 
 
 def of_sharded(plan: ShardedPlan) -> Board:
     """A row for each layer, a column for each kind of what a device holds; a frame for the start and each task."""
     part = f"1/{plan.devices}" if plan.devices > 1 else "whole"
     kinds = {"whole": "complete", "": "empty", part: "own"}
-    frames: List[Frame] = []
+    frames = []
     before: Dict[Tuple[int, int], str] = {}
     for number, layers in enumerate(sharded.holds(plan)):
         task = plan.tasks[number - 1] if number else None
@@ -248,38 +249,34 @@ def of_sharded(plan: ShardedPlan) -> Board:
             now[row, 2] = part if plan.stage else "whole"
             now[row, 3] = "kept" if layer.activations else ""
             now[row, 4] = task.kind if task and task.layer == row else ""
-        changed = [(place, text) for place, text in now.items() if text != before.get(place, "")]
-        frame = Frame([(*place, text, kinds.get(text, "partial")) for place, text in changed])
-        frame.text = (
-            "The start: each device holds its part of each layer, and what the stage leaves whole."
+        frame = Frame(
+            text="The start: each device holds its part of each layer, and what the stage leaves whole."
         )
+        for place, text in now.items():
+            if text != before.get(place, ""):
+                frame.cells.append((*place, text, kinds.get(text, "partial")))
         if task:
-            frame.text = (
-                f"Task {number} of {len(plan.tasks)}: layer {task.layer}, {TASKS[task.kind]}."
-            )
+            what = f"layer {task.layer}, {TASKS[task.kind]}"
+            frame.text = f"Task {number} of {len(plan.tasks)}: {what}."
             done = replace(plan, step=plan.tasks[:number], update=())
             sent = sharded.moved(done, [1] * plan.layers) / plan.devices / plan.layers
             whole = plural(sum(layer.parameters for layer in layers), "layer")
             frame.cost = f"The parameters of {whole} are whole; so far each device has sent {sent:.3g} of all"
         frames.append(frame)
         before = now
-    sizes, plain = (
-        [plan.devices] * plan.layers,
-        sharded.fully_sharded(plan.layers, plan.devices, stage=0),
-    )
+    sizes = [plan.devices] * plan.layers
+    plain = sharded.fully_sharded(plan.layers, plan.devices, stage=0)
     held = sharded.peak(plan, sizes) / sharded.peak(plain, sizes)
     sent = sharded.moved(plan, sizes) / plan.devices / sum(sizes)
-    devices, count = plural(plan.devices, "device"), plural(plan.layers, "layer")
-    title = f"{plan.name}: stage {plan.stage}, {devices}, {count}, {len(plan.tasks)} tasks"
+    counts = f"{plural(plan.devices, 'device')}, {plural(plan.layers, 'layer')}"
+    title = f"{plan.name}: stage {plan.stage}, {counts}, {len(plan.tasks)} tasks"
     about = (
         f"Cut: {sharded.STAGES[plan.stage]}. With equal layers and Adam, a device holds at most {held:.3g} of what "
         f"plain data parallelism holds, and sends {sent:.3g} times all parameters in a step."
     )
     legend = f"params, grads: parameters, gradients; activ.: activations, from F to B. {tasks_in_words(plan)}"
-    rows, columns = (
-        [f"layer {layer}" for layer in range(plan.layers)],
-        ["params", "grads", "state", "activ.", "task"],
-    )
+    rows = [f"layer {layer}" for layer in range(plan.layers)]
+    columns = ["params", "grads", "state", "activ.", "task"]
     return Board(title, about, legend, rows, columns, frames)
 
 

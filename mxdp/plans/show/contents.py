@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Dict, List, Tuple
 
 from mxdp.plans.collective.schedule import COPY, READ, Schedule, Send, Step
@@ -13,17 +14,16 @@ Held = Dict[Tuple[int, int], Tuple[int, ...]]
 def contents(schedule: Schedule) -> List[Held]:
     """What the devices hold at the start, when each has its own part of every chunk, and after each step, in which all
     sends carry what their sources held before it."""
-    start: Held = {
-        (device, chunk): (device,)
-        for device in range(schedule.devices)
-        for chunk in range(schedule.chunks)
-    }
-    after = [start]
+    places = product(range(schedule.devices), range(schedule.chunks))
+    after: List[Held] = [{(device, chunk): (device,) for device, chunk in places}]
     for step in schedule.steps:
-        before, now = after[-1], dict(after[-1])
+        before = after[-1]
+        now = dict(before)
         for send in step:
-            kept = () if send.action == COPY else now[send.target, send.chunk]
-            now[send.target, send.chunk] = tuple(sorted(kept + before[send.source, send.chunk]))
+            parts = before[send.source, send.chunk]
+            if send.action != COPY:
+                parts += now[send.target, send.chunk]
+            now[send.target, send.chunk] = tuple(sorted(parts))
         after.append(now)
     return after
 
@@ -35,7 +35,8 @@ def letter(chunk: int) -> str:
     ('z', 'aa', 'dx')
     """
     before, last = divmod(chunk, 26)
-    return (letter(before - 1) if before else "") + chr(ord("a") + last)
+    name = chr(ord("a") + last)
+    return letter(before - 1) + name if before else name
 
 
 def written(schedule: Schedule, chunk: int, parts: Tuple[int, ...]) -> str:
@@ -45,7 +46,8 @@ def written(schedule: Schedule, chunk: int, parts: Tuple[int, ...]) -> str:
         return "+".join(map(str, parts))
     if parts == tuple(range(schedule.devices)):
         return letter(chunk).upper()
-    return letter(chunk) + ("" if schedule.devices <= 10 else "+").join(map(str, parts))
+    between = "" if schedule.devices <= 10 else "+"
+    return letter(chunk) + between.join(map(str, parts))
 
 
 def sends(step: Step, chunks: int) -> List[str]:
@@ -58,13 +60,13 @@ def sends(step: Step, chunks: int) -> List[str]:
     """
     texts = []
     for send in step:
-        source, target, name = send.source, send.target, letter(send.chunk)
-        if chunks > 1:
-            texts.append(
-                f"{target} reads {name}{source}"
-                if send.action == READ
-                else f"{source} -{name}-> {target}"
-            )
+        source = send.source
+        target = send.target
+        name = letter(send.chunk)
+        if chunks > 1 and send.action == READ:
+            texts.append(f"{target} reads {name}{source}")
+        elif chunks > 1:
+            texts.append(f"{source} -{name}-> {target}")
         elif Send(target, source, send.chunk, send.action) not in step:
             texts.append(f"{source} -> {target}")
         elif source < target:

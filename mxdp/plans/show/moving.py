@@ -41,16 +41,17 @@ def moving(plan: Plan, mib: float = 64) -> Page:
         )
     # "</script>" must not end the script that holds the data.
     data = json.dumps(asdict(board), separators=(",", ":")).replace("</", "<\\/")
-    sentences = [
-        f"{frame.text} {frame.cost}." if frame.cost else frame.text for frame in board.frames
-    ]
-    steps = "\n".join(f"<li>{escape(text)}</li>" for text in sentences)
+    steps = []
+    for frame in board.frames:
+        text = f"{frame.text} {frame.cost}." if frame.cost else frame.text
+        steps.append(f"<li>{escape(text)}</li>")
+    filled_in = {
+        "TITLE": escape(board.title),
+        "STEPS": "\n".join(steps),
+        "DATA": data,
+        "MIB": f"{mib:.6g}",
+    }
     page = Path(__file__).with_name("moving.html").read_text(encoding="utf-8")
-    for name, value in (
-        ("TITLE", escape(board.title)),
-        ("STEPS", steps),
-        ("DATA", data),
-        ("MIB", f"{mib:.6g}"),
-    ):
+    for name, value in filled_in.items():
         page = page.replace(f"[[{name}]]", value)
     return Page(page, len(board.rows), board.title)

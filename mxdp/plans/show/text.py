@@ -14,8 +14,10 @@ from mxdp.plans.pipeline import PIPELINES, PipelinePlan, cycles
 from mxdp.plans.show.board import Plan, board_of, tasks_in_words, words
 from mxdp.plans.show.contents import contents, sends, written
 
-MOST_DRAWN, MOST_LINES = 8, 4
-"""Devices whose contents are shown (with more no terminal is wide enough), and lines of text in a row of that table."""
+MOST_DRAWN = 8
+"""Devices whose contents are shown: with more no terminal is wide enough."""
+MOST_LINES = 4
+"""Lines of text in a row of the table of these contents."""
 GAP = 3
 """Spaces between two sends, and between columns if they fit."""
 
@@ -32,22 +34,27 @@ def as_text(plan: Plan, width: int) -> str:
         *drawn, legend = _collective(plan, legend, width)
     else:
         board = board_of(plan)
-        title, about = board.title, board.about
+        title = board.title
+        about = board.about
         if isinstance(plan, PipelinePlan):
-            drawn, legend = staircase(plan, width), board.legend
+            drawn = staircase(plan, width)
+            legend = board.legend
         else:
-            drawn, legend = lives(plan, width), tasks_in_words(plan)
+            drawn = lives(plan, width)
+            legend = tasks_in_words(plan)
     return "\n\n".join([_wrapped(f"{title}\n{about}", width), *drawn, _wrapped(legend, width)])
 
 
 def list_as_text(rows: Sequence[Mapping[str, Any]], devices: int, width: int) -> str:
     """All collectives for ``devices`` devices, and how to see others. ``rows``: of ``python -m mxdp.plans --json``."""
     lines = [("plan", "steps", "sent", "what it does")]
-    lines += [(row["name"], row["steps"], f"{row['sent']:.3g}", row["what"]) for row in rows]
-    name, sent = (max(len(line[column]) for line in lines) for column in (0, 2))
+    for row in rows:
+        lines.append((row["name"], row["steps"], f"{row['sent']:.3g}", row["what"]))
+    name_width = max(len(name) for name, *_ in lines)
+    sent_width = max(len(sent) for _, _, sent, _ in lines)
     table = []  # Its sentences have 20 columns also where the terminal has less room.
-    for plan, steps, share, what in lines:
-        left = f"{plan:{name}}  {steps:>5}  {share:>{sent}}  "
+    for name, steps, sent, what in lines:
+        left = f"{name:{name_width}}  {steps:>5}  {sent:>{sent_width}}  "
         table.append(_wrapped(what, max(width, len(left) + 20), left))
     heading = f"{plural(devices, 'device')}; sent: vectors that the busiest device sends, in all steps together"
     note = f"sharded is given {plural(devices, 'equal array')}. One plan: python -m mxdp.plans NAME {devices}"
@@ -55,9 +62,8 @@ def list_as_text(rows: Sequence[Mapping[str, Any]], devices: int, width: int) ->
         f"Pipelines ({', '.join(sorted(PIPELINES))}): python -m mxdp.plans gpipe {devices} --micro-batches 4\n"
         f"Layers in shards (ZeRO): python -m mxdp.plans fully-sharded {devices} --stage 3"
     )
-    return "\n\n".join(
-        [_wrapped(heading, width), "\n".join(table), f"{_wrapped(note, width)}\n{others}"]
-    )
+    below = f"{_wrapped(note, width)}\n{others}"
+    return "\n\n".join([_wrapped(heading, width), "\n".join(table), below])
 
 
 def staircase(plan: PipelinePlan, width: int = 80) -> List[str]:
@@ -69,11 +75,11 @@ def staircase(plan: PipelinePlan, width: int = 80) -> List[str]:
     stage 0   F0  F1          B1  B0
     stage 1       F0  F1  B1  B0
     """
-    rows = cycles(plan)
-    stages = [
-        [f"stage {stage}", *(str(row[stage] or "") for row in rows)] for stage in range(plan.stages)
-    ]
-    return _pieces([["cycle", *map(str, range(len(rows)))], *stages], 2, width)
+    by_cycle = cycles(plan)
+    rows = [["cycle", *map(str, range(len(by_cycle)))]]
+    for stage, tasks in enumerate(zip(*by_cycle)):
+        rows.append([f"stage {stage}", *(str(task or "") for task in tasks)])
+    return _pieces(rows, 2, width)
 
 
 def lives(plan: ShardedPlan, width: int = 80) -> List[str]:
@@ -84,11 +90,10 @@ def lives(plan: ShardedPlan, width: int = 80) -> List[str]:
     layer 0   F       B R U   G
     layer 1     F B R       U   G
     """
-    layers = range(plan.layers)
-    rows = [
-        [f"layer {n}", *(task.kind if task.layer == n else "" for task in plan.tasks)]
-        for n in layers
-    ]
+    rows = []
+    for layer in range(plan.layers):
+        letters = (task.kind if task.layer == layer else "" for task in plan.tasks)
+        rows.append([f"layer {layer}", *letters])
     return _pieces(rows, 1, width)
 
 
@@ -97,31 +102,33 @@ def _pieces(rows: Rows, gap: int, width: int) -> List[str]:
     left = max(len(label) for label, *_ in rows) + GAP
     cell = max(len(text) for _, *texts in rows for text in texts)
     widths = [cell] * max(1, (width - left + gap) // (cell + gap))
-    cut = [
-        [label.ljust(left) + line for line in _lines(texts, widths, " " * gap).split("\n")]
-        for label, *texts in rows
-    ]
-    return ["\n".join(line.rstrip() for line in piece) for piece in zip(*cut)]
+    cut = []
+    for label, *texts in rows:
+        lines = _lines(texts, widths, " " * gap).split("\n")
+        cut.append([f"{label:{left}}{line}".rstrip() for line in lines])
+    return ["\n".join(piece) for piece in zip(*cut)]
 
 
 def _collective(schedule: Schedule, legend: str, width: int) -> List[str]:
     """One table if there is room, else two: sends and contents. Last the legend, or why something is not shown."""
     if not schedule.steps:
         return ["There is nothing to send."]
-    chunks, heading = schedule.chunks, ("step", "what", "sends")
+    chunks = schedule.chunks
     numbers = [str(number + 1) for number in range(len(schedule.steps))]
     actions = [", ".join(dict.fromkeys(send.action for send in step)) for step in schedule.steps]
     sent = [sends(step, chunks) for step in schedule.steps]
-    room = width - _wide(_aligned([heading[:2], *zip(numbers, actions)], 2)) - 2
-    sending = _aligned(
-        [heading, *zip(numbers, actions, [_fold(texts, room, chunks) for texts in sent])], 2
-    )
+    room = width - _wide(_aligned([("step", "what"), *zip(numbers, actions)], 2)) - 2
+    folded = [_fold(texts, room, chunks) for texts in sent]
+    heading = ("step", "what", "sends")
+    sending = _aligned([heading, *zip(numbers, actions, folded)], 2)
     if schedule.devices > MOST_DRAWN:
         return [sending, f"What each device holds is shown for up to {MOST_DRAWN} devices."]
-    one = [heading, ("start", "", ""), *zip(numbers, actions, map((" " * GAP).join, sent))]
-    layouts: List[Tuple[List[str], Rows]] = [([], _held(schedule, one, "device ", chunks))]
-    # Of decreasing width: the chunks of a device in one line, then in two, and so on.
+    in_a_line = [(" " * GAP).join(texts) for texts in sent]
+    one = [heading, ("start", "", ""), *zip(numbers, actions, in_a_line)]
+    layouts: List[Tuple[List[str], Rows]] = []
+    layouts.append(([], _held(schedule, one, "device ", chunks)))
     labels = [("device",), ("start",), *((f"step {number}",) for number in numbers)]
+    # Of decreasing width: the chunks of a device in one line, then in two, and so on.
     for lines in range(1, min(MOST_LINES, chunks) + 1):
         layouts.append(([sending], _held(schedule, labels, "", -(-chunks // lines))))
     for above, rows in layouts:
@@ -139,16 +146,17 @@ def _collective(schedule: Schedule, legend: str, width: int) -> List[str]:
 
 def _held(schedule: Schedule, left: Rows, heading: str, a_line: int) -> Rows:
     """Right of ``left``: what each device holds at the start and after each step, ``a_line`` chunks in a line."""
-    after, columns = contents(schedule), []
+    after = contents(schedule)
+    chunks = range(schedule.chunks)
+    columns = []
     for device in range(schedule.devices):
-        cells = [
-            [written(schedule, chunk, held[device, chunk]) for chunk in range(schedule.chunks)]
-            for held in after
-        ]
-        widths = [
-            max(len(text) for cell in cells for text in cell[place::a_line])
-            for place in range(a_line)
-        ]
+        cells = []
+        for held in after:
+            cells.append([written(schedule, chunk, held[device, chunk]) for chunk in chunks])
+        widths = [0] * a_line
+        for chunk in chunks:
+            place = chunk % a_line
+            widths[place] = max(widths[place], *(len(cell[chunk]) for cell in cells))
         columns.append([f"{heading}{device}", *(_lines(cell, widths, " ") for cell in cells)])
     return [(*row, *held) for row, held in zip(left, zip(*columns))]
 
@@ -157,27 +165,28 @@ def _fold(texts: Sequence[str], room: int, chunks: int) -> str:
     """Sends in lines of equal length: one line if it fits, else one send for every chunk in a line if that divides."""
     widest = max(map(len, texts))
     most = max(1, (room + GAP) // (widest + GAP))
-    a_line = -(-len(texts) // -(-len(texts) // most))
-    if len(texts) > most >= chunks > 1 and len(texts) % chunks == 0:
+    lines = -(-len(texts) // most)
+    a_line = -(-len(texts) // lines)
+    if lines > 1 and most >= chunks > 1 and len(texts) % chunks == 0:
         a_line = chunks
     return _lines(texts, [widest] * a_line, " " * GAP)
 
 
 def _lines(texts: Sequence[str], widths: Sequence[int], gap: str) -> str:
     """The texts in lines of ``len(widths)`` texts."""
-    lines = (texts[start : start + len(widths)] for start in range(0, len(texts), len(widths)))
-    return "\n".join(
-        gap.join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines
-    )
+    lines = []
+    for start in range(0, len(texts), len(widths)):
+        padded = (text.ljust(width) for text, width in zip(texts[start:], widths))
+        lines.append(gap.join(padded).rstrip())
+    return "\n".join(lines)
 
 
 def _aligned(rows: Rows, gap: int) -> str:
     """A table as text, with ``gap`` spaces between its columns."""
-    lines = [
-        line
-        for row in rows
-        for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue="")
-    ]
+    lines: List[Tuple[str, ...]] = []
+    for row in rows:
+        cells = [cell.split("\n") for cell in row]
+        lines += zip_longest(*cells, fillvalue="")
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join(_lines(line, widths, " " * gap) for line in lines)
 
