@@ -24,8 +24,8 @@ from mxdp.scratch import cross_entropy, get_params, split_and_load, split_batch
 
 
 class Data(Strategy):
-    """A replica on each device: a :class:`~mxdp.parallel.strategy.Strategy`. All parameters are tied. ``algorithm``: of
-    the gradients' all-reduce, as :class:`mxdp.GradientSync` takes it."""
+    """A replica on each device: a :class:`~mxdp.parallel.strategy.Strategy`. All parameters are tied. ``algorithm`` is
+    that of the gradients' all-reduce, as :class:`mxdp.GradientSync` takes it."""
 
     def __init__(
         self,
@@ -38,7 +38,9 @@ class Data(Strategy):
         super().__init__(net, params, input_shape, devices)
         self.held = [get_params(traffic.flat(params), device) for device in devices]
         self._sync = GradientSync(self.held, algorithm)
-        self.buckets, self.tied, self.least = self._sync.buckets, len(self.held[0]), len(devices)
+        self.buckets = self._sync.buckets
+        self.tied = len(self.held[0])
+        self.least = len(devices)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, all-reduce of the gradients. Shards may be uneven."""

@@ -34,11 +34,13 @@ def measure_layers(
     net: Net, params: Sequence[LayerParams], input_shape: Shape, device: Device, samples: int
 ) -> List[LayerCost]:
     """Measure each layer alone on ``device``: the median of three rounds, after one of warm-up. Waits."""
-    x = upload(onp.random.RandomState(0).uniform(-1, 1, (samples, *input_shape)), device)
-    x = x.astype(flat(params)[0].dtype)
+    host = onp.random.RandomState(0).uniform(-1, 1, (samples, *input_shape))
+    x = upload(host, device).astype(flat(params)[0].dtype)
     costs = []
     for layer, initial, back in zip(net, params, has_gradient(net)):
-        replica, forward, backward = get_params(initial, device), Timer(), Timer()
+        replica = get_params(initial, device)
+        forward = Timer()
+        backward = Timer()
         if back:
             x.attach_grad()
         for _ in range(1 + ROUNDS):
@@ -47,13 +49,13 @@ def measure_layers(
             if back or initial:
                 with backward:
                     y.backward()
-        costs.append(
-            LayerCost(
-                *(statistics.median(timer.times[1:] or [0.0]) for timer in (forward, backward))
-            )
-        )
+        costs.append(LayerCost(_median(forward), _median(backward)))
         x = y.detach()
     return costs
+
+
+def _median(timer: Timer) -> float:
+    return statistics.median(timer.times[1:] or [0.0])
 
 
 def find_cuts(

@@ -41,6 +41,11 @@ class Passed(NamedTuple):
     outputs: List[NDArray]
 
 
+def _first(segment: Segment) -> int:
+    """The segment's first layer, or -1 for the last shape if it has none."""
+    return segment.layers[0] if segment.layers else -1
+
+
 class Layerwise(Strategy):
     """Each layer over all devices: a :class:`~mxdp.parallel.strategy.Strategy`. Its all-reduces are by ``algorithm``.
     The devices have disjoint weights and biases; the first device adds the bias of a layer cut by rows. Tied are only
@@ -57,21 +62,18 @@ class Layerwise(Strategy):
         self.cuts = cut_layers([isinstance(layer, (Conv, Dense)) for layer in net])
         self.spans = self._find_spans()
         self.segments = segments(self.cuts, self._back)
-        self._params = [
-            [
-                get_params(self._part(number, layer, rank), device)
-                for number, layer in enumerate(params)
-            ]
-            for rank, device in enumerate(devices)
-        ]
+        self._params: List[List[LayerParams]] = []
+        for rank, device in enumerate(devices):
+            parts = [self._part(number, layer, rank) for number, layer in enumerate(params)]
+            self._params.append([get_params(part, device) for part in parts])
         self.held = [traffic.flat(layers) for layers in self._params]
-        self._no_bias = {
-            number: [
-                np.zeros(layer[1].shape, dtype=layer[1].dtype, ctx=device) for device in devices
-            ]
-            for number, layer in enumerate(params)
-            if self.cuts[number] == ROWS
-        }
+        self._no_bias: Dict[int, List[NDArray]] = {}
+        for number, layer in enumerate(params):
+            if self.cuts[number] == ROWS:
+                bias = layer[1]
+                self._no_bias[number] = [
+                    np.zeros(bias.shape, dtype=bias.dtype, ctx=device) for device in devices
+                ]
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward and backward. Each device gets the gradients of its own parameters."""
@@ -94,19 +96,19 @@ class Layerwise(Strategy):
 
     def gradients(self) -> List[LayerParams]:
         """The gradients' parts joined, on ``cpu(0)``. Waits."""
-        return self._whole(
-            [
-                traffic.to_host([[param.grad for param in params] for params in layers])
-                for layers in self._params
-            ]
-        )
+        parts = []
+        for layers in self._params:
+            gradients = [param.grad for param in traffic.flat(layers)]
+            parts.append(traffic.to_host(traffic.like(layers, gradients)))
+        return self._whole(parts)
 
     def in_step(self) -> bool:
         """Whether batch normalisations behind a pair are equal on all devices, bit for bit. Waits."""
         whole = [number for number, cut in enumerate(self.cuts) if cut == WHOLE]
-        return in_sync(
-            [traffic.flat([layers[number] for number in whole]) for layers in self._params]
-        )
+        tied = []
+        for layers in self._params:
+            tied.append(traffic.flat([layers[number] for number in whole]))
+        return in_sync(tied)
 
     @property
     def allreduces(self) -> Dict[str, int]:
@@ -122,29 +124,33 @@ class Layerwise(Strategy):
 
     def bytes_moved(self, batch_size: int) -> int:
         """The bytes of all-reduces, and of the all-gather at the end."""
+        sizes = traffic.sizes(self.shapes, batch_size)
         total = 0
-        for segment in (segment for segment in self.segments if segment.split):
-            ends = segment.layers[0], segment.layers[-1] + 1
-            before, behind = (batch_size * traffic.elements(self.shapes[number]) for number in ends)
-            gathered = (len(self.devices) - 1) * behind * self.itemsize
-            total += self.allreduce_bytes(behind) if segment.then == ALL_REDUCE else gathered
-            total += self.allreduce_bytes(before) if segment.back else 0
+        for segment in self.segments:
+            if segment.split:
+                made = sizes[segment.layers[-1] + 1]
+                if segment.then == ALL_REDUCE:
+                    total += self.allreduce_bytes(made)
+                else:
+                    total += (len(self.devices) - 1) * made * self.itemsize
+                if segment.back:
+                    total += self.allreduce_bytes(sizes[segment.layers[0]])
         return total
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """Parameters, gradients, and the zeros that stand for another device's bias."""
-        zeros = sum(shape[0] for cut, shape in zip(self.cuts, self.shapes[1:]) if cut == ROWS)
+        zeros = sum(self.shapes[number + 1][0] for number in self._no_bias)
         return [2 * nbytes + zeros * self.itemsize for nbytes in self.param_bytes()]
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
         """Inputs of a segment, their gradients and the outputs are kept to the end of the step. At both ends of a
         segment the array is reshaped: MXNet copies it, but not its gradient."""
-        sizes = [batch_size * traffic.elements(shape) for shape in self.shapes]
+        sizes = traffic.sizes(self.shapes, batch_size)
         for rank in range(len(self.devices)):
             footprint = Footprint(sizes[0])
             for segment in self.segments:
-                made = sizes[segment.layers[0] if segment.layers else -1]
-                footprint.keep(made * segment.back)
+                made = sizes[_first(segment)]
+                footprint.keep(made if segment.back else 0)
                 footprint.replace(made, back=False)
                 for number in segment.layers:
                     made = sizes[number + 1]
@@ -162,7 +168,8 @@ class Layerwise(Strategy):
 
     def _forward(self, X: Batch, labels: Sequence[NDArray] = ()) -> List[Passed]:
         """Pass all segments. With ``labels`` autograd records, and the last outputs are losses, else scores."""
-        xs, trail = [traffic.copy_to(X, device) for device in self.devices], []
+        xs = [traffic.copy_to(X, device) for device in self.devices]
+        trail = []
         for segment in self.segments:
             if labels and segment.back:
                 for x in xs:
@@ -178,7 +185,7 @@ class Layerwise(Strategy):
     def _pass(self, segment: Segment, rank: int, x: NDArray) -> NDArray:
         """Pass a segment on one device. Inputs and outputs have the shape (samples, numbers), since oneDNN stores
         images in blocks of channels, which an all-reduce can't take."""
-        x = x.reshape(len(x), *self.shapes[segment.layers[0] if segment.layers else -1])
+        x = x.reshape(len(x), *self.shapes[_first(segment)])
         for number in segment.layers:
             params = self._params[rank][number]
             if self.cuts[number] == ROWS and rank:
@@ -190,11 +197,10 @@ class Layerwise(Strategy):
         """The next segment's inputs. An all-reduce overwrites the outputs: no layer with weights needs its output."""
         if segment.then == ALL_GATHER:
             send = self.traffic.send
-            gathered = [
-                [send(x, device, ALL_GATHER, back=False) for x in outputs]
-                for device in self.devices
-            ]
-            return [traffic.joined(parts, axis=1) for parts in gathered]
+            arrived = []
+            for device in self.devices:
+                arrived.append([send(x, device, ALL_GATHER, back=False) for x in outputs])
+            return [traffic.joined(parts, axis=1) for parts in arrived]
         if segment.then == ALL_REDUCE:
             self._allreduce(outputs, traffic.FORWARD)
         return outputs
@@ -224,14 +230,17 @@ class Layerwise(Strategy):
         """For each layer, the channels that each device makes (or takes in, where the layer is cut by rows)."""
         n = len(self.devices)
         spans: List[List[Bounds]] = []
-        for number, (cut, layer, shape) in enumerate(zip(self.cuts, self.net, self.shapes[1:])):
-            if cut == COLUMNS and shape[0] < n:
-                what = f"layer {number}, {layer}, has {shape[0]} outputs for {n} devices"
-                raise ValueError(f"{what}: each needs at least one; use fewer devices")
-            whole = [(0, shape[0])] * n
-            spans.append(
-                bounds(shape[0], n) if cut == COLUMNS else whole if cut == WHOLE else spans[-1]
-            )
+        for number, cut in enumerate(self.cuts):
+            channels = self.shapes[number + 1][0]
+            if cut == COLUMNS:
+                if channels < n:
+                    what = f"layer {number}, {self.net[number]}, has {channels} outputs for {n} devices"
+                    raise ValueError(f"{what}: each needs at least one; use fewer devices")
+                spans.append(bounds(channels, n))
+            elif cut == WHOLE:
+                spans.append([(0, channels)] * n)
+            else:  # as the layer before makes them
+                spans.append(spans[-1])
         return spans
 
     def _part(self, number: int, params: LayerParams, rank: int) -> LayerParams:
@@ -239,17 +248,19 @@ class Layerwise(Strategy):
         if self.cuts[number] != ROWS:
             return [param[start:stop] for param in params]
         weight, bias = params
-        pixels = (
-            weight.shape[1] // self.shapes[number][0]
-        )  # a dense layer has a column for each pixel of a channel
-        return [weight[:, start * pixels : stop * pixels], bias][: 1 if rank else 2]
+        # A dense layer has a column for each pixel of a channel.
+        pixels = weight.shape[1] // self.shapes[number][0]
+        columns = weight[:, start * pixels : stop * pixels]
+        return [columns] if rank else [columns, bias]
 
     def _whole(self, parts: Sequence[Sequence[LayerParams]]) -> List[LayerParams]:
         """``parts[device][layer]`` joined over the devices."""
         result: List[LayerParams] = []
         for cut, *layer in zip(self.cuts, *parts):
             if cut == ROWS:
-                result.append([traffic.joined([part[0] for part in layer], axis=1), layer[0][1]])
+                weights = [part[0] for part in layer]
+                bias = layer[0][1]
+                result.append([traffic.joined(weights, axis=1), bias])
             elif cut == WHOLE:
                 result.append(layer[0])
             else:

@@ -59,12 +59,13 @@ class Pipeline(Strategy):
             raise ValueError(
                 f"{len(devices)} devices need {len(devices) - 1} cuts, not {tuple(cuts)}"
             )
-        self.cuts, self.least, self.of = tuple(cuts), micro_batches, "micro-batches"
+        self.cuts = tuple(cuts)
+        self.least = micro_batches
+        self.of = "micro-batches"
+        placed = zip(pieces(len(net), self.cuts), self.devices, self.plan.tasks)
         self.stages = [
             Stage(net[start:stop], params[start:stop], device, start == 0, tasks)
-            for (start, stop), device, tasks in zip(
-                pieces(len(net), self.cuts), self.devices, self.plan.tasks
-            )
+            for (start, stop), device, tasks in placed
         ]
         self.held = [stage.flat for stage in self.stages]
 
@@ -72,7 +73,8 @@ class Pipeline(Strategy):
         """Push all tasks in the plan's order: forward and backward passes of all micro-batches."""
         traffic.check_label_count(X, y)
         self.traffic.clear()
-        X_parts, y_parts = self._split(X, self.devices[0]), self._split(y, self.devices[-1])
+        X_parts = self._split(X, self.devices[0])
+        y_parts = self._split(y, self.devices[-1])
         for stage in self.stages:
             stage.begin([len(part) for part in X_parts])
         activations: Dict[Tuple[int, int], NDArray] = {
@@ -82,23 +84,22 @@ class Pipeline(Strategy):
         last = len(self.stages) - 1
         losses: List[NDArray] = []
         for place, task in order(self.plan):
-            number, stage = task.micro_batch, self.stages[place]
+            number = task.micro_batch
+            stage = self.stages[place]
             if task.kind == FORWARD:
                 x = activations.pop((place, number))
                 if place < last:
-                    sent = activations[place + 1, number] = stage.forward(
-                        number, x, self.devices[place + 1]
-                    )
+                    sent = stage.forward(number, x, self.devices[place + 1])
+                    activations[place + 1, number] = sent
                 else:
                     sent = stage.forward(number, x, self.devices[0], y_parts[number])
                     losses.append(sent)
                 self._note(stage, sent, traffic.FORWARD)
             else:
-                head, before = (
-                    heads.pop((place, number), None),
-                    self.devices[place - 1] if place else None,
-                )
-                back = heads[place - 1, number] = stage.backward(number, head, before)
+                head = heads.pop((place, number), None)
+                before = self.devices[place - 1] if place else None
+                back = stage.backward(number, head, before)
+                heads[place - 1, number] = back
                 self._note(stage, back, traffic.BACKWARD)
         return traffic.joined(losses)
 
@@ -108,9 +109,11 @@ class Pipeline(Strategy):
         self.traffic.clear()
         xs = self._split(X, self.devices[0])
         for place, task in order(inference(len(self.stages), len(xs))):
+            number = task.micro_batch
+            stage = self.stages[place]
             target = self.devices[(place + 1) % len(self.devices)]
-            xs[task.micro_batch] = self.stages[place].infer(xs[task.micro_batch], target)
-            self._note(self.stages[place], xs[task.micro_batch], traffic.FORWARD)
+            xs[number] = stage.infer(xs[number], target)
+            self._note(stage, xs[number], traffic.FORWARD)
         return traffic.joined(xs)
 
     def gradients_moved(self) -> None:

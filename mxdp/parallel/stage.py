@@ -49,22 +49,25 @@ class Stage:
         first: bool,
         tasks: Sequence[Task],
     ) -> None:
-        self.layers, self.device, self.first = layers, device, first
+        self.layers = layers
+        self.device = device
+        self.first = first
         back = [task.micro_batch for task in tasks if task.kind == BACKWARD]
         self._opening = back[0]
         self.params = [get_params(layer, device) for layer in params]
         self.flat = [param for layer in self.params for param in layer]
         # The first backward pass writes the sums. The others write the addends, which are then added.
-        self._addends = [
-            np.empty(param.shape, dtype=param.dtype, ctx=device)
-            for param in self.flat
-            if len(back) > 1
-        ]
+        self._addends: List[NDArray] = []
+        if len(back) > 1:
+            self._addends = [
+                np.empty(param.shape, dtype=param.dtype, ctx=device) for param in self.flat
+            ]
         self.sum_in_gradients()
         self.kept: Dict[int, Kept] = {}
         self._buffers: Dict[int, NDArray] = {}
         self._token = np.zeros(1, dtype="int64", ctx=device)
-        self._take_token = prepare("_copy", [self._token], np.zeros(1, dtype="int64", ctx=device))
+        read = np.zeros(1, dtype="int64", ctx=device)
+        self._take_token = prepare("_copy", [self._token], read)
 
     @property
     def learns(self) -> bool:
@@ -91,7 +94,8 @@ class Stage:
         if not self.first:
             autograd.mark_variables([x], [self._buffer(x)])
         # A recording writes its gradients where they are marked at the time of the recording.
-        autograd.mark_variables(self.flat, self._sums if number == self._opening else self._addends)
+        written = self._sums if number == self._opening else self._addends
+        autograd.mark_variables(self.flat, written)
         outs: List[NDArray] = []
         with _one_bulk():
             self._take_token()
@@ -121,8 +125,9 @@ class Stage:
         with _one_bulk():
             self._take_token()
             out.backward(head)
-            for add in self._add if number != self._opening else ():
-                add()
+            if number != self._opening:
+                for add in self._add:
+                    add()
         autograd.mark_variables(self.flat, self._sums)
         if target is None:
             self._pass_token(self._sums[0])
@@ -132,9 +137,10 @@ class Stage:
     def _buffer(self, x: NDArray) -> NDArray:
         """The buffer for the gradient of ``x``: one for all micro-batches of that length, since the token follows the
         message that sends its content. A new ``np.empty`` would take its memory now, long before the task runs."""
-        if len(x) not in self._buffers:
-            self._buffers[len(x)] = np.empty(x.shape, dtype=x.dtype, ctx=self.device)
-        return self._buffers[len(x)]
+        length = len(x)
+        if length not in self._buffers:
+            self._buffers[length] = np.empty(x.shape, dtype=x.dtype, ctx=self.device)
+        return self._buffers[length]
 
     def _run(self, x: NDArray, outs: List[NDArray]) -> None:
         """All layers. ``outs`` keeps their outputs until the bulk ends: freeing an array would end the bulk early."""

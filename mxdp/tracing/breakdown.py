@@ -49,6 +49,7 @@ from mxdp.tracing.events import (
     UPLOAD,
     WAIT,
     WORK,
+    Event,
 )
 from mxdp.tracing.events import to_microseconds as us
 from mxdp.tracing.intervals import intersect, merge, subtract, total, within
@@ -91,7 +92,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class _Python:
-    """Python's spans, in microseconds. ``calls``: those of MXNet's calls that don't wait; each may push an operator."""
+    """Python's spans, in microseconds. ``calls`` are calls of MXNet that don't wait; each may push an operator."""
 
     input: Spans
     waits: Spans
@@ -102,12 +103,8 @@ class _Python:
     def of(cls, timeline: Timeline) -> _Python:
         lane = timeline.lanes.get(PYTHON, ())
         inputs = [(us(start), us(end)) for start, end in timeline.python(SECTION, INPUT)]
-        calls = [(us(event.start), us(event.end)) for event in lane if event.kind == CALL]
-        steps = [
-            (us(event.start), us(event.end))
-            for event in lane
-            if (event.kind, event.name) == (SECTION, STEP)
-        ]
+        calls = [_span(event) for event in lane if event.kind == CALL]
+        steps = [_span(event) for event in lane if event.kind == SECTION and event.name == STEP]
         return cls(inputs, _busy(timeline, [PYTHON], WAIT), calls, steps)
 
     def last_push(self, before: int) -> int:
@@ -117,12 +114,11 @@ class _Python:
 
     def waited(self, start: int, end: int) -> int:
         """How long Python had waited when the gap began, if this wait ended before the gap did; else 0."""
-        number = bisect_right(self.waits, (start, start)) - 1
-        return (
-            start - self.waits[number][0]
-            if number >= 0 and start < self.waits[number][1] <= end
-            else 0
-        )
+        number = bisect_right(self.waits, (start, start))
+        if number == 0:
+            return 0
+        began, ended = self.waits[number - 1]
+        return start - began if start < ended <= end else 0
 
 
 def split(timeline: Timeline) -> Dict[str, Parts]:
@@ -138,23 +134,20 @@ def split(timeline: Timeline) -> Dict[str, Parts]:
 
 
 def _split_device(timeline: Timeline, device: str, python: _Python) -> Parts:
-    length, others = us(timeline.length), [name for name in timeline.devices if name != device]
-    compute, communication = (
-        _busy(timeline, [device], COMPUTE),
-        _busy(timeline, [device], *COMMUNICATION),
-    )
-    moving, work = (
-        _busy(timeline, [device], *COMMUNICATION, UPLOAD),
-        _busy(timeline, [device], *WORK),
-    )
-    ended = sorted(
-        us(event.end) for name in others for event in timeline.lanes[name] if event.kind in WORK
-    )
+    length = us(timeline.length)
+    compute = _busy(timeline, [device], COMPUTE)
+    communication = _busy(timeline, [device], *COMMUNICATION)
+    moving = _busy(timeline, [device], *COMMUNICATION, UPLOAD)
+    work = _busy(timeline, [device], *WORK)
+    others = [name for name in timeline.devices if name != device]
+    elsewhere = [event for event in timeline.events if event.device in others]
+    ended = sorted(us(event.end) for event in elsewhere if event.kind in WORK)
     engine = subtract(_busy(timeline, [device], ENGINE), work)
     gaps = _Gaps(python, _busy(timeline, others, *WORK), ended, engine)
     limits = _push_limits(timeline, device, python)
     for start, end in subtract([(0, length)], work):
-        gaps.sort_out(start, end, None if end == length else limits.get(end, end))
+        limit = None if end == length else limits.get(end, end)
+        gaps.sort_out(start, end, limit)
     hidden = total(intersect(compute, moving))
     parts = gaps.parts
     parts["compute"] += total(compute) - hidden
@@ -191,9 +184,8 @@ class _Gaps:
         number = bisect_right(self._ended, end)
         if number and end - self._ended[number - 1] <= TRIGGER:
             open_ = self._take("waiting", open_, self._others)
-        open_ = self._take(
-            "input", open_, self._python.input
-        )  # the device has no work: Python has not pushed any
+        # The device has no work, since Python has not pushed any.
+        open_ = self._take("input", open_, self._python.input)
         self._late(self._take("waiting", open_, self._python.waits))
 
     def _for_others(self, gap: Spans, long: Spans) -> None:
@@ -230,22 +222,34 @@ def _push_limits(timeline: Timeline, device: str, python: _Python) -> Mapping[in
     if not steps or len(work) % steps:
         return {}
     count = len(work) // steps
-    names = [
-        Counter(event.name for event in work[first : first + count])
-        for first in range(0, len(work), count)
-    ]
-    if any(others != names[0] for others in names):
-        return {}
-    return {us(event.start): python.steps[number // count][1] for number, event in enumerate(work)}
+    names = [event.name for event in work]
+    usual = Counter(names[:count])
+    for first in range(count, len(work), count):
+        if Counter(names[first : first + count]) != usual:
+            return {}
+    limits = {}
+    for number, event in enumerate(work):
+        step = python.steps[number // count]
+        limits[us(event.start)] = step[1]
+    return limits
 
 
 def _both(gap: Spans, where: Spans) -> Spans:
     """``intersect``, fast if ``gap`` has few spans and ``where`` many."""
-    return intersect(gap, within(where, gap[0][0], gap[-1][1])) if gap else []
+    if not gap:
+        return []
+    start = gap[0][0]
+    end = gap[-1][1]
+    return intersect(gap, within(where, start, end))
 
 
 def _busy(timeline: Timeline, lanes: Sequence[str], *kinds: str) -> Spans:
-    events = (
-        event for lane in lanes for event in timeline.lanes.get(lane, ()) if event.kind in kinds
-    )
-    return merge((us(event.start), us(event.end)) for event in events)
+    spans: Spans = []
+    for lane in lanes:
+        events = timeline.lanes.get(lane, ())
+        spans += [_span(event) for event in events if event.kind in kinds]
+    return merge(spans)
+
+
+def _span(event: Event) -> Tuple[int, int]:
+    return us(event.start), us(event.end)

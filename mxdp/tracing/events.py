@@ -36,6 +36,9 @@ PYTHON = "python"
 """The lane of the thread that recorded."""
 OTHER_THREADS = "python, other threads"
 
+Row = Tuple[str, str, str, int, int]
+"""An event as a device (or a lane of Python's), name, kind, start and end, in microseconds."""
+
 INPUT = "input"
 """The section of the input path: :mod:`mxdp.tracing.breakdown` counts its time as input."""
 STEP = "step"
@@ -92,7 +95,9 @@ def operator_kind(name: str, kinds: Optional[Mapping[str, str]] = None) -> str:
         return ENGINE
     if name.startswith(_COPIES):
         return UPLOAD if "CPU2GPU" in name else COPY
-    return ALL_REDUCE if name in _SUMS or name.startswith("KVStore") else COMPUTE
+    if name in _SUMS or name.startswith("KVStore"):
+        return ALL_REDUCE
+    return COMPUTE
 
 
 def call_kind(name: str) -> str:

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from typing import Iterable, List, Sequence, Tuple, TypeVar
 
 T = TypeVar("T", int, float)
+Intervals = Sequence[Tuple[T, T]]
 
 
 def merge(intervals: Iterable[Tuple[T, T]]) -> List[Tuple[T, T]]:
@@ -22,22 +23,25 @@ def merge(intervals: Iterable[Tuple[T, T]]) -> List[Tuple[T, T]]:
         if start >= end:
             continue
         if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            first, last = merged[-1]
+            merged[-1] = (first, max(last, end))
         else:
             merged.append((start, end))
     return merged
 
 
-def intersect(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[Tuple[T, T]]:
+def intersect(left: Intervals[T], right: Intervals[T]) -> List[Tuple[T, T]]:
     """The moments in both sets.
 
     >>> intersect([(0, 4), (6, 8)], [(3, 7)])
     [(3, 4), (6, 7)]
     """
     spans: List[Tuple[T, T]] = []
-    i = j = 0
+    i = 0
+    j = 0
     while i < len(left) and j < len(right):
-        start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        start = max(left[i][0], right[j][0])
+        end = min(left[i][1], right[j][1])
         if start < end:
             spans.append((start, end))
         if left[i][1] < right[j][1]:
@@ -47,7 +51,7 @@ def intersect(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List
     return spans
 
 
-def subtract(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[Tuple[T, T]]:
+def subtract(left: Intervals[T], right: Intervals[T]) -> List[Tuple[T, T]]:
     """The moments of ``left`` that are not in ``right``.
 
     >>> subtract([(0, 10)], [(2, 3), (9, 12)])
@@ -69,7 +73,7 @@ def subtract(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[
     return spans
 
 
-def within(intervals: Sequence[Tuple[T, T]], start: T, end: T) -> List[Tuple[T, T]]:
+def within(intervals: Intervals[T], start: T, end: T) -> List[Tuple[T, T]]:
     """The moments of a set from ``start`` to ``end``, whose intervals are found by bisection.
 
     >>> within([(0, 4), (6, 8), (9, 12)], 3, 10)
@@ -77,31 +81,35 @@ def within(intervals: Sequence[Tuple[T, T]], start: T, end: T) -> List[Tuple[T, 
     """
     first = max(bisect_right(intervals, (start, start)) - 1, 0)
     last = bisect_left(intervals, (end, end))
-    clipped = ((max(left, start), min(right, end)) for left, right in intervals[first:last])
-    return [(left, right) for left, right in clipped if left < right]
+    spans: List[Tuple[T, T]] = []
+    for left, right in intervals[first:last]:
+        left = max(left, start)
+        right = min(right, end)
+        if left < right:
+            spans.append((left, right))
+    return spans
 
 
-def at_least(count: int, sets: Iterable[Sequence[Tuple[T, T]]]) -> List[Tuple[T, T]]:
+def at_least(count: int, sets: Iterable[Intervals[T]]) -> List[Tuple[T, T]]:
     """The moments in at least ``count`` of the sets.
 
     >>> at_least(2, [[(0, 4)], [(3, 9)], [(8, 10)]])
     [(3, 4), (8, 9)]
     """
-    changes = sorted(
-        (time, change)
-        for intervals in sets
-        for span in intervals
-        for time, change in zip(span, (1, -1))
-    )
+    changes: List[Tuple[T, int]] = []
+    for intervals in sets:
+        for start, end in intervals:
+            changes += [(start, 1), (end, -1)]
     spans: List[Tuple[T, T]] = []
-    level, start = 0, None
-    for time, change in changes:
+    level = 0
+    since = None
+    for time, change in sorted(changes):
         level += change
-        if level >= count and start is None:
-            start = time
-        elif level < count and start is not None:
-            spans.append((start, time))
-            start = None
+        if level >= count and since is None:
+            since = time
+        elif level < count and since is not None:
+            spans.append((since, time))
+            since = None
     return merge(spans)
 
 

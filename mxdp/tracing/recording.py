@@ -79,11 +79,10 @@ class Recording:
         with ExitStack() as ending:
             self._sections = sections.start()
             ending.callback(sections.stop)
-            self._timeline, self._problem = None, "the block has not ended yet"
-            self._file = Path(
-                ending.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-trace-")),
-                "trace.json",
-            )
+            self._timeline = None
+            self._problem = "the block has not ended yet"
+            folder = ending.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-trace-"))
+            self._file = Path(folder, "trace.json")
             npx.waitall()
             _check_threads()
             mx.profiler.set_config(
@@ -113,9 +112,10 @@ class Recording:
             text = self._file.read_text(encoding="utf-8")
         if error[0] is None:
             trace = parse(text, process_names())
-            self._timeline, self._problem = assemble(
-                trace, self._sections.marked, self._readings, self._kinds
-            )
+            marked = self._sections.marked
+            timeline, problem = assemble(trace, marked, self._readings, self._kinds)
+            self._timeline = timeline
+            self._problem = problem
 
 
 def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None) -> Recording:
@@ -154,7 +154,8 @@ def processors() -> str:
     """How many processors this process may use, in words, and why only one."""
     count = process.cores()
     pinned = process.pinning() if count == 1 else ""
-    return plural(count, "processor") + (f" (because of {pinned})" if pinned else "")
+    why = f" (because of {pinned})" if pinned else ""
+    return plural(count, "processor") + why
 
 
 def process_names() -> Dict[int, str]:
@@ -173,25 +174,30 @@ def assemble(
 ) -> Tuple[Optional[Timeline], str]:
     """The timeline between the marks, with Python's sections on MXNet's clock; or None and the reason. Raises a
     TraceError if the system's clock was set meanwhile."""
-    began, ended = trace.marks[readings["begin"][-1][0]], trace.marks[readings["end"][0][0]]
-    offsets = [_offset(trace, readings[end]) for end in ("begin", "end")]
-    if abs(offsets[1] - offsets[0]) > CLOCK_LIMIT * 1e6:
+    before = _offset(trace, readings["begin"])
+    after = _offset(trace, readings["end"])
+    drift = abs(after - before) / 1e6
+    if drift > CLOCK_LIMIT:
         raise TraceError(
-            f"the system's clock moved by {abs(offsets[1] - offsets[0]) / 1e6:.3f} s while this was recorded:"
-            " record it again"
+            f"the system's clock moved by {drift:.3f} s while this was recorded: record it again"
         )
-    offset = sum(offsets) / 2
+    offset = (before + after) / 2
     events = trace.events(kinds)
     for name, start, end, same_thread in marked:
         lane = PYTHON if same_thread else OTHER_THREADS
-        events.append((lane, name, SECTION, round(start * 1e6 + offset), round(end * 1e6 + offset)))
-    moved = [(*event[:3], event[3] - began, event[4] - began) for event in events]
-    timeline = build(ended - began, moved)
+        began = round(start * 1e6 + offset)
+        ended = round(end * 1e6 + offset)
+        events.append((lane, name, SECTION, began, ended))
+    # From the last mark before the block to the first one after it.
+    first = trace.marks[readings["begin"][-1][0]]
+    last = trace.marks[readings["end"][0][0]]
+    moved = []
+    for lane, name, kind, began, ended in events:
+        moved.append((lane, name, kind, began - first, ended - first))
+    timeline = build(last - first, moved)
     if not any(event.kind in WORK for event in timeline.events):
-        return (
-            None,
-            "no operator ran in the block (MXNet's key-value stores on other machines can't be recorded)",
-        )
+        problem = "no operator ran in the block (MXNet's key-value stores on other machines can't be recorded)"
+        return None, problem
     return timeline, ""
 
 
