@@ -29,9 +29,10 @@ def length(
     """The simulated time until the last task ends, in the unit of the costs. With ``seconds``, measured for each task,
     their medians are the costs."""
     if seconds:
-        groups = [
-            [replace(task, cost=seconds[task.name].median) for task in group] for group in groups
-        ]
+        measured = []
+        for group in groups:
+            measured.append([replace(task, cost=seconds[task.name].median) for task in group])
+        groups = measured
     return max(end for _, end in simulate(groups, cores, workers).values())
 
 
