@@ -82,15 +82,13 @@ def tell(t, s):
         row.over_one_worker = row.seconds / t.one(workers=1, side=row.side).seconds
     t.column(
         "one_seconds",
-        "one,
-        µs",
+        "one, µs",
         scale=1e6,
         about="the time of a product, one after the other into one array",
     )
     t.column(
         "seconds",
-        "all,
-        µs",
+        "all, µs",
         scale=1e6,
         about="that of k independent products, pushed without a wait",
     )
