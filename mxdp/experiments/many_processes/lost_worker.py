@@ -50,14 +50,12 @@ WITHIN = 30
 
 def cases(s):
     for n in s.devices:
-        for harm, engines in (
-            (KILLED, (MPI, SYNC, HOROVOD)),
-            (STOPPED, (MPI, SYNC, HOROVOD)),
-            (CUT_OFF, (MPI,)),
-        ):
-            for by in (engine for engine in engines if engine in s.engines.split(",")):
-                needs = ranks.NEEDS.get(by, {})
-                yield Case(f"{harm}: {WORDS[by]}", n, needs=needs, by=by, workers=n, harm=harm)
+        for harm in (KILLED, STOPPED, CUT_OFF):
+            for by in (MPI, SYNC, HOROVOD):
+                if by in s.engines.split(",") and (by == MPI or harm != CUT_OFF):
+                    needs = ranks.NEEDS.get(by, {})
+                    label = f"{harm}: {WORDS[by]}"
+                    yield Case(label, n, needs=needs, by=by, workers=n, harm=harm)
 
 
 def expect(s, cores):
@@ -67,7 +65,7 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """By the launcher: the processes of an undisturbed training. By another engine: as ``machines``."""
+    """Compare the processes of an undisturbed training, by the launcher; by another engine, as ``machines`` does."""
     if case.by == MPI:
         (first, *others), _ = undisturbed(case.workers, json.dumps(s))
         for bits in others:
@@ -79,10 +77,8 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is one training of which the last process is lost in the middle. Its time is that until the engine ends
     the job or raises an error in the first process; where it did neither, how long we waited."""
-    return Work(
-        partial(lost_by_launcher if case.by == MPI else lost_by_engine, case, s),
-        ["cpu"] * case.workers,
-    )
+    lost = lost_by_launcher if case.by == MPI else lost_by_engine
+    return Work(partial(lost, case, s), ["cpu"] * case.workers)
 
 
 def lost_by_engine(case, s):
@@ -91,8 +87,9 @@ def lost_by_engine(case, s):
         time.sleep(0.5)
         started = time.monotonic()
         os.kill(pids[-1], victim.SIGNALS[case.harm])
-        left = [psutil.Process(pids[0])] if psutil.pid_exists(pids[0]) else []
-        noticed = not psutil.wait_procs(left, s.wait)[1]
+        first = [psutil.Process(pids[0])] if psutil.pid_exists(pids[0]) else []
+        _, left = psutil.wait_procs(first, s.wait)
+        noticed = not left
         seconds = time.monotonic() - started
     return seconds, {"noticed": noticed, "lost": None, "same": False}
 
@@ -113,8 +110,10 @@ def by_engine(engine, workers, s, harm):
         files = [Path(folder, f"rank.{rank}") for rank in range(workers)]
         with running([*started, *servers], 2) as every:
             while not all(file.exists() for file in files):
-                if ended := [process.returncode for process in every if process.poll() is not None]:
-                    raise MxdpError(f"a process of {WORDS[engine]} ended with status {ended[0]}")
+                for process in every:
+                    status = process.poll()
+                    if status is not None:
+                        raise MxdpError(f"a process of {WORDS[engine]} ended with status {status}")
                 time.sleep(0.02)
             yield [pickle.loads(file.read_bytes()) for file in files]
 
@@ -131,19 +130,18 @@ def lost_by_launcher(case, s):
     """``mxdp.launch`` with one restart, and :func:`mxdp.train` with checkpoints."""
     expected, steps = undisturbed(case.workers, json.dumps(s))  # known since the oracle
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
-        folder, at = Path(name), steps // 2
+        folder = Path(name)
+        at = steps // 2
         noticed, written = launch(case.workers, s, folder, case.harm, at)
         seconds = noticed - float((folder / "harmed").read_text())
     lost = at - (steps - written[-1]["steps"])
-    return seconds, {
-        "noticed": True,
-        "lost": lost,
-        "same": [rank["bits"] for rank in written] == expected,
-    }
+    same = [rank["bits"] for rank in written] == expected
+    return seconds, {"noticed": True, "lost": lost, "same": same}
 
 
 def launch(workers, s, folder, harm, at):
-    """Train by the launcher, to the end; when it said that a rank is lost (``time.time``), and what each wrote."""
+    """Train by the launcher, to the end. Returns when it said that a rank is lost (``time.time``), and what each rank
+    wrote."""
     options = ["-n", str(workers), "--restarts", "1", "--silent-after", str(s.silent)]
     command = [sys.executable, "-m", "mxdp.launch", *options]
     training = ["--", *_command(workers, MPI, s, folder, harm, at)]
@@ -153,7 +151,8 @@ def launch(workers, s, folder, harm, at):
             noticed = heard(command, hosts.environ, lambda: hosts.cable("up"))
     else:
         noticed = heard([*command, *training], os.environ, lambda: None)
-    return noticed, [json.loads((folder / f"rank.{rank}").read_text()) for rank in range(workers)]
+    files = [folder / f"rank.{rank}" for rank in range(workers)]
+    return noticed, [json.loads(file.read_text()) for file in files]
 
 
 def _command(workers, by, s, folder, harm, at):
@@ -162,10 +161,16 @@ def _command(workers, by, s, folder, harm, at):
 
 
 def heard(command, environ, then):
-    """Run a launcher to its end, and do ``then`` when it says that a rank is lost; when that was."""
-    noticed, lines = 0.0, []
-    quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
-    with subprocess.Popen(command, env=environ, stdout=quiet, stderr=pipe, text=True) as launcher:
+    """Run a launcher to its end, and do ``then`` when it says that a rank is lost. Returns when that was."""
+    noticed = 0.0
+    lines = []
+    with subprocess.Popen(
+        command,
+        env=environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as launcher:
         for line in launcher.stderr or ():
             lines.append(line)
             if line.startswith("mxdp.launch: rank "):
@@ -187,7 +192,8 @@ def tell(t, s):
     words = "Started again by the launcher, the training ends with the bits of an undisturbed one."
     t.claim(words, *(row.same for row in ours), at_least=1, exact=True)
     for row in t.rows:
-        row.noticed, row.same = all(row.noticed.values), all(row.same.values)
+        row.noticed = all(row.noticed.values)
+        row.same = all(row.same.values)
     t.column(
         "seconds",
         form=".1f",
@@ -207,7 +213,8 @@ def tell(t, s):
     t.bars(title="Until it is noticed, or until we waited no longer", colour="noticed")
     if not ours:
         return t.answer("Without MPI, nothing was measured of mxdp's launcher.")
-    killed, slowest = t.find(by=MPI, harm=KILLED)[-1], max(ours, key=lambda row: row.seconds.median)
+    killed = t.find(by=MPI, harm=KILLED)[-1]
+    slowest = max(ours, key=lambda row: row.seconds.median)
     lost = [steps for row in ours for steps in row.lost.different]
     steps = plural(round(max(lost)), "step")
     if min(lost) < max(lost):

@@ -20,25 +20,27 @@ class BookRank:
     """The book's loop: d2l's loader, and a ``waitall`` after each step."""
 
     def __init__(self, case: Case, s: Settings) -> None:
-        self.devices, self._lr = devices(case.devices, s.kind), s.lr
+        self.devices = devices(case.devices, s.kind)
+        self._lr = s.lr
         self.dataset = book_loop.splittable(load(s.data, s.data_dir, seed=s.seed), case.devices)
         loader = book_loop.data_loader(self.dataset.train, self.dataset.test, case.batch_size)
         self._batches = chain.from_iterable(repeat(loader))
         self._replicas = self._copies(init_lenet(s.seed))
 
     def train(self, steps: int) -> None:
-        """``steps`` steps of training, to their end."""
-        book_loop.train_epoch(islice(self._batches, steps), self._replicas, self.devices, self._lr)
+        """Train ``steps`` steps, to their end."""
+        batches = islice(self._batches, steps)
+        book_loop.train_epoch(batches, self._replicas, self.devices, self._lr)
 
     def losses(
         self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int
     ) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
-        replicas, sums = self._copies(params), []
+        replicas = self._copies(params)
+        sums = []
         for _ in range(steps):
-            sums.append(
-                float(cross_entropy(book_loop.lenet(np.array(X), replicas[0]), np.array(y)).sum())
-            )
+            scores = book_loop.lenet(np.array(X), replicas[0])
+            sums.append(float(cross_entropy(scores, np.array(y)).sum()))
             book_loop.train_batch(np.array(X), np.array(y), replicas, self.devices, lr)
         return sums
 
@@ -52,18 +54,16 @@ class GluonRank:
     events as there. With ``hybrid``, the network has static memory and shapes."""
 
     def __init__(self, case: Case, s: Settings, hybrid: bool) -> None:
-        self.devices, self._hybrid, self._batch_size = (
-            devices(case.devices, s.kind),
-            hybrid,
-            case.batch_size,
-        )
+        self.devices = devices(case.devices, s.kind)
+        self._hybrid = hybrid
+        self._batch_size = case.batch_size
         self.dataset = load(s.data, s.data_dir, seed=s.seed)
         self._stream = Stream(self.dataset.train, case.batch_size, s.seed)
         self._loss = gluon.loss.SoftmaxCrossEntropyLoss()
         self._net, self._trainer = self._trained(init_lenet(s.seed), s.lr)
 
     def train(self, steps: int) -> None:
-        """``steps`` steps of training, to their end."""
+        """Train ``steps`` steps, to their end."""
         pending: Deque[CompletionEvent] = deque()
         for X, y in self._stream.take(steps * self._batch_size):
             pending.append(CompletionEvent(self.step(X, y, self._net, self._trainer)))
@@ -76,10 +76,10 @@ class GluonRank:
     ) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
         net, trainer = self._trained(params, lr)
-        sums = [
-            sum(float(losses.sum()) for losses in self.step(X, y, net, trainer))
-            for _ in range(steps)
-        ]
+        sums = []
+        for _ in range(steps):
+            losses = self.step(X, y, net, trainer)
+            sums.append(sum(float(of_shard.sum()) for of_shard in losses))
         npx.waitall()  # MXNet frees the trainer's store at once, and its jobs would still use it
         return sums
 
@@ -98,18 +98,16 @@ class GluonRank:
             to.set_data(param)
         if self._hybrid:
             net.hybridize(static_alloc=True, static_shape=True)
-        return net, gluon.Trainer(
-            net.collect_params(), "sgd", {"learning_rate": lr}, kvstore="device"
-        )
+        options = {"learning_rate": lr}
+        return net, gluon.Trainer(net.collect_params(), "sgd", options, kvstore="device")
 
     def step(self, X: HostArray, y: HostArray, net: Any, trainer: Any) -> List[NDArray]:
         """The losses of each device's samples. Doesn't wait."""
-        shards = [
-            gluon.utils.split_and_load(np.array(part), self.devices, even_split=False)
-            for part in (X, y)
-        ]
+        split = gluon.utils.split_and_load
+        X_shards = split(np.array(X), self.devices, even_split=False)
+        y_shards = split(np.array(y), self.devices, even_split=False)
         with autograd.record():
-            losses = [self._loss(net(X_shard), y_shard) for X_shard, y_shard in zip(*shards)]
+            losses = [self._loss(net(X), y) for X, y in zip(X_shards, y_shards)]
         for loss in losses:
             loss.backward()
         trainer.step(len(X))

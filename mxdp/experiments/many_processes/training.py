@@ -17,11 +17,13 @@ from mxdp.processes import World, world
 from mxdp.scratch import Params, get_params, init_lenet, train_batch
 from mxdp.training import TrainStep, train_steps
 
-STEPS, CHECKED = 3, 60
-"""Steps, and samples of their batch, that are compared with the serial run."""
+STEPS = 3
+"""Steps that are compared with the serial run."""
+CHECKED = 60
+"""Samples of their batch."""
 Sync = Callable[[], Any]
 KEYS = count()
-"""Of what servers are given: they can't be given a value twice under one key."""
+"""Keys of what servers are given: they can't be given a value twice under one key."""
 
 
 def join(case: Case) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
@@ -50,10 +52,8 @@ def store(engine: str) -> Any:
 
 def _by_stores(replicas: Sequence[Params]) -> Sync:
     """MXNet's own servers add up what all workers push; each pulls the sum."""
-    servers, gradients = (
-        store(SYNC),
-        {key: gradient for gradient, key in zip(_gradients(replicas), KEYS)},
-    )
+    servers = store(SYNC)
+    gradients = {key: gradient for gradient, key in zip(_gradients(replicas), KEYS)}
     for key, gradient in gradients.items():
         servers.init(key, mx.nd.zeros_like(gradient))
 
@@ -97,7 +97,7 @@ class TrainingRank:
         self._replicas, self.step = self._trained(init_lenet(s.seed), s.lr)
 
     def train(self, steps: int) -> None:
-        """``steps`` steps of training, to their end."""
+        """Train ``steps`` steps, to their end."""
         self.steps(self._stream.take(steps * self.batch_size), self.step)
         npx.waitall()
 
@@ -109,20 +109,31 @@ class TrainingRank:
         self, X: HostArray, y: HostArray, params: Sequence[NDArray]
     ) -> List[List[List[HostArray]]]:
         """The parameters of its replicas after each of a few steps on one batch. Waits after the last one alone."""
-        (replicas, step), trail = self._trained(params, 0.1), []
+        replicas, step = self._trained(params, 0.1)
+        after: List[List[List[NDArray]]] = []
         for _ in range(STEPS):
             self.steps([(X, y)], step)
-            trail.append([[param.copy() for param in replica] for replica in replicas])
-        return [[[param.asnumpy() for param in replica] for replica in copies] for copies in trail]
+            copies = []
+            for replica in replicas:
+                copies.append([param.copy() for param in replica])
+            after.append(copies)
+        trail: List[List[List[HostArray]]] = []
+        for copies in after:
+            trail.append([])
+            for replica in copies:
+                trail[-1].append([param.asnumpy() for param in replica])
+        return trail
 
     def losses(
         self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int
     ) -> List[float]:
         """The sum of the losses of this rank's samples before each step on one batch."""
         _, step = self._trained(params, lr)
-        return [
-            sum(float(losses.sum()) for losses in self.steps([(X, y)], step)) for _ in range(steps)
-        ]
+        sums = []
+        for _ in range(steps):
+            losses = self.steps([(X, y)], step)
+            sums.append(sum(float(of_device.sum()) for of_device in losses))
+        return sums
 
     def _trained(
         self, params: Sequence[NDArray], lr: float
@@ -141,13 +152,15 @@ def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple
     (device,) = devices(1, s.kind)
     alone = case.processes > 1 and not case.engine
     part = rank.ranks.shard(len(X)) if alone else slice(None)
+    X_part = X[part]
+    y_part = y[part]
+    lr = 0.1 * len(X_part) / len(X)
+    limits = tolerances_of(len(X))
     for replicas, (of_first, *_) in zip(trail, of_rank_0):
         serial = get_params(start, device)
-        train_batch(X[part], y[part], [serial], [device], 0.1 * len(X[part]) / len(X))
+        train_batch(X_part, y_part, [serial], [device], lr)
         for replica in replicas:
-            for param, expected, first, limit in zip(
-                replica, serial, of_first, tolerances_of(len(X))
-            ):
+            for param, expected, first, limit in zip(replica, serial, of_first, limits):
                 yield param, expected.asnumpy(), limit
                 if not alone:
                     yield same_bits(param, first)
