@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, check_arrays
+from mxdp.backend import Batch, Devices, NDArray, check_arrays
 from mxdp.collectives import GradientSync
 from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
@@ -23,7 +23,7 @@ from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.strategy import Strategy
 from mxdp.plans.partition import bounds
-from mxdp.scratch import in_sync
+from mxdp.scratch import Arrays, in_sync
 
 
 class Combined(Strategy):
@@ -45,7 +45,7 @@ class Combined(Strategy):
         net: Net,
         params: Sequence[LayerParams],
         input_shape: Shape,
-        devices: Sequence[Device],
+        devices: Devices,
         split: Callable[..., Strategy],
         groups: int = 2,
         algorithm: str = "auto",
@@ -156,7 +156,7 @@ class Combined(Strategy):
             )
         return [x[start:stop] for start, stop in bounds(len(x), len(self.groups))]
 
-    def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
+    def _gather(self, parts: Arrays, what: str) -> NDArray:
         """All groups' parts on the first device, in the batch's order; and the groups' own traffic is added."""
         for group in self.groups:
             self.traffic.add(group.traffic)

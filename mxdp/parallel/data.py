@@ -12,15 +12,15 @@ statistics are those of the whole batch.
 
 from __future__ import annotations
 
-from typing import List, Sequence
+from typing import Sequence
 
-from mxdp.backend import Batch, Device, NDArray, autograd, check_device_list
+from mxdp.backend import Batch, Devices, NDArray, autograd, check_device_list
 from mxdp.collectives import GradientSync
 from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.strategy import Strategy
 from mxdp.plans.partition import bounds
-from mxdp.scratch import cross_entropy, get_params, split_and_load, split_batch
+from mxdp.scratch import Arrays, cross_entropy, get_params, split_and_load, split_batch
 
 
 class Data(Strategy):
@@ -32,7 +32,7 @@ class Data(Strategy):
         net: Net,
         params: Sequence[LayerParams],
         input_shape: Shape,
-        devices: Sequence[Device],
+        devices: Devices,
         algorithm: str = "auto",
     ) -> None:
         super().__init__(net, params, input_shape, devices)
@@ -65,7 +65,7 @@ class Data(Strategy):
         losses = batch_size - bounds(batch_size, len(self.devices))[0][1]
         return sum(self.gradient_bytes()) + self.statistics_bytes() + self.itemsize * losses
 
-    def _forward(self, xs: Sequence[NDArray]) -> List[NDArray]:
+    def _forward(self, xs: Arrays) -> Arrays:
         """Scores of each shard, layer by layer on all devices, for the statistics of the whole batch."""
         replicas = [traffic.like(self._layout, replica) for replica in self.held]
         for layer, back, *params in zip(self.net, self._back, *replicas):

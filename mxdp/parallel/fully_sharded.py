@@ -32,7 +32,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, check_device_list, mx, upload
+from mxdp.backend import Batch, Devices, HostArray, NDArray, autograd, check_device_list, mx, upload
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.engine import Call, prepare
 from mxdp.errors import did_you_mean
@@ -44,7 +44,7 @@ from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers import fully_sharded as plans
 from mxdp.plans.partition import Bounds, bounds, offsets, pieces
-from mxdp.scratch import cross_entropy, in_sync, split_and_load, split_batch
+from mxdp.scratch import Arrays, cross_entropy, in_sync, split_and_load, split_batch
 
 OPTIMIZERS = {"sgd": 0, "adam": plans.ADAM}
 """MXNet's optimisers that update each number by itself, and its numbers of state, but for a momentum."""
@@ -68,9 +68,9 @@ class Unit:
     start: int
     stop: int
     params: List[List[LayerParams]]
-    vectors: List[NDArray]
-    shards: List[NDArray]
-    sums: List[NDArray]
+    vectors: Arrays
+    shards: Arrays
+    sums: Arrays
     calls: Dict[str, List[Call]]
 
 
@@ -91,7 +91,7 @@ class FullySharded(Strategy):
         net: Net,
         params: Sequence[LayerParams],
         input_shape: Shape,
-        devices: Sequence[Device],
+        devices: Devices,
         stage: int = 3,
         optimizer: str = "sgd",
         **options: Any,
@@ -115,21 +115,20 @@ class FullySharded(Strategy):
         layers = [hosts[start:stop] for start, stop in spans]
         self.sizes = [sum(x.size for x in traffic.flat(its)) for its in layers]
         dtype = hosts[firsts[0]][0].dtype
-        self._room: List[NDArray] = []
-        self._gradient_room: List[NDArray] = []
-        for device in devices:
-            if stage == 3:
-                self._room.append(mx.nd.zeros((max(self.sizes),), device, dtype))
-            if stage >= 2:
-                self._gradient_room.append(mx.nd.zeros((max(self.sizes),), device, dtype))
+
+        def room() -> Arrays:
+            return [mx.nd.zeros((max(self.sizes),), device, dtype) for device in devices]
+
+        self._room = room() if stage == 3 else []
+        self._gradient_room = room() if stage > 1 else []
         self.units = [self._make(span, its) for span, its in zip(spans, layers)]
         held = [unit.shards if stage == 3 else unit.vectors for unit in self.units]
         self.held = [list(params) for params in zip(*held)]
-        self._xs: List[NDArray] = []
-        self._labels: List[NDArray] = []
-        self._losses: List[NDArray] = []
-        self._trail: List[Tuple[List[NDArray], List[NDArray]]] = []
-        self._back_from: Optional[List[NDArray]] = None
+        self._xs: Arrays = []
+        self._labels: Arrays = []
+        self._losses: Arrays = []
+        self._trail: List[Tuple[Arrays, Arrays]] = []
+        self._back_from: Optional[Arrays] = None
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, and the sums of the gradients, as the plan has them. Shards may be uneven."""
@@ -289,7 +288,7 @@ class FullySharded(Strategy):
                 updates.append(partial(self._optimizer.update, place, weight, gradient, state))
         return updates
 
-    def _reduction(self, vectors: Sequence[NDArray]) -> Call:
+    def _reduction(self, vectors: Arrays) -> Call:
         """The first half of an all-reduce, which leaves each device's part of the sum in its place."""
         memory = all(device.device_type == "cpu" for device in self.devices)
         schedule = plan("shared-memory" if memory else "direct", len(vectors))
@@ -297,7 +296,7 @@ class FullySharded(Strategy):
         chunks = [chunk_views(half, vector) for vector in vectors]
         return Program(half, chunks, again=True, frugal=True)
 
-    def _whole(self, parts: Sequence[Sequence[NDArray]]) -> List[LayerParams]:
+    def _whole(self, parts: Sequence[Arrays]) -> List[LayerParams]:
         """Arrays on ``cpu(0)`` in the layout of the parameters, from the parts of each unit. Waits."""
         host = onp.concatenate([part.asnumpy() for part in traffic.flat(parts)])
         vector = upload(host, mx.cpu(0)).as_nd_ndarray()
@@ -305,20 +304,18 @@ class FullySharded(Strategy):
         return traffic.like(self._layout, _views(vector, shapes))
 
 
-def _views(vector: NDArray, shapes: Sequence[Shape]) -> List[NDArray]:
+def _views(vector: NDArray, shapes: Sequence[Shape]) -> Arrays:
     """Arrays of these shapes that lie side by side in the vector. (Only the reshape of a classic array is a view.)"""
     ends = offsets([traffic.elements(shape) for shape in shapes])
     parts = [vector[start:stop] for start, stop in zip(ends, ends[1:])]
     return [part.reshape(shape).as_np_ndarray() for part, shape in zip(parts, shapes)]
 
 
-def _parts(vectors: Sequence[NDArray], cuts: Sequence[Bounds]) -> List[NDArray]:
+def _parts(vectors: Arrays, cuts: Sequence[Bounds]) -> Arrays:
     return [vector[start:stop] for vector, (start, stop) in zip(vectors, cuts)]
 
 
-def _copies(
-    parts: Sequence[NDArray], vectors: Sequence[NDArray], cuts: Sequence[Bounds]
-) -> List[Call]:
+def _copies(parts: Arrays, vectors: Arrays, cuts: Sequence[Bounds]) -> List[Call]:
     """Copy each device's part into its place in the vectors of all devices. (Onto itself a copy does nothing.)"""
     copies: List[Call] = []
     for part, (start, stop) in zip(parts, cuts):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, autograd, check_arrays, np
+from mxdp.backend import Batch, Devices, NDArray, autograd, check_arrays, np
 from mxdp.collectives import allreduce
 from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply
 from mxdp.parallel import traffic
@@ -30,15 +30,15 @@ from mxdp.plans.layers.column_row import (
     segments,
 )
 from mxdp.plans.partition import Bounds, bounds, offsets
-from mxdp.scratch import cross_entropy, get_params, in_sync
+from mxdp.scratch import Arrays, cross_entropy, get_params, in_sync
 
 
 class Passed(NamedTuple):
     """A segment in a step, with its inputs and outputs on each device. Autograd has recorded all between them."""
 
     segment: Segment
-    inputs: List[NDArray]
-    outputs: List[NDArray]
+    inputs: Arrays
+    outputs: Arrays
 
 
 def _first(segment: Segment) -> int:
@@ -55,7 +55,7 @@ class Layerwise(Strategy):
     algorithm = "auto"
 
     def __init__(
-        self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]
+        self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Devices
     ) -> None:
         super().__init__(net, params, input_shape, devices)
         self._refuse_residual("by its channels")
@@ -67,7 +67,7 @@ class Layerwise(Strategy):
             parts = [self._part(number, layer, rank) for number, layer in enumerate(params)]
             self._params.append([get_params(part, device) for part in parts])
         self.held = [traffic.flat(layers) for layers in self._params]
-        self._no_bias: Dict[int, List[NDArray]] = {}
+        self._no_bias: Dict[int, Arrays] = {}
         for number, layer in enumerate(params):
             if self.cuts[number] == ROWS:
                 bias = layer[1]
@@ -193,7 +193,7 @@ class Layerwise(Strategy):
             x = apply(self.net[number], x, params)
         return x if segment is self.segments[-1] else x.reshape(len(x), -1)
 
-    def _exchange(self, segment: Segment, outputs: List[NDArray]) -> List[NDArray]:
+    def _exchange(self, segment: Segment, outputs: Arrays) -> Arrays:
         """The next segment's inputs. An all-reduce overwrites the outputs: no layer with weights needs its output."""
         if segment.then == ALL_GATHER:
             send = self.traffic.send
@@ -207,7 +207,7 @@ class Layerwise(Strategy):
 
     def _backward(self, trail: Sequence[Passed]) -> None:
         """The segments in reverse order, each from the gradients of its outputs to those of its inputs."""
-        gradients: Optional[List[NDArray]] = None
+        gradients: Optional[Arrays] = None
         for segment, inputs, outs in reversed(trail):
             if gradients is not None and segment.then == ALL_GATHER:
                 ends = offsets([out.shape[1] for out in outs])
@@ -221,7 +221,7 @@ class Layerwise(Strategy):
             if segment.split:
                 self._allreduce(gradients, traffic.BACKWARD)
 
-    def _allreduce(self, arrays: Sequence[NDArray], direction: str) -> None:
+    def _allreduce(self, arrays: Arrays, direction: str) -> None:
         if len(arrays) > 1:
             allreduce(arrays, self.algorithm)
             self.traffic.note(ALL_REDUCE, direction, self.allreduce_bytes(arrays[0].size))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, check_arrays
+from mxdp.backend import Batch, Device, Devices, NDArray, check_arrays
 from mxdp.layers import LayerParams, Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import lasting_numbers, step_numbers
@@ -22,6 +22,7 @@ from mxdp.parallel.stage import Stage
 from mxdp.parallel.strategy import Strategy
 from mxdp.plans.partition import Bounds, bounds, pieces
 from mxdp.plans.pipeline import FORWARD, PipelinePlan, inference, order, pipeline
+from mxdp.scratch import Arrays
 
 
 class Pipeline(Strategy):
@@ -41,7 +42,7 @@ class Pipeline(Strategy):
         net: Net,
         params: Sequence[LayerParams],
         input_shape: Shape,
-        devices: Sequence[Device],
+        devices: Devices,
         micro_batches: int = 1,
         schedule: str = "gpipe",
         cuts: Optional[Sequence[int]] = None,
@@ -82,7 +83,7 @@ class Pipeline(Strategy):
         }
         heads: Dict[Tuple[int, int], Optional[NDArray]] = {}
         last = len(self.stages) - 1
-        losses: List[NDArray] = []
+        losses = []
         for place, task in order(self.plan):
             number = task.micro_batch
             stage = self.stages[place]
@@ -150,5 +151,5 @@ class Pipeline(Strategy):
         if sent is not None and sent.ctx != stage.device:
             self.traffic.note("activations", way, traffic.nbytes(sent))
 
-    def _split(self, x: Batch, device: Device) -> List[NDArray]:
+    def _split(self, x: Batch, device: Device) -> Arrays:
         return [traffic.copy_to(x[start:stop], device) for start, stop in self.pieces(len(x))]

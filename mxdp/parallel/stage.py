@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence
 
 from mxdp.backend import Device, NDArray, autograd, mx, np
 from mxdp.engine import prepare, prepare_sum
 from mxdp.layers import LayerParams, Net, apply
 from mxdp.plans.pipeline import BACKWARD, Task
-from mxdp.scratch import cross_entropy, get_params
+from mxdp.scratch import Arrays, cross_entropy, get_params
 
 BULK = 1 << 12
 """More operators than a stage has. MXNet reserves 30 bytes for each in every bulk."""
@@ -57,7 +57,7 @@ class Stage:
         self.params = [get_params(layer, device) for layer in params]
         self.flat = [param for layer in self.params for param in layer]
         # The first backward pass writes the sums. The others write the addends, which are then added.
-        self._addends: List[NDArray] = []
+        self._addends: Arrays = []
         if len(back) > 1:
             self._addends = [
                 np.empty(param.shape, dtype=param.dtype, ctx=device) for param in self.flat
@@ -96,7 +96,7 @@ class Stage:
         # A recording writes its gradients where they are marked at the time of the recording.
         written = self._sums if number == self._opening else self._addends
         autograd.mark_variables(self.flat, written)
-        outs: List[NDArray] = []
+        outs: Arrays = []
         with _one_bulk():
             self._take_token()
             with autograd.record():
@@ -108,7 +108,7 @@ class Stage:
 
     def infer(self, x: NDArray, target: Device) -> NDArray:
         """Push a forward pass that keeps nothing; returns its output, copied to ``target``."""
-        outs: List[NDArray] = []
+        outs: Arrays = []
         with _one_bulk():
             self._take_token()
             self._run(x, outs)
@@ -142,7 +142,7 @@ class Stage:
             self._buffers[length] = np.empty(x.shape, dtype=x.dtype, ctx=self.device)
         return self._buffers[length]
 
-    def _run(self, x: NDArray, outs: List[NDArray]) -> None:
+    def _run(self, x: NDArray, outs: Arrays) -> None:
         """All layers. ``outs`` keeps their outputs until the bulk ends: freeing an array would end the bulk early."""
         for layer, params in zip(self.layers, self.params):
             x = apply(layer, x, params)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Iterator, List, Optional, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, check_device_list
+from mxdp.backend import Batch, Devices, NDArray, check_device_list
 from mxdp.collectives.buckets import BucketSync
 from mxdp.collectives.gradients import GradientSync
 from mxdp.layers import (
@@ -32,7 +32,7 @@ from mxdp.layers import (
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.plans.partition import bounds
-from mxdp.scratch import in_sync, sgd
+from mxdp.scratch import Arrays, in_sync, sgd
 
 
 class Strategy:
@@ -51,7 +51,7 @@ class Strategy:
         traffic: what the last step has sent.
     """
 
-    held: List[List[NDArray]]
+    held: List[Arrays]
     buckets: Sequence[BucketSync] = ()
     tied = 0
     least = 1
@@ -59,7 +59,7 @@ class Strategy:
     _sync: Optional[GradientSync] = None
 
     def __init__(
-        self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]
+        self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Devices
     ) -> None:
         check_device_list(devices)
         self.net = list(net)
@@ -139,7 +139,7 @@ class Strategy:
         """Bytes that the all-reduce of each bucket of gradients moves."""
         return self._bucket_bytes(self.buckets, self.devices)
 
-    def _bucket_bytes(self, buckets: Sequence[BucketSync], devices: Sequence[Device]) -> List[int]:
+    def _bucket_bytes(self, buckets: Sequence[BucketSync], devices: Devices) -> List[int]:
         size = self.itemsize
         return [
             traffic.allreduce_bytes(bucket.algorithm, devices, bucket.nbytes // size, size)
@@ -173,8 +173,8 @@ class Strategy:
             self.traffic.note("gradients", traffic.BACKWARD, nbytes)
 
     def _pass_layer(
-        self, layer: Layer, xs: Sequence[NDArray], params: Sequence[LayerParams], back: bool
-    ) -> List[NDArray]:
+        self, layer: Layer, xs: Arrays, params: Sequence[LayerParams], back: bool
+    ) -> Arrays:
         """A layer's outputs on all devices. Batch normalisation takes the statistics of all parts of the batch."""
         if isinstance(layer, Residual):
             ends = []
@@ -192,7 +192,7 @@ class Strategy:
             return [normalise(x, *both, *replica) for x, both, replica in shards]
         return [apply(layer, x, replica) for x, replica in zip(xs, params)]
 
-    def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
+    def _gather(self, parts: Arrays, what: str) -> NDArray:
         first = self.devices[0]
         arrived = [self.traffic.send(part, first, what, back=False) for part in parts]
         return traffic.joined(arrived)

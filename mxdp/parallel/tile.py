@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, autograd, check_arrays, mx, np
+from mxdp.backend import Batch, Devices, NDArray, autograd, check_arrays, mx, np
 from mxdp.collectives import GradientSync
 from mxdp.layers import Conv, Dense, Layer, LayerParams, Net, Pool, Shape, apply
 from mxdp.parallel import traffic
@@ -31,7 +31,7 @@ from mxdp.parallel.strategy import Strategy
 from mxdp.plans.layers.halo import Exchange, Grid, exchanges, squarest, tiles
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.partition import Bounds
-from mxdp.scratch import cross_entropy, get_params
+from mxdp.scratch import Arrays, cross_entropy, get_params
 
 
 class Tile(Strategy):
@@ -49,7 +49,7 @@ class Tile(Strategy):
         net: Net,
         params: Sequence[LayerParams],
         input_shape: Shape,
-        devices: Sequence[Device],
+        devices: Devices,
         grid: Optional[Grid] = None,
         halo: bool = True,
     ) -> None:
@@ -149,7 +149,7 @@ class Tile(Strategy):
         (top, bottom), (left, right) = tiles(height, width, self.grid)[tile]
         return channels * (bottom - top) * (right - left)
 
-    def _cut(self, X: Batch) -> List[NDArray]:
+    def _cut(self, X: Batch) -> Arrays:
         if tuple(X.shape[1:]) != self.shapes[0]:
             raise ValueError(
                 f"the net was made for samples of shape {self.shapes[0]}, not {tuple(X.shape[1:])}"
@@ -158,7 +158,7 @@ class Tile(Strategy):
         parts = [X[:, :, slice(*rows), slice(*columns)] for rows, columns in spans]
         return [traffic.copy_to(part, device) for part, device in zip(parts, self.devices)]
 
-    def _forward(self, xs: Sequence[NDArray]) -> NDArray:
+    def _forward(self, xs: Arrays) -> NDArray:
         count = len(self._image)
         replicas = [traffic.like(self._layout[:count], replica) for replica in self._tied]
         layers = zip(self._image, self.exchanges, self._back, *replicas)
@@ -173,9 +173,7 @@ class Tile(Strategy):
             x = apply(layer, x, params)
         return x
 
-    def _exchange(
-        self, xs: Sequence[NDArray], plan: Exchange, layer: Layer, back: bool
-    ) -> List[NDArray]:
+    def _exchange(self, xs: Arrays, plan: Exchange, layer: Layer, back: bool) -> Arrays:
         """Each tile with its halo, and with the layer's padding at the picture's border."""
         for axis in (0, 1):
             xs = self._extend(xs, plan, axis, back)
@@ -186,9 +184,7 @@ class Tile(Strategy):
             padded.append(_padded(x, [rows.padding, columns.padding], fill))
         return padded
 
-    def _extend(
-        self, xs: Sequence[NDArray], plan: Exchange, axis: int, back: bool
-    ) -> List[NDArray]:
+    def _extend(self, xs: Arrays, plan: Exchange, axis: int, back: bool) -> Arrays:
         """One step of the exchange: along ``axis`` 0 (rows) or 1 (columns)."""
         halos = plan.steps[axis]
         pieces = [plan.pieces(tile)[axis] for tile in range(len(xs))]
@@ -213,7 +209,7 @@ class Tile(Strategy):
             extended.append(_joined(in_order, 2 + axis))
         return extended
 
-    def _whole(self, xs: Sequence[NDArray]) -> NDArray:
+    def _whole(self, xs: Arrays) -> NDArray:
         back = self._back[len(self._image)]
         arrived = [self.traffic.send(x, self.devices[0], "gather", back) for x in xs]
         columns = self.grid[1]
@@ -251,7 +247,7 @@ def _padded(x: NDArray, padding: Sequence[Tuple[int, int]], fill: float) -> NDAr
     return padded.as_np_ndarray()
 
 
-def _joined(parts: Sequence[NDArray], axis: int) -> NDArray:
+def _joined(parts: Arrays, axis: int) -> NDArray:
     if len(parts) == 1:
         return parts[0]
     return mx.nd.concat(*[part.as_nd_ndarray() for part in parts], dim=axis).as_np_ndarray()

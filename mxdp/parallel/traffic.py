@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 from typing import Counter as CounterType
-from typing import List, Sequence, Tuple
+from typing import Iterable, List, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, NDArray, autograd, check_arrays, mx, np, upload
+from mxdp.backend import Batch, Device, Devices, NDArray, autograd, check_arrays, mx, np, upload
 from mxdp.collectives.tuning import plan_for
 from mxdp.layers import BatchNorm, Conv, Dense, LayerParams, Net, Residual, Shape, moments
+from mxdp.scratch import Arrays
 
 FORWARD = "forward"
 BACKWARD = "backward"
@@ -87,18 +88,18 @@ def sizes(shapes: Sequence[Shape], samples: int) -> List[int]:
     return [samples * elements(shape) for shape in shapes]
 
 
-def flat(params: Sequence[LayerParams]) -> List[NDArray]:
+def flat(params: Iterable[Arrays]) -> Arrays:
     """The parameters of all layers in one list."""
     return [param for layer in params for param in layer]
 
 
-def like(layers: Sequence[Sequence[object]], arrays: Sequence[NDArray]) -> List[LayerParams]:
+def like(layers: Sequence[Sequence[object]], arrays: Arrays) -> List[LayerParams]:
     """The opposite of :func:`flat`: the first of ``arrays``, in lists as long as those of ``layers``."""
     rest = iter(arrays)
     return [list(islice(rest, len(layer))) for layer in layers]
 
 
-def joined(parts: Sequence[NDArray], axis: int = 0) -> NDArray:
+def joined(parts: Arrays, axis: int = 0) -> NDArray:
     """Arrays on one device, side by side."""
     return np.concatenate(parts, axis=axis) if len(parts) > 1 else parts[0]
 
@@ -136,7 +137,7 @@ def check_label_count(X: Batch, y: Batch) -> None:
         )
 
 
-def allreduce_bytes(algorithm: str, devices: Sequence[Device], count: int, itemsize: int) -> int:
+def allreduce_bytes(algorithm: str, devices: Devices, count: int, itemsize: int) -> int:
     """Bytes that all devices together move in an all-reduce of ``count`` numbers, by copies or by direct reads."""
     if not count:
         return 0
@@ -145,7 +146,7 @@ def allreduce_bytes(algorithm: str, devices: Sequence[Device], count: int, items
     return itemsize * sum(lengths[send.chunk] for step in schedule.steps for send in step)
 
 
-def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[Moments]:
+def moments_of_all(xs: Arrays, traffic: Traffic, back: bool) -> List[Moments]:
     """Mean and variance of each channel over all samples and pixels of all ``xs``; a copy of both for each device.
 
     ``xs``: parts of one batch, each (samples, channels, height, width) and on a device of its own; sizes may differ.

@@ -133,16 +133,27 @@ def launched(
             raise MxdpError(
                 f"its processes ended with status {done.returncode}: {done.stderr[-500:]}"
             )
-        written = [folder / f"rank.{rank}" for rank in range(ranks)]
-        return [pickle.loads(file.read_bytes()) for file in written]
+        return written(folder, ranks)
 
 
 def answer(do: Callable[[Any, World], Any]) -> None:
     """In a process that :func:`launched` has started: do what is ordered, and write what came of it."""
     folder = Path(sys.argv[1])
     ranks = world()
-    result = do(pickle.loads((folder / "order").read_bytes()), ranks)
-    (folder / f"rank.{ranks.rank}").write_bytes(pickle.dumps(result))
+    write(folder, ranks.rank, do(pickle.loads((folder / "order").read_bytes()), ranks))
+
+
+def write(folder: Path, rank: int, result: Any) -> None:
+    """Leave what a process has found in ``folder``, whole or not at all."""
+    part = folder / f"{rank}.part"
+    part.write_bytes(pickle.dumps(result))
+    part.rename(folder / f"rank.{rank}")
+
+
+def written(folder: Path, ranks: int) -> List[Any]:
+    """What all ``ranks`` processes have left by :func:`write`."""
+    files = [folder / f"rank.{rank}" for rank in range(ranks)]
+    return [pickle.loads(file.read_bytes()) for file in files]
 
 
 def _remove_left_behind() -> None:

@@ -9,7 +9,6 @@ launcher ends the job when a process dies. With these two somebody has to notice
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from mxdp.experiments import sources
 from mxdp.experiments.lab import Case, Settings, Work, ranks
 from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC, WORDS, running
 from mxdp.experiments.many_processes import victim
-from mxdp.experiments.many_processes.hosts import two_hosts
+from mxdp.experiments.many_processes.hosts import two_hosts, written
 from mxdp.experiments.many_processes.victim import CUT_OFF, KILLED, STOPPED
 
 SOURCE = f"exercise 3 of {sources.PARAMETER_SERVERS}; {sources.LOST}"
@@ -104,26 +103,26 @@ def compared_by(engine, workers, settings_words):
 @contextmanager
 def by_engine(engine, workers, s, harm):
     """Processes of an engine other than mxdp's, which train until the block's end, and what each has written first."""
-    with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
+        folder = Path(name)
         command = _command(workers, engine, s, folder, harm, 0)
         started, servers = ranks.commands(engine, workers, command, os.environ)
-        files = [Path(folder, f"rank.{rank}") for rank in range(workers)]
         with running([*started, *servers], 2) as every:
-            while not all(file.exists() for file in files):
+            while len(list(folder.glob("rank.*"))) < workers:
                 for process in every:
                     status = process.poll()
                     if status is not None:
                         raise MxdpError(f"a process of {WORDS[engine]} ended with status {status}")
                 time.sleep(0.02)
-            yield [pickle.loads(file.read_bytes()) for file in files]
+            yield written(folder, workers)
 
 
 @lru_cache(maxsize=None)
 def undisturbed(workers, settings_words):
     """The bits of each process, and the number of steps: trained once for the oracles and rounds of all cases."""
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
-        _, written = launch(workers, Settings(json.loads(settings_words)), Path(folder), "", 0)
-    return [rank["bits"] for rank in written], written[0]["steps"]
+        _, found = launch(workers, Settings(json.loads(settings_words)), Path(folder), "", 0)
+    return [rank["bits"] for rank in found], found[0]["steps"]
 
 
 def lost_by_launcher(case, s):
@@ -132,10 +131,10 @@ def lost_by_launcher(case, s):
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
         folder = Path(name)
         at = steps // 2
-        noticed, written = launch(case.workers, s, folder, case.harm, at)
+        noticed, found = launch(case.workers, s, folder, case.harm, at)
         seconds = noticed - float((folder / "harmed").read_text())
-    lost = at - (steps - written[-1]["steps"])
-    same = [rank["bits"] for rank in written] == expected
+    lost = at - (steps - found[-1]["steps"])
+    same = [rank["bits"] for rank in found] == expected
     return seconds, {"noticed": True, "lost": lost, "same": same}
 
 
@@ -151,8 +150,7 @@ def launch(workers, s, folder, harm, at):
             noticed = heard(command, hosts.environ, lambda: hosts.cable("up"))
     else:
         noticed = heard([*command, *training], os.environ, lambda: None)
-    files = [folder / f"rank.{rank}" for rank in range(workers)]
-    return noticed, [json.loads(file.read_text()) for file in files]
+    return noticed, written(folder, workers)
 
 
 def _command(workers, by, s, folder, harm, at):

@@ -12,6 +12,7 @@ from mxdp.datasets.minibatches import Stream
 from mxdp.engine import CompletionEvent
 from mxdp.experiments import book_loop
 from mxdp.experiments.lab import Case, Settings
+from mxdp.experiments.many_processes.training import sums_of_losses
 from mxdp.scratch import cross_entropy, get_params, init_lenet
 from mxdp.training import RUN_AHEAD
 
@@ -76,10 +77,7 @@ class GluonRank:
     ) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
         net, trainer = self._trained(params, lr)
-        sums = []
-        for _ in range(steps):
-            losses = self.step(X, y, net, trainer)
-            sums.append(sum(float(of_shard.sum()) for of_shard in losses))
+        sums = sums_of_losses(lambda: self.step(X, y, net, trainer), steps)
         npx.waitall()  # MXNet frees the trainer's store at once, and its jobs would still use it
         return sums
 

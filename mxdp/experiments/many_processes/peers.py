@@ -17,7 +17,7 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP, defaults
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
-from mxdp.experiments.many_processes.training import CHECKED, TrainingRank
+from mxdp.experiments.many_processes.training import CHECKED, TrainingRank, sums_of_losses
 from mxdp.experiments.oracle import random_batch
 from mxdp.scratch import get_params, init_lenet, train_batch
 
@@ -145,11 +145,7 @@ def serial_losses(seed, kind):
     X, y = random_batch(CHECKED, seed)
     (device,) = devices(1, kind)
     replicas = [get_params(init_lenet(seed, scale=0.1), device)]
-    sums = []
-    for _ in range(STEPS):
-        (losses,) = train_batch(X, y, replicas, [device], LR)
-        sums.append(float(losses.sum()))
-    return sums
+    return sums_of_losses(lambda: train_batch(X, y, replicas, [device], LR), STEPS)
 
 
 def set_up(case, s):

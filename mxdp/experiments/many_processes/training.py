@@ -110,18 +110,13 @@ class TrainingRank:
     ) -> List[List[List[HostArray]]]:
         """The parameters of its replicas after each of a few steps on one batch. Waits after the last one alone."""
         replicas, step = self._trained(params, 0.1)
-        after: List[List[List[NDArray]]] = []
+        after = []
         for _ in range(STEPS):
             self.steps([(X, y)], step)
-            copies = []
-            for replica in replicas:
-                copies.append([param.copy() for param in replica])
-            after.append(copies)
-        trail: List[List[List[HostArray]]] = []
+            after.append([[param.copy() for param in replica] for replica in replicas])
+        trail = []
         for copies in after:
-            trail.append([])
-            for replica in copies:
-                trail[-1].append([param.asnumpy() for param in replica])
+            trail.append([[param.asnumpy() for param in replica] for replica in copies])
         return trail
 
     def losses(
@@ -129,17 +124,21 @@ class TrainingRank:
     ) -> List[float]:
         """The sum of the losses of this rank's samples before each step on one batch."""
         _, step = self._trained(params, lr)
-        sums = []
-        for _ in range(steps):
-            losses = self.steps([(X, y)], step)
-            sums.append(sum(float(of_device.sum()) for of_device in losses))
-        return sums
+        return sums_of_losses(lambda: self.steps([(X, y)], step), steps)
 
     def _trained(
         self, params: Sequence[NDArray], lr: float
     ) -> Tuple[List[List[NDArray]], TrainStep]:
         replicas = [get_params(params, device) for device in self.devices]
         return replicas, TrainStep(replicas, self.devices, lr, self._sync(replicas))
+
+
+def sums_of_losses(step: Callable[[], Sequence[NDArray]], steps: int) -> List[float]:
+    """The sum of all samples' losses that each of ``steps`` calls of ``step`` returns, device by device. Waits."""
+    sums = []
+    for _ in range(steps):
+        sums.append(sum(float(losses.sum()) for losses in step()))
+    return sums
 
 
 def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any, ...]]:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import time
 import zlib
 from pathlib import Path
-from typing import Any
-
 from mxdp import load, train, world
 from mxdp.experiments.lab import Case, Settings, ranks
-from mxdp.experiments.many_processes.hosts import CABLE
+from mxdp.experiments.many_processes.hosts import CABLE, write
 from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
 
 KILLED = "killed"
@@ -62,7 +59,7 @@ def under_launcher(folder: Path, s: Settings) -> None:
         checkpoint_every=0.2,
     )
     bits = [zlib.crc32(param.asnumpy()) for param in history.device_params[0]]
-    (folder / f"rank.{here.rank}").write_text(json.dumps({"steps": made, "bits": bits}))
+    write(folder, here.rank, {"steps": made, "bits": bits})
 
 
 def under_engine(folder: Path, s: Settings) -> None:
@@ -71,15 +68,11 @@ def under_engine(folder: Path, s: Settings) -> None:
     case.process = ranks.rank(s.by)
     case.share = ranks.sharing(folder / "shared", case.process, s.workers)
     rank = TrainingRank(case, s)
-    written: Any = None
     if s.harm:
         rank.train(5)
-        written = os.getpid()
+        write(folder, case.process, os.getpid())
     else:
-        written = list(compare_ranks(case, s, rank))
-    part = folder / f"{case.process}.part"
-    part.write_bytes(pickle.dumps(written))
-    part.rename(folder / f"rank.{case.process}")
+        write(folder, case.process, list(compare_ranks(case, s, rank)))
     rank.train(ENDLESS)
 
 
