@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxdp import process, sections
-from mxdp.backend import Device, mx, npx
+from mxdp.backend import Devices, mx, npx
 from mxdp.errors import TraceError, plural
 from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.events import OTHER_THREADS, PYTHON, SECTION, WORK
@@ -40,9 +40,7 @@ Reading = Tuple[str, float, float]
 class Recording:
     """The result of :func:`record`: a context manager, and after the block the recorded timeline."""
 
-    def __init__(
-        self, devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None
-    ) -> None:
+    def __init__(self, devices: Devices = (), kinds: Optional[Mapping[str, str]] = None) -> None:
         self._devices = list(devices)
         self._kinds = kinds
         self._timeline: Optional[Timeline] = None
@@ -118,7 +116,7 @@ class Recording:
             self._problem = problem
 
 
-def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None) -> Recording:
+def record(devices: Devices = (), kinds: Optional[Mapping[str, str]] = None) -> Recording:
     """Record a block: ``with record() as recording: ...``, then ``recording.timeline`` and ``recording.save(path)``.
 
     It records every operator on every device, every call of MXNet from Python, and each :func:`mxdp.tracing.section`.
@@ -137,7 +135,7 @@ def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = 
     return Recording(devices, kinds)
 
 
-def can_record(devices: Sequence[Device]) -> bool:
+def can_record(devices: Devices) -> bool:
     """Whether MXNet's profiler can record these devices: it records every GPU, and the first few CPU devices."""
     return all(
         device.device_type != "cpu" or device.device_id < _cpu_devices() for device in devices

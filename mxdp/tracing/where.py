@@ -6,9 +6,9 @@ import contextlib
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
-from mxdp.backend import Device
+from mxdp.backend import Devices
 from mxdp.sections import section
 from mxdp.tracing.breakdown import Parts, split
 from mxdp.tracing.events import STEP
@@ -48,7 +48,7 @@ def where_the_time_went(
     step: Callable[[], Any],
     steps: int = 10,
     warm_up: int = 2,
-    devices: Sequence[Device] = (),
+    devices: Devices = (),
     kinds: Optional[Mapping[str, str]] = None,
 ) -> TimeSplit:
     """Split the wall clock of a step: call ``step`` ``warm_up`` times, then ``steps`` times in a recording.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple
 
-from mxdp.backend import Device, NDArray, npx
+from mxdp.backend import Devices, NDArray, npx
 from mxdp.experiments.devices import timed
 from mxdp.experiments.lab import Number
 from mxdp.plans.cost.simulate import Job, simulate
@@ -53,7 +53,7 @@ def alone(tasks: Sequence[Task], functions: Functions) -> Dict[str, float]:
     return {task.name: timed(partial(_push, task, functions, done)) for task in tasks}
 
 
-def copy_to(devices: Sequence[Device], arrays: Results) -> Results:
+def copy_to(devices: Devices, arrays: Results) -> Results:
     """The first of ``arrays``, on each of ``devices``."""
     return tuple(arrays[0].as_in_ctx(device) for device in devices)
 

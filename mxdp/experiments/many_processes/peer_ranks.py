@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import chain, islice, repeat
-from typing import Any, Deque, List, Sequence, Tuple
+from typing import Any, Deque, List, Tuple
 
-from mxdp.backend import HostArray, NDArray, autograd, devices, gluon, mx, np, npx
+from mxdp.backend import HostArray, autograd, devices, gluon, mx, np, npx
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
 from mxdp.engine import CompletionEvent
 from mxdp.experiments import book_loop
 from mxdp.experiments.lab import Case, Settings
 from mxdp.experiments.many_processes.training import sums_of_losses
-from mxdp.scratch import cross_entropy, get_params, init_lenet
+from mxdp.scratch import Arrays, Params, cross_entropy, get_params, init_lenet
 from mxdp.training import RUN_AHEAD
 
 
@@ -34,7 +34,7 @@ class BookRank:
         book_loop.train_epoch(batches, self._replicas, self.devices, self._lr)
 
     def losses(
-        self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int
+        self, X: HostArray, y: HostArray, params: Params, lr: float, steps: int
     ) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
         replicas = self._copies(params)
@@ -45,7 +45,7 @@ class BookRank:
             book_loop.train_batch(np.array(X), np.array(y), replicas, self.devices, lr)
         return sums
 
-    def _copies(self, params: Sequence[NDArray]) -> List[List[NDArray]]:
+    def _copies(self, params: Params) -> List[Arrays]:
         layout = book_loop.book_layout(params)
         return [get_params(layout, device) for device in self.devices]
 
@@ -73,7 +73,7 @@ class GluonRank:
         npx.waitall()
 
     def losses(
-        self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int
+        self, X: HostArray, y: HostArray, params: Params, lr: float, steps: int
     ) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
         net, trainer = self._trained(params, lr)
@@ -81,7 +81,7 @@ class GluonRank:
         npx.waitall()  # MXNet frees the trainer's store at once, and its jobs would still use it
         return sums
 
-    def _trained(self, params: Sequence[NDArray], lr: float) -> Tuple[Any, Any]:
+    def _trained(self, params: Params, lr: float) -> Tuple[Any, Any]:
         nn = gluon.nn
         net = nn.HybridSequential()
         net.add(
@@ -99,7 +99,7 @@ class GluonRank:
         options = {"learning_rate": lr}
         return net, gluon.Trainer(net.collect_params(), "sgd", options, kvstore="device")
 
-    def step(self, X: HostArray, y: HostArray, net: Any, trainer: Any) -> List[NDArray]:
+    def step(self, X: HostArray, y: HostArray, net: Any, trainer: Any) -> Arrays:
         """The losses of each device's samples. Doesn't wait."""
         split = gluon.utils.split_and_load
         X_shards = split(np.array(X), self.devices, even_split=False)

@@ -19,7 +19,7 @@ from mxdp.experiments.devices import timed
 from mxdp.experiments.many_processes.hosts import answer
 from mxdp.experiments.oracle import random_batch, same_bits
 from mxdp.processes import World
-from mxdp.scratch import Params, get_params, init_lenet
+from mxdp.scratch import Replicas, get_params, init_lenet
 from mxdp.training import TrainStep, train_steps
 
 WORKERS = 2
@@ -42,7 +42,7 @@ Compared = Tuple[Vectors, HostArray, Optional[HostArray]]
 
 
 def sync_of(
-    form: str, replicas: Sequence[Params], s: Settings, ranks: Optional[World] = None
+    form: str, replicas: Replicas, s: Settings, ranks: Optional[World] = None
 ) -> Callable[[], Any]:
     """What sums the gradients of all workers in this form. ``s`` has the threshold of 2 bits, the share of the largest
     that is sent, and every how many steps local steps are summed."""
@@ -61,7 +61,7 @@ def sync_of(
     return CompressedSync(replicas, world=ranks, **compressed[form])
 
 
-def _by_store(replicas: Sequence[Params], threshold: float) -> Callable[[], None]:
+def _by_store(replicas: Replicas, threshold: float) -> Callable[[], None]:
     """MXNet's own store, which keeps what 2 bits can't say by itself."""
     store = mx.kv.create("device")
     gradients = []
@@ -119,7 +119,7 @@ def pictures(name: str, folder: Optional[str], seed: int, test: int) -> Dataset:
 
 def training(
     form: str, s: Settings, seed: int, on: Sequence[Any], ranks: Optional[World] = None
-) -> Tuple[Sequence[Params], Callable[[Iterable[Any]], float], Any]:
+) -> Tuple[Replicas, Callable[[Iterable[Any]], float], Any]:
     """Replicas at the seed's start, what trains on (all ranks') batches and returns the seconds, and what sums."""
     replicas = [get_params(init_lenet(seed, SCALE), device) for device in on]
     sync = sync_of(form, replicas, s, ranks)

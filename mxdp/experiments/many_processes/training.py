@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from itertools import count
 from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
-from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
+from mxdp.backend import HostArray, devices, mx, npx, upload
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
@@ -14,7 +14,7 @@ from mxdp.experiments.lab import Case, Settings
 from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC
 from mxdp.experiments.oracle import random_batch, same_bits, tolerances_of
 from mxdp.processes import World, world
-from mxdp.scratch import Params, get_params, init_lenet, train_batch
+from mxdp.scratch import Arrays, Params, Replicas, get_params, init_lenet, train_batch
 from mxdp.training import TrainStep, train_steps
 
 STEPS = 3
@@ -50,7 +50,7 @@ def store(engine: str) -> Any:
     return mx.kv.create(engine)
 
 
-def _by_stores(replicas: Sequence[Params]) -> Sync:
+def _by_stores(replicas: Replicas) -> Sync:
     """MXNet's own servers add up what all workers push; each pulls the sum."""
     servers = store(SYNC)
     gradients = {key: gradient for gradient, key in zip(_gradients(replicas), KEYS)}
@@ -66,7 +66,7 @@ def _by_stores(replicas: Sequence[Params]) -> Sync:
     return sync
 
 
-def _by_horovod(replicas: Sequence[Params]) -> Sync:
+def _by_horovod(replicas: Replicas) -> Sync:
     """Horovod averages by default, since its ``step`` takes a process's own batch. Asked to, it adds up."""
     import horovod.mxnet as hvd
 
@@ -80,7 +80,7 @@ def _by_horovod(replicas: Sequence[Params]) -> Sync:
     return sync
 
 
-def _gradients(replicas: Sequence[Params]) -> List[Any]:
+def _gradients(replicas: Replicas) -> List[Any]:
     (params,) = replicas
     return [param.grad.as_nd_ndarray() for param in params]
 
@@ -101,13 +101,11 @@ class TrainingRank:
         self.steps(self._stream.take(steps * self.batch_size), self.step)
         npx.waitall()
 
-    def steps(self, batches: Any, step: Callable[..., List[NDArray]]) -> List[NDArray]:
+    def steps(self, batches: Any, step: Callable[..., Arrays]) -> Arrays:
         """Train on whole batches, of which this rank takes its part."""
         return train_steps(batches, step, self.ranks)
 
-    def check(
-        self, X: HostArray, y: HostArray, params: Sequence[NDArray]
-    ) -> List[List[List[HostArray]]]:
+    def check(self, X: HostArray, y: HostArray, params: Params) -> List[List[List[HostArray]]]:
         """The parameters of its replicas after each of a few steps on one batch. Waits after the last one alone."""
         replicas, step = self._trained(params, 0.1)
         after = []
@@ -120,20 +118,18 @@ class TrainingRank:
         return trail
 
     def losses(
-        self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int
+        self, X: HostArray, y: HostArray, params: Params, lr: float, steps: int
     ) -> List[float]:
         """The sum of the losses of this rank's samples before each step on one batch."""
         _, step = self._trained(params, lr)
         return sums_of_losses(lambda: self.steps([(X, y)], step), steps)
 
-    def _trained(
-        self, params: Sequence[NDArray], lr: float
-    ) -> Tuple[List[List[NDArray]], TrainStep]:
+    def _trained(self, params: Params, lr: float) -> Tuple[List[Arrays], TrainStep]:
         replicas = [get_params(params, device) for device in self.devices]
         return replicas, TrainStep(replicas, self.devices, lr, self._sync(replicas))
 
 
-def sums_of_losses(step: Callable[[], Sequence[NDArray]], steps: int) -> List[float]:
+def sums_of_losses(step: Callable[[], Arrays], steps: int) -> List[float]:
     """The sum of all samples' losses that each of ``steps`` calls of ``step`` returns, device by device. Waits."""
     sums = []
     for _ in range(steps):

@@ -10,6 +10,7 @@ import sys
 import time
 import zlib
 from pathlib import Path
+
 from mxdp import load, train, world
 from mxdp.experiments.lab import Case, Settings, ranks
 from mxdp.experiments.many_processes.hosts import CABLE, write
