@@ -167,7 +167,12 @@ class Animator:
     """Prints the points that the book's would draw. ``X`` and ``Y`` hold them, as in the book."""
 
     def __init__(
-        self, xlabel: Any = None, ylabel: Any = None, legend: Any = None, *_: Any, **others: Any
+        self,
+        xlabel: Any = None,
+        ylabel: Any = None,
+        legend: Any = None,
+        *_: Any,
+        **others: Any,
     ) -> None:
         self._xlabel = xlabel or "x"
         self._names = dict(enumerate(legend or [ylabel or "y"]))

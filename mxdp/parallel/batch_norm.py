@@ -57,7 +57,12 @@ class SyncBatchNorm:
     """
 
     def __init__(
-        self, scales: Same, shifts: Same, means: Same, variances: Same, momentum: float = 0.9
+        self,
+        scales: Same,
+        shifts: Same,
+        means: Same,
+        variances: Same,
+        momentum: float = 0.9,
     ) -> None:
         check_alike(scales, "SyncBatchNorm")
         kinds = [_kind(x) for x in scales]
@@ -192,7 +197,12 @@ def _zeros(scale: NDArray, *shape: int) -> NDArray:
 
 
 def _merged(
-    momentum: float, counts: Any, means: Any, inverses: Any, mean: Any, variance: Any
+    momentum: float,
+    counts: Any,
+    means: Any,
+    inverses: Any,
+    mean: Any,
+    variance: Any,
 ) -> Symbols:
     """Mean and variance (channels,) of the whole batch, and the new running ones. ``means`` and ``inverses`` of the
     deviations have a row for each device, (devices, channels); ``counts`` is (devices, 1)."""
@@ -224,7 +234,11 @@ def _in_one_call(function: Callable[..., Symbols], *names: str) -> Callable[...,
 
 
 def _normalise(
-    x: NDArray, scale: NDArray, shift: NDArray, mean: NDArray, variance: NDArray
+    x: NDArray,
+    scale: NDArray,
+    shift: NDArray,
+    mean: NDArray,
+    variance: NDArray,
 ) -> NDArray:
     return npx.batch_norm(
         x, scale, shift, mean, variance, eps=EPSILON, fix_gamma=False, use_global_stats=True

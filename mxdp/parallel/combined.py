@@ -130,16 +130,16 @@ class Combined(Strategy):
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """The bytes of each group, with a shard as its batch."""
-        result: List[int] = []
+        result = []
         for group, samples in self._in_groups(batch_size):
-            result += group.lasting_bytes(samples)
+            result.extend(group.lasting_bytes(samples))
         return result
 
     def peak_bytes(self, batch_size: int) -> List[int]:
         """The bytes of each group, with a shard as its batch."""
-        result: List[int] = []
+        result = []
         for group, samples in self._in_groups(batch_size):
-            result += group.peak_bytes(samples)
+            result.extend(group.peak_bytes(samples))
         return result
 
     def _in_groups(self, batch_size: int) -> Iterator[Tuple[Strategy, int]]:

@@ -111,7 +111,11 @@ class Footprint:
 
 
 def step_numbers(
-    net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int
+    net: Net,
+    input_shape: Shape,
+    plan: PipelinePlan,
+    stage: int,
+    batch_size: int,
 ) -> int:
     """The most numbers in use at a time for ``stage``, whose layers are ``net``, besides :func:`lasting_numbers`.
 
@@ -140,7 +144,11 @@ def step_numbers(
 
 
 def lasting_numbers(
-    net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int
+    net: Net,
+    input_shape: Shape,
+    plan: PipelinePlan,
+    stage: int,
+    batch_size: int,
 ) -> int:
     """Numbers that stay on the device of ``stage`` from step to step: parameters, their gradients, the addends of other
     micro-batches, and behind the first stage buffers for the gradient of its input."""

@@ -265,7 +265,7 @@ class FullySharded(Strategy):
             views = _views(vector, shapes)
             autograd.mark_variables(views, _views(gradient, shapes), "write")
             params.append(traffic.like(hosts, views))
-        reduce: List[Call] = [self._reduction(gradients)]
+        reduce = [self._reduction(gradients)]
         if stage > 1:
             for part, total in zip(_parts(gradients, cuts), sums):
                 if total.size:

@@ -31,7 +31,11 @@ class LayerCost(NamedTuple):
 
 
 def measure_layers(
-    net: Net, params: Sequence[LayerParams], input_shape: Shape, device: Device, samples: int
+    net: Net,
+    params: Sequence[LayerParams],
+    input_shape: Shape,
+    device: Device,
+    samples: int,
 ) -> List[LayerCost]:
     """Measure each layer alone on ``device``: the median of three rounds, after one of warm-up. Waits."""
     host = onp.random.RandomState(0).uniform(-1, 1, (samples, *input_shape))

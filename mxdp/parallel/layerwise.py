@@ -55,7 +55,11 @@ class Layerwise(Strategy):
     algorithm = "auto"
 
     def __init__(
-        self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Devices
+        self,
+        net: Net,
+        params: Sequence[LayerParams],
+        input_shape: Shape,
+        devices: Devices,
     ) -> None:
         super().__init__(net, params, input_shape, devices)
         self._refuse_residual("by its channels")
@@ -229,7 +233,7 @@ class Layerwise(Strategy):
     def _find_spans(self) -> List[List[Bounds]]:
         """For each layer, the channels that each device makes (or takes in, where the layer is cut by rows)."""
         n = len(self.devices)
-        spans: List[List[Bounds]] = []
+        spans = []
         for number, cut in enumerate(self.cuts):
             channels = self.shapes[number + 1][0]
             if cut == COLUMNS:
@@ -255,7 +259,7 @@ class Layerwise(Strategy):
 
     def _whole(self, parts: Sequence[Sequence[LayerParams]]) -> List[LayerParams]:
         """``parts[device][layer]`` joined over the devices."""
-        result: List[LayerParams] = []
+        result = []
         for cut, *layer in zip(self.cuts, *parts):
             if cut == ROWS:
                 weights = [part[0] for part in layer]

@@ -87,7 +87,11 @@ class Stage:
         }
 
     def forward(
-        self, number: int, x: NDArray, target: Device, y: Optional[NDArray] = None
+        self,
+        number: int,
+        x: NDArray,
+        target: Device,
+        y: Optional[NDArray] = None,
     ) -> NDArray:
         """Push the forward pass of micro-batch ``number``. Returns its output (on the last stage, with labels ``y``,
         the losses), copied to ``target``."""
@@ -115,7 +119,10 @@ class Stage:
         return self._send(outs[-1], target)
 
     def backward(
-        self, number: int, head: Optional[NDArray], target: Optional[Device]
+        self,
+        number: int,
+        head: Optional[NDArray],
+        target: Optional[Device],
     ) -> Optional[NDArray]:
         """Push the backward pass of micro-batch ``number``, from the gradient ``head`` of its output (None: the loss).
         Returns the gradient of its input, copied to ``target``; None on the first stage."""

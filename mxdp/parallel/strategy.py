@@ -59,7 +59,11 @@ class Strategy:
     _sync: Optional[GradientSync] = None
 
     def __init__(
-        self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Devices
+        self,
+        net: Net,
+        params: Sequence[LayerParams],
+        input_shape: Shape,
+        devices: Devices,
     ) -> None:
         check_device_list(devices)
         self.net = list(net)
@@ -173,7 +177,11 @@ class Strategy:
             self.traffic.note("gradients", traffic.BACKWARD, nbytes)
 
     def _pass_layer(
-        self, layer: Layer, xs: Arrays, params: Sequence[LayerParams], back: bool
+        self,
+        layer: Layer,
+        xs: Arrays,
+        params: Sequence[LayerParams],
+        back: bool,
     ) -> Arrays:
         """A layer's outputs on all devices. Batch normalisation takes the statistics of all parts of the batch."""
         if isinstance(layer, Residual):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from typing import Counter as CounterType
 from typing import Iterable, List, Sequence, Tuple
 
 import numpy as onp
@@ -27,8 +26,8 @@ class Traffic:
     """Counts one step's messages between devices and their bytes, by (what, direction). An all-reduce counts as one."""
 
     def __init__(self) -> None:
-        self.messages: CounterType[Tuple[str, str]] = Counter()
-        self.nbytes: CounterType[Tuple[str, str]] = Counter()
+        self.messages: Counter[Tuple[str, str]] = Counter()
+        self.nbytes: Counter[Tuple[str, str]] = Counter()
 
     def clear(self) -> None:
         """Begin a new step."""

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.errors import TraceError
@@ -157,54 +157,55 @@ def _split_device(timeline: Timeline, device: str, python: _Python) -> Parts:
     return Parts(**{name: value / 1e6 for name, value in parts.items()})
 
 
+@dataclass
 class _Gaps:
-    """Classifies the idle time of one device, gap by gap, in order of time."""
+    """Classifies the idle time of one device, gap by gap, in order of time. ``others`` are the spans in which other
+    devices work, and ``ended`` the ends of their operators."""
 
-    def __init__(self, python: _Python, others: Spans, ended: Sequence[int], engine: Spans) -> None:
-        self._python = python
-        self._others = others
-        self._ended = ended
-        self._engine = engine
-        self._lead_lost = 0
-        self.parts = {part.name: 0 for part in fields(Parts)}
+    python: _Python
+    others: Spans
+    ended: Sequence[int]
+    engine: Spans
+    lead_lost: int = 0
+    parts: Counter[str] = field(default_factory=Counter)
 
     def sort_out(self, start: int, end: int, limit: Optional[int]) -> None:
         """Classify the gap from ``start`` to ``end``. Its operator was pushed by ``limit``; None: none follows."""
-        housekeeping = within(self._engine, start, end)
+        housekeeping = within(self.engine, start, end)
         self.parts["rest"] += total(housekeeping)
         gap = subtract([(start, end)], housekeeping)
-        self._lead_lost = self._python.waited(start, end) or self._lead_lost
+        self.lead_lost = self.python.waited(start, end) or self.lead_lost
         if limit is None:
             self._at_the_end(gap)
             return
-        pushed = max(start, min(end, limit, self._python.last_push(end)))
+        pushed = max(start, min(end, limit, self.python.last_push(end)))
         surely = intersect(gap, [(pushed, end)])
         self._for_others(surely, [span for span in surely if span[1] - span[0] >= DISPATCH])
         open_ = intersect(gap, [(start, pushed)])
-        number = bisect_right(self._ended, end)
-        if number and end - self._ended[number - 1] <= TRIGGER:
-            open_ = self._take("waiting", open_, self._others)
+        number = bisect_right(self.ended, end)
+        if number and end - self.ended[number - 1] <= TRIGGER:
+            open_ = self._take("waiting", open_, self.others)
         # The device has no work, since Python has not pushed any.
-        open_ = self._take("input", open_, self._python.input)
-        self._late(self._take("waiting", open_, self._python.waits))
+        open_ = self._take("input", open_, self.python.input)
+        self._late(self._take("waiting", open_, self.python.waits))
 
     def _for_others(self, gap: Spans, long: Spans) -> None:
         """Count ``gap`` as waiting where other devices work meanwhile in its ``long`` spans, and else as rest."""
-        waiting = total(_both(long, self._others))
+        waiting = total(_both(long, self.others))
         self.parts["waiting"] += waiting
         self.parts["rest"] += total(gap) - waiting
 
     def _late(self, gap: Spans) -> None:
         """Time by which Python is late after a wait during which the device still worked."""
-        late = min(self._lead_lost, total(gap))
-        self._lead_lost -= late
+        late = min(self.lead_lost, total(gap))
+        self.lead_lost -= late
         self.parts["waiting"] += late
         self.parts["front_end"] += total(gap) - late
 
     def _at_the_end(self, gap: Spans) -> None:
         """Time after the device's last operator: what follows is the fence, or work of other devices."""
-        gap = self._take("input", gap, self._python.input)
-        fence = _both(gap, self._python.waits)
+        gap = self._take("input", gap, self.python.input)
+        fence = _both(gap, self.python.waits)
         self._for_others(fence, fence)
         self._late(subtract(gap, fence))
 

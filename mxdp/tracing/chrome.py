@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 from mxdp.errors import MxdpError, TraceError
 from mxdp.plans.show.files import write_beside
@@ -15,7 +15,7 @@ from mxdp.tracing.timeline import Timeline
 def chrome_trace(timeline: Timeline) -> Dict[str, Any]:
     """The trace as a dict, in Google's "Trace Event Format": each lane is a "process", overlapping events are on
     separate "threads". An event is complete (``X``), its category is its kind, and its times are microseconds."""
-    records: List[Dict[str, Any]] = []
+    records = []
     for number, (lane, events) in enumerate(timeline.lanes.items(), start=1):
         about = {"process_name": {"name": lane}, "process_sort_index": {"sort_index": number}}
         for name, value in about.items():

@@ -210,7 +210,7 @@ def _look(event: Event) -> str:
 def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Strip, List[Event]]]:
     """Each strip of a lane with its events, in the order of drawing: MXNet's engine is behind the work. Python needs no
     strips, since it does one thing at a time and its sections are nested."""
-    strips: List[Tuple[Strip, List[Event]]] = []
+    strips = []
     for whole in (UPPER, LOWER):
         here = [event for event in events if PLACES.get(_look(event)) == whole]
         strips.append((whole, [event for event in here if python or event.kind not in WORK]))

@@ -18,7 +18,7 @@ def merge(intervals: Iterable[Tuple[T, T]]) -> List[Tuple[T, T]]:
     >>> merge([(5, 6), (0, 2), (1, 3), (3, 4), (9, 9)])
     [(0, 4), (5, 6)]
     """
-    merged: List[Tuple[T, T]] = []
+    merged = []
     for start, end in sorted(intervals):
         if start >= end:
             continue
@@ -36,7 +36,7 @@ def intersect(left: Intervals[T], right: Intervals[T]) -> List[Tuple[T, T]]:
     >>> intersect([(0, 4), (6, 8)], [(3, 7)])
     [(3, 4), (6, 7)]
     """
-    spans: List[Tuple[T, T]] = []
+    spans = []
     i = 0
     j = 0
     while i < len(left) and j < len(right):
@@ -57,7 +57,7 @@ def subtract(left: Intervals[T], right: Intervals[T]) -> List[Tuple[T, T]]:
     >>> subtract([(0, 10)], [(2, 3), (9, 12)])
     [(0, 2), (3, 9)]
     """
-    spans: List[Tuple[T, T]] = []
+    spans = []
     j = 0
     for start, end in left:
         while j < len(right) and right[j][1] <= start:
@@ -81,7 +81,7 @@ def within(intervals: Intervals[T], start: T, end: T) -> List[Tuple[T, T]]:
     """
     first = max(bisect_right(intervals, (start, start)) - 1, 0)
     last = bisect_left(intervals, (end, end))
-    spans: List[Tuple[T, T]] = []
+    spans = []
     for left, right in intervals[first:last]:
         left = max(left, start)
         right = min(right, end)
@@ -100,7 +100,7 @@ def at_least(count: int, sets: Iterable[Intervals[T]]) -> List[Tuple[T, T]]:
     for intervals in sets:
         for start, end in intervals:
             changes += [(start, 1), (end, -1)]
-    spans: List[Tuple[T, T]] = []
+    spans = []
     level = 0
     since = None
     for time, change in sorted(changes):

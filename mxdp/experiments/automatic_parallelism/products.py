@@ -53,7 +53,10 @@ def whole_factors(count: int, device: Device, seed: int) -> Tuple[Arrays, NDArra
 
 
 def compare_products(
-    found: Sequence[Sequence[NDArray]], lefts: Arrays, w: NDArray, chain: bool
+    found: Sequence[Sequence[NDArray]],
+    lefts: Arrays,
+    w: NDArray,
+    chain: bool,
 ) -> Iterator[Tuple[Any, Any, float]]:
     """For an oracle: each array of ``found[i]`` beside NumPy's product i, with tolerance 0."""
     right = lefts[0].asnumpy()

@@ -24,7 +24,10 @@ Functions = Mapping[str, Callable[..., Results]]
 
 
 def length(
-    groups: Groups, cores: int, workers: int = 1, seconds: Optional[Mapping[str, Number]] = None
+    groups: Groups,
+    cores: int,
+    workers: int = 1,
+    seconds: Optional[Mapping[str, Number]] = None,
 ) -> float:
     """The simulated time until the last task ends, in the unit of the costs. With ``seconds``, measured for each task,
     their medians are the costs."""

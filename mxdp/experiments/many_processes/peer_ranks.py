@@ -34,7 +34,12 @@ class BookRank:
         book_loop.train_epoch(batches, self._replicas, self.devices, self._lr)
 
     def losses(
-        self, X: HostArray, y: HostArray, params: Params, lr: float, steps: int
+        self,
+        X: HostArray,
+        y: HostArray,
+        params: Params,
+        lr: float,
+        steps: int,
     ) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
         replicas = self._copies(params)
@@ -73,7 +78,12 @@ class GluonRank:
         npx.waitall()
 
     def losses(
-        self, X: HostArray, y: HostArray, params: Params, lr: float, steps: int
+        self,
+        X: HostArray,
+        y: HostArray,
+        params: Params,
+        lr: float,
+        steps: int,
     ) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
         net, trainer = self._trained(params, lr)

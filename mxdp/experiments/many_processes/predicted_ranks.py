@@ -28,7 +28,11 @@ class PredictedRank:
         self.params = self.model.replicas[0]
 
     def steps(
-        self, X: HostArray, y: HostArray, steps: int, warm_up: int = 0
+        self,
+        X: HostArray,
+        y: HostArray,
+        steps: int,
+        warm_up: int = 0,
     ) -> Tuple[float, float]:
         """Mean seconds of ``steps`` steps after ``warm_up`` others, and Python's processor time of one. Waits."""
         part = self.ranks.shard(len(X))

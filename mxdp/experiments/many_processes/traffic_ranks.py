@@ -42,7 +42,10 @@ Compared = Tuple[Vectors, HostArray, Optional[HostArray]]
 
 
 def sync_of(
-    form: str, replicas: Replicas, s: Settings, ranks: Optional[World] = None
+    form: str,
+    replicas: Replicas,
+    s: Settings,
+    ranks: Optional[World] = None,
 ) -> Callable[[], Any]:
     """What sums the gradients of all workers in this form. ``s`` has the threshold of 2 bits, the share of the largest
     that is sent, and every how many steps local steps are summed."""
@@ -118,7 +121,11 @@ def pictures(name: str, folder: Optional[str], seed: int, test: int) -> Dataset:
 
 
 def training(
-    form: str, s: Settings, seed: int, on: Sequence[Any], ranks: Optional[World] = None
+    form: str,
+    s: Settings,
+    seed: int,
+    on: Sequence[Any],
+    ranks: Optional[World] = None,
 ) -> Tuple[Replicas, Callable[[Iterable[Any]], float], Any]:
     """Replicas at the seed's start, what trains on (all ranks') batches and returns the seconds, and what sums."""
     replicas = [get_params(init_lenet(seed, SCALE), device) for device in on]
@@ -138,7 +145,7 @@ def in_numpy(form: str, s: Any) -> List[Tuple[Vectors, HostArray, HostArray]]:
     every = s.every if form == EVERY else 1
     kept = [onp.zeros(sum(sizes), "float32")] * WORKERS
     params = [flat(start)] * WORKERS
-    after: List[Vectors] = []
+    after = []
     for step in range(CHECKED):
         if step % every == 0:
             together = params

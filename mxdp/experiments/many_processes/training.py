@@ -118,7 +118,12 @@ class TrainingRank:
         return trail
 
     def losses(
-        self, X: HostArray, y: HostArray, params: Params, lr: float, steps: int
+        self,
+        X: HostArray,
+        y: HostArray,
+        params: Params,
+        lr: float,
+        steps: int,
     ) -> List[float]:
         """The sum of the losses of this rank's samples before each step on one batch."""
         _, step = self._trained(params, lr)
