@@ -126,8 +126,8 @@ class SyncBatchNorm:
         self._kept = []
         recording = autograd.is_recording()
         host = onp.array(sizes, dtype=xs[0].dtype)
-        arrays = zip(xs, self._moments, self._sums, self._zeros, *self._arrays)
-        for x, (means, inverses), sums, (no_shift, no_scale), scale, shift, *running in arrays:
+        shards = zip(xs, self._moments, self._sums, self._zeros, *self._arrays)
+        for x, (means, inverses), sums, (no_shift, no_scale), scale, shift, *running in shards:
             with autograd.pause():
                 counts = upload(host, x.ctx)
                 mean, variance, *new = self._merge(counts, means, inverses, *running)

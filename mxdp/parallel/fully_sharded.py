@@ -32,7 +32,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 
 import numpy as onp
 
-from mxdp.backend import Batch, Devices, HostArray, NDArray, autograd, check_device_list, mx, upload
+from mxdp.backend import Batch, Devices, NDArray, autograd, check_device_list, mx, upload
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.engine import Call, prepare
 from mxdp.errors import did_you_mean
@@ -238,7 +238,7 @@ class FullySharded(Strategy):
         autograd.backward(outputs, self._back_from)
         self._back_from = [x.grad for x in xs]
 
-    def _make(self, span: Bounds, hosts: Sequence[Sequence[HostArray]]) -> Unit:
+    def _make(self, span: Bounds, hosts: Sequence[Arrays]) -> Unit:
         """Lay out the parameters ``hosts[layer]``, and prepare what is called."""
         stage = self.plan.stage
         flat = traffic.flat(hosts)

@@ -98,7 +98,7 @@ def like(layers: Sequence[Sequence[object]], arrays: Arrays) -> List[LayerParams
     return [list(islice(rest, len(layer))) for layer in layers]
 
 
-def joined(parts: Arrays, axis: int = 0) -> NDArray:
+def joined(parts: Sequence[NDArray], axis: int = 0) -> NDArray:
     """Arrays on one device, side by side."""
     return np.concatenate(parts, axis=axis) if len(parts) > 1 else parts[0]
 

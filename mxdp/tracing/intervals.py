@@ -18,7 +18,7 @@ def merge(intervals: Iterable[Tuple[T, T]]) -> List[Tuple[T, T]]:
     >>> merge([(5, 6), (0, 2), (1, 3), (3, 4), (9, 9)])
     [(0, 4), (5, 6)]
     """
-    merged = []
+    merged: List[Tuple[T, T]] = []
     for start, end in sorted(intervals):
         if start >= end:
             continue
