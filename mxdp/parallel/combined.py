@@ -13,15 +13,16 @@ Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Tuple
 
 from mxdp.backend import Batch, Devices, NDArray, check_arrays
 from mxdp.collectives import GradientSync
-from mxdp.layers import LayerParams, Net, Shape
+from mxdp.layers import Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.partition import bounds
 from mxdp.scratch import Arrays, in_sync
 
@@ -43,7 +44,7 @@ class Combined(Strategy):
     def __init__(
         self,
         net: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         input_shape: Shape,
         devices: Devices,
         split: Callable[..., Strategy],
@@ -102,11 +103,11 @@ class Combined(Strategy):
         scores = [group.scores(x) for group, x in zip(self.groups, self._shards(X))]
         return self._gather(scores, "scores")
 
-    def params(self) -> List[LayerParams]:
+    def params(self) -> NetParams:
         """Copies of the first group's parameters, on ``cpu(0)``. Waits."""
         return self.groups[0].params()
 
-    def gradients(self) -> List[LayerParams]:
+    def gradients(self) -> NetParams:
         """Copies of the first group's gradients, which are the sums over all groups, on ``cpu(0)``. Waits."""
         return self.groups[0].gradients()
 

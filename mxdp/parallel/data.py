@@ -12,13 +12,12 @@ statistics are those of the whole batch.
 
 from __future__ import annotations
 
-from typing import Sequence
-
 from mxdp.backend import Batch, Devices, NDArray, autograd, check_device_list
 from mxdp.collectives import GradientSync
-from mxdp.layers import LayerParams, Net, Shape
+from mxdp.layers import Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.partition import bounds
 from mxdp.scratch import Arrays, cross_entropy, get_params, split_and_load, split_batch
 
@@ -30,7 +29,7 @@ class Data(Strategy):
     def __init__(
         self,
         net: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         input_shape: Shape,
         devices: Devices,
         algorithm: str = "auto",

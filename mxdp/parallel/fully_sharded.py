@@ -36,10 +36,11 @@ from mxdp.backend import Batch, Devices, NDArray, autograd, check_device_list, m
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.engine import Call, prepare
 from mxdp.errors import did_you_mean
-from mxdp.layers import LayerParams, Net, Shape
+from mxdp.layers import Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers import fully_sharded as plans
@@ -67,7 +68,7 @@ class Unit:
 
     start: int
     stop: int
-    params: List[List[LayerParams]]
+    params: List[NetParams]
     vectors: Arrays
     shards: Arrays
     sums: Arrays
@@ -89,7 +90,7 @@ class FullySharded(Strategy):
     def __init__(
         self,
         net: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         input_shape: Shape,
         devices: Devices,
         stage: int = 3,
@@ -160,11 +161,11 @@ class FullySharded(Strategy):
         self._execute(self.plan.step[:end])
         return self._gather(self._xs, "scores")
 
-    def params(self) -> List[LayerParams]:
+    def params(self) -> NetParams:
         """The devices' shards joined, on ``cpu(0)``. Waits."""
         return self._whole([unit.shards for unit in self.units])
 
-    def gradients(self) -> List[LayerParams]:
+    def gradients(self) -> NetParams:
         """The devices' sums joined, on ``cpu(0)``. Waits."""
         return self._whole([unit.sums for unit in self.units])
 
@@ -296,7 +297,7 @@ class FullySharded(Strategy):
         chunks = [chunk_views(half, vector) for vector in vectors]
         return Program(half, chunks, again=True, frugal=True)
 
-    def _whole(self, parts: Sequence[Arrays]) -> List[LayerParams]:
+    def _whole(self, parts: Sequence[Arrays]) -> NetParams:
         """Arrays on ``cpu(0)`` in the layout of the parameters, from the parts of each unit. Waits."""
         host = onp.concatenate([part.asnumpy() for part in traffic.flat(parts)])
         vector = upload(host, mx.cpu(0)).as_nd_ndarray()

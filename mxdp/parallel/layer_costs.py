@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Tuple
 
 import numpy as onp
 
 from mxdp.backend import Device, autograd, upload
-from mxdp.layers import LayerParams, Net, Shape, apply
-from mxdp.parallel.traffic import flat, has_gradient
+from mxdp.layers import Net, Shape, apply
+from mxdp.parallel.traffic import NetParams, flat, has_gradient
 from mxdp.plans.partition import balance, bounds
 from mxdp.plans.pipeline import PipelinePlan
 from mxdp.scratch import get_params
@@ -32,7 +32,7 @@ class LayerCost(NamedTuple):
 
 def measure_layers(
     net: Net,
-    params: Sequence[LayerParams],
+    params: NetParams,
     input_shape: Shape,
     device: Device,
     samples: int,
@@ -64,7 +64,7 @@ def _median(timer: Timer) -> float:
 
 def find_cuts(
     net: Net,
-    params: Sequence[LayerParams],
+    params: NetParams,
     input_shape: Shape,
     device: Device,
     plan: PipelinePlan,

@@ -19,6 +19,7 @@ from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.layers.column_row import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -57,7 +58,7 @@ class Layerwise(Strategy):
     def __init__(
         self,
         net: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         input_shape: Shape,
         devices: Devices,
     ) -> None:
@@ -66,7 +67,7 @@ class Layerwise(Strategy):
         self.cuts = cut_layers([isinstance(layer, (Conv, Dense)) for layer in net])
         self.spans = self._find_spans()
         self.segments = segments(self.cuts, self._back)
-        self._params: List[List[LayerParams]] = []
+        self._params: List[NetParams] = []
         for rank, device in enumerate(devices):
             parts = [self._part(number, layer, rank) for number, layer in enumerate(params)]
             self._params.append([get_params(part, device) for part in parts])
@@ -94,11 +95,11 @@ class Layerwise(Strategy):
         self.traffic.clear()
         return self._forward(X)[-1].outputs[0]
 
-    def params(self) -> List[LayerParams]:
+    def params(self) -> NetParams:
         """The devices' parts joined, on ``cpu(0)``. Waits."""
         return self._whole([traffic.to_host(layers) for layers in self._params])
 
-    def gradients(self) -> List[LayerParams]:
+    def gradients(self) -> NetParams:
         """The gradients' parts joined, on ``cpu(0)``. Waits."""
         parts = []
         for layers in self._params:
@@ -257,7 +258,7 @@ class Layerwise(Strategy):
         columns = weight[:, start * pixels : stop * pixels]
         return [columns] if rank else [columns, bias]
 
-    def _whole(self, parts: Sequence[Sequence[LayerParams]]) -> List[LayerParams]:
+    def _whole(self, parts: Sequence[NetParams]) -> NetParams:
         """``parts[device][layer]`` joined over the devices."""
         result = []
         for cut, *layer in zip(self.cuts, *parts):

@@ -14,12 +14,13 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Batch, Device, Devices, NDArray, check_arrays
-from mxdp.layers import LayerParams, Net, Shape
+from mxdp.layers import Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import lasting_numbers, step_numbers
 from mxdp.parallel.layer_costs import find_cuts
 from mxdp.parallel.stage import Stage
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.partition import Bounds, bounds, pieces
 from mxdp.plans.pipeline import FORWARD, PipelinePlan, inference, order, pipeline
 from mxdp.scratch import Arrays
@@ -40,7 +41,7 @@ class Pipeline(Strategy):
     def __init__(
         self,
         net: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         input_shape: Shape,
         devices: Devices,
         micro_batches: int = 1,

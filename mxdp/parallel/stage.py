@@ -22,7 +22,8 @@ from typing import Dict, Iterator, NamedTuple, Optional, Sequence
 
 from mxdp.backend import Device, NDArray, autograd, mx, np
 from mxdp.engine import prepare, prepare_sum
-from mxdp.layers import LayerParams, Net, apply
+from mxdp.layers import Net, apply
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.pipeline import BACKWARD, Task
 from mxdp.scratch import Arrays, cross_entropy, get_params
 
@@ -44,7 +45,7 @@ class Stage:
     def __init__(
         self,
         layers: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         device: Device,
         first: bool,
         tasks: Sequence[Task],

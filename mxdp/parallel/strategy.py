@@ -20,7 +20,6 @@ from mxdp.collectives.gradients import GradientSync
 from mxdp.layers import (
     BatchNorm,
     Layer,
-    LayerParams,
     Net,
     Relu,
     Residual,
@@ -31,8 +30,9 @@ from mxdp.layers import (
 )
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.partition import bounds
-from mxdp.scratch import Arrays, in_sync, sgd
+from mxdp.scratch import Arrays, Replicas, in_sync, sgd
 
 
 class Strategy:
@@ -61,7 +61,7 @@ class Strategy:
     def __init__(
         self,
         net: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         input_shape: Shape,
         devices: Devices,
     ) -> None:
@@ -89,11 +89,11 @@ class Strategy:
         """Forward pass alone: (samples, outputs) on the first device. Raises likewise."""
         raise NotImplementedError
 
-    def params(self) -> List[LayerParams]:
+    def params(self) -> NetParams:
         """Copies of the parameters on ``cpu(0)``, joined where they are split, in the layout of ``params``. Waits."""
         return traffic.to_host(traffic.like(self._layout, traffic.flat(self.held)))
 
-    def gradients(self) -> List[LayerParams]:
+    def gradients(self) -> NetParams:
         """Copies of the gradients of the last step, in the same layout. Waits."""
         gradients = [param.grad for param in traffic.flat(self.held)]
         return traffic.to_host(traffic.like(self._layout, gradients))
@@ -180,7 +180,7 @@ class Strategy:
         self,
         layer: Layer,
         xs: Arrays,
-        params: Sequence[LayerParams],
+        params: Replicas,
         back: bool,
     ) -> Arrays:
         """A layer's outputs on all devices. Batch normalisation takes the statistics of all parts of the batch."""

@@ -24,10 +24,11 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxdp.backend import Batch, Devices, NDArray, autograd, check_arrays, mx, np
 from mxdp.collectives import GradientSync
-from mxdp.layers import Conv, Dense, Layer, LayerParams, Net, Pool, Shape, apply
+from mxdp.layers import Conv, Dense, Layer, Net, Pool, Shape, apply
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.layers.halo import Exchange, Grid, exchanges, squarest, tiles
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.partition import Bounds
@@ -47,7 +48,7 @@ class Tile(Strategy):
     def __init__(
         self,
         net: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         input_shape: Shape,
         devices: Devices,
         grid: Optional[Grid] = None,

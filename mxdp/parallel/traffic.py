@@ -18,6 +18,8 @@ from mxdp.scratch import Arrays
 
 FORWARD = "forward"
 BACKWARD = "backward"
+NetParams = Sequence[LayerParams]
+"""For each layer a list of its parameters."""
 Moments = Tuple[NDArray, NDArray]
 """Mean and variance of each channel, in the shape that :func:`mxdp.layers.moments` gives them."""
 
@@ -92,7 +94,7 @@ def flat(params: Iterable[Arrays]) -> Arrays:
     return [param for layer in params for param in layer]
 
 
-def like(layers: Sequence[Sequence[object]], arrays: Arrays) -> List[LayerParams]:
+def like(layers: Sequence[Sequence[object]], arrays: Arrays) -> NetParams:
     """The opposite of :func:`flat`: the first of ``arrays``, in lists as long as those of ``layers``."""
     rest = iter(arrays)
     return [list(islice(rest, len(layer))) for layer in layers]
@@ -108,7 +110,7 @@ def copy_to(x: Batch, device: Device) -> NDArray:
     return upload(x, device) if isinstance(x, onp.ndarray) else x.copyto(device)
 
 
-def to_host(layers: Sequence[LayerParams]) -> List[LayerParams]:
+def to_host(layers: NetParams) -> NetParams:
     """Copies on ``cpu(0)``. Waits."""
     copies = [array.copyto(mx.cpu(0)) for array in flat(layers)]
     for array in copies:

@@ -25,6 +25,7 @@ from mxdp.tracing.events import (
     OTHER_THREADS,
     PYTHON,
     SECTION,
+    Kinds,
     Row,
     call_kind,
     operator_kind,
@@ -59,7 +60,7 @@ class Trace:
     marks: Dict[str, int] = field(default_factory=dict)
     thread: Optional[int] = None
 
-    def events(self, kinds: Optional[Mapping[str, str]] = None) -> List[Row]:
+    def events(self, kinds: Kinds = None) -> List[Row]:
         """All events as :func:`mxdp.tracing.timeline.build` takes them, on MXNet's clock."""
         given = kinds or {}
         devices = _device_names(self.names, self.operators)

@@ -24,7 +24,7 @@ from mxdp import process, sections
 from mxdp.backend import Devices, mx, npx
 from mxdp.errors import TraceError, plural
 from mxdp.tracing.chrome import write_chrome_trace
-from mxdp.tracing.events import OTHER_THREADS, PYTHON, SECTION, WORK
+from mxdp.tracing.events import OTHER_THREADS, PYTHON, SECTION, WORK, Kinds
 from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, parse
 from mxdp.tracing.timeline import Timeline, build
 
@@ -40,7 +40,7 @@ Reading = Tuple[str, float, float]
 class Recording:
     """The result of :func:`record`: a context manager, and after the block the recorded timeline."""
 
-    def __init__(self, devices: Devices = (), kinds: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(self, devices: Devices = (), kinds: Kinds = None) -> None:
         self._devices = list(devices)
         self._kinds = kinds
         self._timeline: Optional[Timeline] = None
@@ -116,7 +116,7 @@ class Recording:
             self._problem = problem
 
 
-def record(devices: Devices = (), kinds: Optional[Mapping[str, str]] = None) -> Recording:
+def record(devices: Devices = (), kinds: Kinds = None) -> Recording:
     """Record a block: ``with record() as recording: ...``, then ``recording.timeline`` and ``recording.save(path)``.
 
     It records every operator on every device, every call of MXNet from Python, and each :func:`mxdp.tracing.section`.
@@ -168,7 +168,7 @@ def assemble(
     trace: Trace,
     marked: Sequence[sections.Marked],
     readings: Mapping[str, Sequence[Reading]],
-    kinds: Optional[Mapping[str, str]] = None,
+    kinds: Kinds = None,
 ) -> Tuple[Optional[Timeline], str]:
     """The timeline between the marks, with Python's sections on MXNet's clock; or None and the reason. Raises a
     TraceError if the system's clock was set meanwhile."""

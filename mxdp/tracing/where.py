@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 from mxdp.backend import Devices
 from mxdp.sections import section
 from mxdp.tracing.breakdown import Parts, split
-from mxdp.tracing.events import STEP
+from mxdp.tracing.events import STEP, Kinds
 from mxdp.tracing.recording import record
 from mxdp.tracing.timeline import Timeline
 
@@ -49,7 +49,7 @@ def where_the_time_went(
     steps: int = 10,
     warm_up: int = 2,
     devices: Devices = (),
-    kinds: Optional[Mapping[str, str]] = None,
+    kinds: Kinds = None,
 ) -> TimeSplit:
     """Split the wall clock of a step: call ``step`` ``warm_up`` times, then ``steps`` times in a recording.
 
