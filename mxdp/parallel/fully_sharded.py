@@ -125,20 +125,13 @@ class FullySharded(Strategy):
         self.units = [self._make(span, its) for span, its in zip(spans, layers)]
         held = [unit.shards if stage == 3 else unit.vectors for unit in self.units]
         self.held = [list(params) for params in zip(*held)]
-        self._xs: Arrays = []
-        self._labels: Arrays = []
-        self._losses: Arrays = []
-        self._trail: List[Tuple[Arrays, Arrays]] = []
-        self._back_from: Optional[Arrays] = None
+        self._begin([], [])
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, and the sums of the gradients, as the plan has them. Shards may be uneven."""
         self.traffic.clear()
-        self._xs, self._labels = map(list, split_batch(X, y, self.devices))
+        self._begin(*split_batch(X, y, self.devices))
         check_device_list(self.devices, samples=len(X))
-        self._losses = []
-        self._trail = []
-        self._back_from = None
         self._execute(self.plan.step)
         return self._gather(self._losses, "losses")
 
@@ -151,9 +144,7 @@ class FullySharded(Strategy):
     def scores(self, X: Batch) -> NDArray:
         """Forward pass of each shard on its device. The first device gathers the scores."""
         self.traffic.clear()
-        self._xs = list(split_and_load(X, self.devices))
-        self._labels = []
-        self._losses = []
+        self._begin(split_and_load(X, self.devices), [])
         check_device_list(self.devices, samples=len(X))
         end = [task.kind for task in self.plan.step].index(plans.BACKWARD)
         if self.plan.stage == 3:
@@ -198,6 +189,14 @@ class FullySharded(Strategy):
                     footprint.add(self.net[number], sizes[number + 1], split=n > 1)
                 footprint.cut()
             yield footprint
+
+    def _begin(self, xs: Arrays, labels: Arrays) -> None:
+        """The next tasks pass ``xs``, and train if there are ``labels``."""
+        self._xs = xs
+        self._labels = labels
+        self._losses: Arrays = []
+        self._trail: List[Tuple[Arrays, Arrays]] = []
+        self._back_from: Optional[Arrays] = None
 
     def _execute(self, tasks: Sequence[plans.LayerTask]) -> None:
         for task in tasks:

@@ -34,6 +34,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.errors import TraceError
@@ -135,14 +136,15 @@ def split(timeline: Timeline) -> Dict[str, Parts]:
 
 def _split_device(timeline: Timeline, device: str, python: _Python) -> Parts:
     length = us(timeline.length)
-    compute = _busy(timeline, [device], COMPUTE)
-    communication = _busy(timeline, [device], *COMMUNICATION)
-    moving = _busy(timeline, [device], *COMMUNICATION, UPLOAD)
-    work = _busy(timeline, [device], *WORK)
+    busy = partial(_busy, timeline, [device])
+    compute = busy(COMPUTE)
+    communication = busy(*COMMUNICATION)
+    moving = busy(*COMMUNICATION, UPLOAD)
+    work = busy(*WORK)
     others = [name for name in timeline.devices if name != device]
     elsewhere = [event for event in timeline.events if event.device in others]
     ended = sorted(us(event.end) for event in elsewhere if event.kind in WORK)
-    engine = subtract(_busy(timeline, [device], ENGINE), work)
+    engine = subtract(busy(ENGINE), work)
     gaps = _Gaps(python, _busy(timeline, others, *WORK), ended, engine)
     limits = _push_limits(timeline, device, python)
     for start, end in subtract([(0, length)], work):

@@ -274,14 +274,22 @@ def _label(
 ) -> None:
     """Write names into the bars that are wide enough."""
     letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (points * LETTER)
-    style: Dict[str, Any] = dict(fontsize=points, ha="center", va="center", clip_on=True)
     for event in events:
         look = _look(event)
         text = shorten(event.name, int(event.seconds / length * letters_wide))
         if text and look not in (CALL, ENGINE):
             centre = (start + (event.start + event.end) / 2) * scale
             colour = INK if look in (WAIT, COPY) else "white"
-            axes.text(centre, middle, text, color=colour, **style)
+            axes.text(
+                centre,
+                middle,
+                text,
+                color=colour,
+                fontsize=points,
+                ha="center",
+                va="center",
+                clip_on=True,
+            )
 
 
 def _lane_text(shown: Timeline, lane: str) -> str:

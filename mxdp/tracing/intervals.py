@@ -10,15 +10,16 @@ from typing import Iterable, List, Sequence, Tuple, TypeVar
 
 T = TypeVar("T", int, float)
 Intervals = Sequence[Tuple[T, T]]
+Merged = List[Tuple[T, T]]
 
 
-def merge(intervals: Iterable[Tuple[T, T]]) -> List[Tuple[T, T]]:
+def merge(intervals: Iterable[Tuple[T, T]]) -> Merged[T]:
     """The moments in any of ``intervals``, which may overlap, be empty and have any order.
 
     >>> merge([(5, 6), (0, 2), (1, 3), (3, 4), (9, 9)])
     [(0, 4), (5, 6)]
     """
-    merged: List[Tuple[T, T]] = []
+    merged: Merged[T] = []
     for start, end in sorted(intervals):
         if start >= end:
             continue
@@ -30,7 +31,7 @@ def merge(intervals: Iterable[Tuple[T, T]]) -> List[Tuple[T, T]]:
     return merged
 
 
-def intersect(left: Intervals[T], right: Intervals[T]) -> List[Tuple[T, T]]:
+def intersect(left: Intervals[T], right: Intervals[T]) -> Merged[T]:
     """The moments in both sets.
 
     >>> intersect([(0, 4), (6, 8)], [(3, 7)])
@@ -51,7 +52,7 @@ def intersect(left: Intervals[T], right: Intervals[T]) -> List[Tuple[T, T]]:
     return spans
 
 
-def subtract(left: Intervals[T], right: Intervals[T]) -> List[Tuple[T, T]]:
+def subtract(left: Intervals[T], right: Intervals[T]) -> Merged[T]:
     """The moments of ``left`` that are not in ``right``.
 
     >>> subtract([(0, 10)], [(2, 3), (9, 12)])
@@ -73,7 +74,7 @@ def subtract(left: Intervals[T], right: Intervals[T]) -> List[Tuple[T, T]]:
     return spans
 
 
-def within(intervals: Intervals[T], start: T, end: T) -> List[Tuple[T, T]]:
+def within(intervals: Intervals[T], start: T, end: T) -> Merged[T]:
     """The moments of a set from ``start`` to ``end``, whose intervals are found by bisection.
 
     >>> within([(0, 4), (6, 8), (9, 12)], 3, 10)
@@ -90,7 +91,7 @@ def within(intervals: Intervals[T], start: T, end: T) -> List[Tuple[T, T]]:
     return spans
 
 
-def at_least(count: int, sets: Iterable[Intervals[T]]) -> List[Tuple[T, T]]:
+def at_least(count: int, sets: Iterable[Intervals[T]]) -> Merged[T]:
     """The moments in at least ``count`` of the sets.
 
     >>> at_least(2, [[(0, 4)], [(3, 9)], [(8, 10)]])

@@ -92,13 +92,12 @@ def set_up(case, s):
         measured = taken(lambda: seconds.append(timed(attempt)), device)
         pieces, said = done[-1]
         at_once = max((stop - start for start, stop in pieces), default=0)
-        numbers = {
+        return seconds[-1], {
             "measured_bytes": measured,
             "predicted_bytes": job.needed(at_once or job.products),
             "at_once": at_once,
             "said": said,
         }
-        return seconds[-1], numbers
 
     def again():
         pieces, _ = done[-1]

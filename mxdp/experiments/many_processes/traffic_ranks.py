@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 
 import numpy as onp
 
-from mxdp.backend import HostArray, devices, mx, upload
+from mxdp.backend import Devices, HostArray, devices, mx, upload
 from mxdp.collectives import GradientSync
 from mxdp.collectives.compress import BFLOAT16, FLOAT16, FLOAT32, CompressedSync, largest, two_bits
 from mxdp.datasets import Dataset, load
@@ -87,7 +87,7 @@ def known_gradient(worker: int, step: int, sizes: Sequence[int], seed: int) -> H
     return (whole / 1024).astype("float32")
 
 
-def compared(form: str, s: Settings, on: Sequence[Any], ranks: World) -> List[Compared]:
+def compared(form: str, s: Settings, on: Devices, ranks: World) -> List[Compared]:
     """What became of each replica's known gradients: the gradients after each sum; its parameters in the end, and what
     its worker has kept (None: it can't be seen). Each sum is followed by an update that is not divided. Waits."""
     replicas, _, sync = training(form, s, s["seed"], on, ranks)
@@ -124,7 +124,7 @@ def training(
     form: str,
     s: Settings,
     seed: int,
-    on: Sequence[Any],
+    on: Devices,
     ranks: Optional[World] = None,
 ) -> Tuple[Replicas, Callable[[Iterable[Any]], float], Any]:
     """Replicas at the seed's start, what trains on (all ranks') batches and returns the seconds, and what sums."""
@@ -138,7 +138,7 @@ def training(
     return replicas, train, sync
 
 
-def in_numpy(form: str, s: Any) -> List[Tuple[Vectors, HostArray, HostArray]]:
+def in_numpy(form: str, s: Any) -> List[Compared]:
     """What each worker's gradients must be after each sum, its parameters in the end, and what it has kept."""
     start = init_lenet(s.seed, SCALE)
     sizes = [param.size for param in start]
@@ -185,7 +185,7 @@ def _said(form: str, vector: HostArray, s: Any) -> HostArray:
     return vector
 
 
-def one_by_one(on: Sequence[Any], s: Any) -> Iterator[Tuple[Any, ...]]:
+def one_by_one(on: Devices, s: Any) -> Iterator[Tuple[Any, ...]]:
     """For an oracle: three steps with a float32 sum every step, and with mxdp's own all-reduce, bit for bit."""
     X, y = random_batch(s.batch_size, s.seed)
     found = []
