@@ -279,7 +279,7 @@ class FullySharded(Strategy):
         }
         return Unit(*span, params, vectors, shards, sums, calls)
 
-    def _updates(self, number: int, updated: Iterable[Tuple[NDArray, NDArray]]) -> List[Call]:
+    def _updates(self, number: int, updated: Iterable[Any]) -> List[Call]:
         """The optimiser's step on each weight by its gradient. MXNet keeps their states by ``number`` and on."""
         updates: List[Call] = []
         for place, (weight, gradient) in enumerate(updated, number):

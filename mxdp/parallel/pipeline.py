@@ -79,10 +79,8 @@ class Pipeline(Strategy):
         y_parts = self._split(y, self.devices[-1])
         for stage in self.stages:
             stage.begin([len(part) for part in X_parts])
-        activations: Dict[Tuple[int, int], NDArray] = {
-            (0, number): part for number, part in enumerate(X_parts)
-        }
-        heads: Dict[Tuple[int, int], Optional[NDArray]] = {}
+        activations = {(0, number): part for number, part in enumerate(X_parts)}
+        heads: Dict[Tuple[int, int], NDArray] = {}
         last = len(self.stages) - 1
         losses = []
         for place, task in order(self.plan):

@@ -230,11 +230,8 @@ def _push_limits(timeline: Timeline, device: str, python: _Python) -> Mapping[in
     for first in range(count, len(work), count):
         if Counter(names[first : first + count]) != usual:
             return {}
-    limits = {}
-    for number, event in enumerate(work):
-        step = python.steps[number // count]
-        limits[us(event.start)] = step[1]
-    return limits
+    ends = [end for _, end in python.steps]
+    return {us(event.start): ends[number // count] for number, event in enumerate(work)}
 
 
 def _both(gap: Spans, where: Spans) -> Spans:

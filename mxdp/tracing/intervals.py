@@ -97,10 +97,11 @@ def at_least(count: int, sets: Iterable[Intervals[T]]) -> Merged[T]:
     >>> at_least(2, [[(0, 4)], [(3, 9)], [(8, 10)]])
     [(3, 4), (8, 9)]
     """
-    changes: List[Tuple[T, int]] = []
+    changes = []
     for intervals in sets:
         for start, end in intervals:
-            changes += [(start, 1), (end, -1)]
+            changes.append((start, 1))
+            changes.append((end, -1))
     spans = []
     level = 0
     since = None

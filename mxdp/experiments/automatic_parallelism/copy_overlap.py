@@ -39,10 +39,27 @@ COMPARED = "products, and every copy of them, against NumPy's products, exactly"
 TOGETHER = True
 # Tall results have `nbytes` and `width` columns. The slides' own work (`size = 4000` in a preset) is hours on a CPU.
 PRESETS = {
-    "quick": dict(products=50, timeout=120.0, size=400, nbytes=1 << 22, width=56),
-    "full": dict(products=50, timeout=600.0, size=512, nbytes=8_000_000, width=40),
+    "quick": dict(
+        products=50,
+        timeout=120.0,
+        size=400,
+        nbytes=1 << 22,
+        width=56,
+    ),
+    "full": dict(
+        products=50,
+        timeout=600.0,
+        size=512,
+        nbytes=8_000_000,
+        width=40,
+    ),
 }
-LITTLE = dict(size=64, products=2, nbytes=65536, width=16)
+LITTLE = dict(
+    size=64,
+    products=2,
+    nbytes=65536,
+    width=16,
+)
 SQUARE = "slides"
 INDEPENDENT = "indep."
 CHAIN = "chain"

@@ -21,8 +21,20 @@ from mxdp.experiments.memory import taken
 SOURCE = f"the out-of-memory stop of the notebook of {sources.PARALLELISM}"
 COMPARED = "row sums against NumPy's, exactly; and the guard's own answer"
 PRESETS = {
-    "quick": dict(devices=[1], products=50, timeout=120.0, size=1000, limit_bytes=64_000_000),
-    "full": dict(devices=[1], products=50, timeout=600.0, size=2000, limit_bytes=250_000_000),
+    "quick": dict(
+        devices=[1],
+        products=50,
+        timeout=120.0,
+        size=1000,
+        limit_bytes=64_000_000,
+    ),
+    "full": dict(
+        devices=[1],
+        products=50,
+        timeout=600.0,
+        size=2000,
+        limit_bytes=250_000_000,
+    ),
 }
 LITTLE = dict(size=64, products=2, limit_bytes=80000)
 MB = 1e6

@@ -31,8 +31,20 @@ COMPARED = (
 TOGETHER = True
 CHECKS = SEVERAL
 PRESETS = {
-    "quick": dict(devices=[3], timeout=120.0, batch_size=512, size=1024, steps=4),
-    "full": dict(devices=[3], timeout=900.0, batch_size=1024, size=1536, steps=4),
+    "quick": dict(
+        devices=[3],
+        timeout=120.0,
+        batch_size=512,
+        size=1024,
+        steps=4,
+    ),
+    "full": dict(
+        devices=[3],
+        timeout=900.0,
+        batch_size=1024,
+        size=1536,
+        steps=4,
+    ),
 }
 LITTLE = dict(batch_size=40, size=64, steps=2)
 RECORDED_STEPS = 3

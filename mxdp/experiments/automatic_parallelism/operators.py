@@ -21,7 +21,12 @@ SOURCE = f"exercise 1 of {sources.PARALLELISM}"
 COMPARED = "independent products, against NumPy's, exactly"
 TOGETHER = True
 PRESETS = {
-    "quick": dict(products=8, timeout=120.0, round_seconds=0.03, sides=[8, 32, 64, 128, 256, 512]),
+    "quick": dict(
+        products=8,
+        timeout=120.0,
+        round_seconds=0.03,
+        sides=[8, 32, 64, 128, 256, 512],
+    ),
     "full": dict(
         products=8,
         timeout=600.0,
@@ -29,7 +34,11 @@ PRESETS = {
         sides=[8, 16, 32, 64, 128, 256, 512, 1024],
     ),
 }
-LITTLE = dict(sides=[8, 32], products=2, round_seconds=0.001)
+LITTLE = dict(
+    sides=[8, 32],
+    products=2,
+    round_seconds=0.001,
+)
 WORKERS = (1, 2)
 RECORDED = 256
 """The products of this side are recorded, or of the nearest side that is measured."""

@@ -48,7 +48,13 @@ PRESETS = {
         products=10,
     ),
 }
-LITTLE = dict(batch_size=20, samples=100, size=64, products=2, additions=20)
+LITTLE = dict(
+    batch_size=20,
+    samples=100,
+    size=64,
+    products=2,
+    additions=20,
+)
 POLICIES = ("never", "each epoch", "each step", "2 ahead, events")
 BOUNDED = POLICIES[-1]
 WAITS = {

@@ -20,8 +20,18 @@ SOURCE = f"{sources.PARALLELISM}; {sources.PARALLELISM_SLIDES}"
 COMPARED = "products, against NumPy's, exactly"
 TOUR = True
 PRESETS = {
-    "quick": dict(devices=[2], products=50, size=600, timeout=120.0),
-    "full": dict(devices=[2], products=50, size=1000, timeout=3600.0),
+    "quick": dict(
+        devices=[2],
+        products=50,
+        size=600,
+        timeout=120.0,
+    ),
+    "full": dict(
+        devices=[2],
+        products=50,
+        size=1000,
+        timeout=3600.0,
+    ),
 }
 LITTLE = dict(size=64, products=2)
 # mxdp would warn of exactly what the reference shows.

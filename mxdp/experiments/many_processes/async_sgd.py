@@ -41,7 +41,13 @@ PRESETS = {
     "quick": dict(COMMON, timeout=600.0, most_updates=800),
     "full": dict(COMMON, most_updates=1600),
 }
-LITTLE = dict(data="synthetic", batch_size=16, accuracy=0.01, updates=2, most_updates=4)
+LITTLE = dict(
+    data="synthetic",
+    batch_size=16,
+    accuracy=0.01,
+    updates=2,
+    most_updates=4,
+)
 SLOW = 2.0
 """How many times as long the slow worker takes to compute."""
 EVEN = "equal workers"

@@ -25,7 +25,19 @@ from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, by_process, faster, fastest, mean
 from mxdp.experiments.many_processes import hosts
 from mxdp.experiments.many_processes import traffic_ranks as forms
-from mxdp.experiments.many_processes.traffic_ranks import FULL, HALF, LARGEST, WORKERS
+from mxdp.experiments.many_processes.traffic_ranks import (
+    BETWEEN_HOSTS,
+    BFLOAT,
+    CARELESS,
+    EVERY,
+    FULL,
+    HALF,
+    KEEPING,
+    LARGEST,
+    MXNET,
+    TWO_BITS,
+    WORKERS,
+)
 from mxdp.experiments.show import style
 from mxdp.processes import World
 from mxdp.scratch import evaluate, lenet
@@ -47,9 +59,22 @@ COMMON = dict(
 )
 PRESETS = {
     "quick": dict(COMMON, steps=48, test=500, hosts_steps=8),
-    "full": dict(COMMON, timeout=1800.0, steps=384, test=2000, hosts_steps=40, processes=6),
+    "full": dict(
+        COMMON,
+        timeout=1800.0,
+        steps=384,
+        test=2000,
+        hosts_steps=40,
+        processes=6,
+    ),
 }
-LITTLE = dict(data="synthetic", batch_size=4, steps=48, test=100, hosts_steps=8)
+LITTLE = dict(
+    data="synthetic",
+    batch_size=4,
+    steps=48,
+    test=100,
+    hosts_steps=8,
+)
 PARTS = 6
 """Of a training: the network is evaluated before it and after each of them."""
 CHECKS = {
@@ -74,19 +99,19 @@ def titles(s):
     return {
         FULL: "full sum",
         HALF: "float16",
-        forms.BFLOAT: "bfloat16",
-        forms.TWO_BITS: "2 bits",
+        BFLOAT: "bfloat16",
+        TWO_BITS: "2 bits",
         LARGEST: share,
-        forms.CARELESS: f"{share}, nothing kept",
-        forms.EVERY: f"every {s.every} steps",
-        forms.MXNET: "2 bits by MXNet's store",
+        CARELESS: f"{share}, nothing kept",
+        EVERY: f"every {s.every} steps",
+        MXNET: "2 bits by MXNet's store",
     }
 
 
 def cases(s):
     for place, rate in (("devices", 0), ("hosts", s.rate)):
         for form, title in titles(s).items():
-            if form in forms.BETWEEN_HOSTS or not rate:
+            if form in BETWEEN_HOSTS or not rate:
                 yield Case(f"{place}: {title}", WORKERS, form=form, place=place)
 
 
@@ -118,13 +143,13 @@ def oracle(case, s):
         if kept is not None:
             yield kept, expected_kept, 0.0
     after, _, kept = ranks[0]
-    if case.form in forms.KEEPING and kept is not None:
+    if case.form in KEEPING and kept is not None:
         # What was said and kept are all gradients together.
         said = sum(gradients.astype("float64") for gradients in after)
         kept = sum(of_rank for _, _, of_rank in ranks)
         full, *_ = forms.in_numpy(FULL, s)[0]
         yield said + kept, sum(full), 0.0
-    if case.form == forms.EVERY and case.place == "devices":
+    if case.form == EVERY and case.place == "devices":
         yield from forms.one_by_one(devices_of(case, s), s)
 
 
@@ -140,7 +165,7 @@ def set_up(case, s):
     devices = devices_of(case, s)
     net = BoundNet(lenet)
     data = forms.pictures(s.data, s.data_dir, s.seed, s.test)
-    halves = {forms.BFLOAT: BFLOAT16, HALF: FLOAT16}
+    halves = {BFLOAT: BFLOAT16, HALF: FLOAT16}
     of_many = sums_of_ones(halves[case.form]) if case.form in halves else None
 
     def train(seed, parts):
@@ -202,7 +227,7 @@ def tell(t, s):
     t.note("""Devices: two of one process. Hosts: two network namespaces of this machine with a cable of a limited rate,
         a process on each. The accuracy is that of the training on devices: between hosts the numbers are the same.""")
     less = LESS.format(words[LARGEST])
-    t.claim(less, devices[forms.CARELESS].gain, at_most=0.0, source=sources.SEIDE)
+    t.claim(less, devices[CARELESS].gain, at_most=0.0, source=sources.SEIDE)
     of_most = devices[HALF].of_many[str(MANY[-1])]
     t.claim(MANY_ONES, of_most, at_most=0.5, exact=True, source=sources.FLOAT16)
     where = f"two hosts at {s.rate} Mbit/s" if far else "two devices of this machine"
@@ -212,16 +237,16 @@ def tell(t, s):
         sum; after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}.""")
     t.explain(f"""With float16 it {faster(1 / shown[HALF].of_full)}. In equal time the accuracy with the
         {words[LARGEST]} differs by {shown[LARGEST].time_gain:+.3f}. Without error feedback, after equal steps, it
-        differs by {devices[forms.CARELESS].gain:+.3f}. Between devices of one machine the {words[LARGEST]} takes
+        differs by {devices[CARELESS].gain:+.3f}. Between devices of one machine the {words[LARGEST]} takes
         {devices[LARGEST].of_full:.1f} times as long as the full sum: the host encodes it.""")
-    others = [devices[form] for form in (HALF, forms.BFLOAT, forms.TWO_BITS, forms.EVERY)]
+    others = [devices[form] for form in (HALF, BFLOAT, TWO_BITS, EVERY)]
     least = min(others, key=lambda row: row.gain.median)
     t.explain(
         f"Of the other forms the least accurate is '{words[least.form]}': it differs by {least.gain:+.3f}."
     )
     t.draw(lambda axes: _draw_accuracy(axes, rows, devices, words))
     t.bars(unit="ms", scale=1e3, title="A step", rows=rows)
-    t.draw(lambda axes: _draw_many(axes, [devices[HALF], devices[forms.BFLOAT]]))
+    t.draw(lambda axes: _draw_many(axes, [devices[HALF], devices[BFLOAT]]))
 
 
 def _tell_row(row, full, least, devices, s):
@@ -239,7 +264,7 @@ def _tell_row(row, full, least, devices, s):
     row.of_full = row.seconds / full.seconds
     row.sent_bytes = on_devices.get("sent")
     if not row.sent_bytes:
-        row.sent_bytes = NUMBERS / 4 if row.form == forms.MXNET else 4 * NUMBERS
+        row.sent_bytes = NUMBERS / 4 if row.form == MXNET else 4 * NUMBERS
     row.accuracy = _accuracy(on_devices)
     if row is not full:
         row.gain = row.accuracy - _accuracy(devices[FULL])

@@ -24,13 +24,25 @@ COMPARED = (
     "decoded pictures, exactly; parameters of every replica in every process after three steps"
 )
 NEEDS = ranks.NEEDS[ranks.MPI]
-COMMON = dict(devices=[2], data="auto", data_dir=None, batch_size=64, lr=0.1, steps=16)
+COMMON = dict(
+    devices=[2],
+    data="auto",
+    data_dir=None,
+    batch_size=64,
+    lr=0.1,
+    steps=16,
+)
 PRESETS = {
     "quick": dict(COMMON, scales=[1, 32]),
     "full": dict(COMMON, scales=[1, 8, 32]),
 }
 CHECKS = {"scales": (lambda scales: len(set(scales)) == len(scales), "different numbers")}
-LITTLE = dict(data="synthetic", batch_size=8, steps=2, scales=[1, 2])
+LITTLE = dict(
+    data="synthetic",
+    batch_size=8,
+    steps=2,
+    scales=[1, 2],
+)
 PARTS = ("input", "compute")
 PICTURES = 256
 """The pictures that are stored. Batches are drawn from them again and again."""

@@ -31,19 +31,38 @@ from mxdp.experiments.many_processes.victim import CUT_OFF, KILLED, STOPPED
 SOURCE = f"exercise 3 of {sources.PARAMETER_SERVERS}; {sources.LOST}"
 COMPARED = "parameters of the processes of an undisturbed training, with each other, bit for bit"
 TOGETHER = True
-COMMON = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, batch_size=20, lr=0.3)
+COMMON = dict(
+    devices=[2],
+    kind="cpu",
+    data="synthetic",
+    data_dir=None,
+    batch_size=20,
+    lr=0.3,
+)
 EVERY = f"{MPI},{SYNC},{HOROVOD}"
 PRESETS = {
     "quick": dict(
         COMMON, timeout=600.0, samples=400, silent=2.0, wait=3.0, engines=f"{MPI},{SYNC}"
     ),
-    "full": dict(COMMON, timeout=600.0, samples=400, silent=3.0, wait=8.0, engines=EVERY),
+    "full": dict(
+        COMMON,
+        timeout=600.0,
+        samples=400,
+        silent=3.0,
+        wait=8.0,
+        engines=EVERY,
+    ),
 }
 CHECKS = {
     "devices": (lambda counts: min(counts) > 1, "2 or more, since one process is lost"),
     "engines": (lambda engines: {*engines.split(",")} <= {*EVERY.split(",")}, f"of {EVERY}"),
 }
-LITTLE = dict(samples=100, silent=2.0, wait=0.5, engines=EVERY)
+LITTLE = dict(
+    samples=100,
+    silent=2.0,
+    wait=0.5,
+    engines=EVERY,
+)
 WITHIN = 30
 
 

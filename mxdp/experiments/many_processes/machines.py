@@ -14,7 +14,13 @@ from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
 
 SOURCE = sources.PARAMETER_SERVERS
 COMPARED = "parameters of every replica in every process after three steps; bit for bit among the processes"
-COMMON = dict(devices=[2], data="auto", data_dir=None, batch_size=256, lr=0.2)
+COMMON = dict(
+    devices=[2],
+    data="auto",
+    data_dir=None,
+    batch_size=256,
+    lr=0.2,
+)
 PRESETS = {"quick": dict(COMMON, steps=10), "full": dict(COMMON, steps=20)}
 LITTLE = dict(data="synthetic", batch_size=24, steps=2)
 

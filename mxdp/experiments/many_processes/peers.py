@@ -22,7 +22,13 @@ from mxdp.experiments.oracle import random_batch
 from mxdp.scratch import get_params, init_lenet, train_batch
 
 COMPARED = "the losses of five steps on one batch, against mxdp on one device"
-COMMON = dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2)
+COMMON = dict(
+    devices=[1, 2],
+    data="auto",
+    data_dir=None,
+    batch_size=256,
+    lr=0.2,
+)
 WORDS = {
     "book": "the book's loop",
     "gluon": "gluon.Trainer",
@@ -39,8 +45,21 @@ BOOK, GLUON, HYBRID, HOROVOD, TORCH, DDP, MXDP, MXDP_MPI, CEILING = WORDS
 FEW = "book,gluon-hybrid,torch,mxdp,mxdp-mpi,ceiling"
 ALL = ",".join(WORDS)
 PRESETS = {
-    "quick": dict(COMMON, devices=[2], timeout=600.0, samples=1280, peers=FEW, half=False),
-    "full": dict(COMMON, timeout=1200.0, samples=5120, peers=ALL, half=True),
+    "quick": dict(
+        COMMON,
+        devices=[2],
+        timeout=600.0,
+        samples=1280,
+        peers=FEW,
+        half=False,
+    ),
+    "full": dict(
+        COMMON,
+        timeout=1200.0,
+        samples=5120,
+        peers=ALL,
+        half=True,
+    ),
 }
 CHECKS = {
     "peers": (
@@ -48,7 +67,13 @@ CHECKS = {
         f"mxdp, and of {ALL}",
     )
 }
-LITTLE = dict(data="digits", batch_size=24, samples=168, peers=ALL, half=True)
+LITTLE = dict(
+    data="digits",
+    batch_size=24,
+    samples=168,
+    peers=ALL,
+    half=True,
+)
 HYBRIDS = "a hybridised gluon.Trainer"
 ENGINES = {HOROVOD: ranks.HOROVOD, DDP: ranks.DDP, MXDP_MPI: ranks.MPI}
 SEVERAL = (HOROVOD, DDP, MXDP_MPI, CEILING)
