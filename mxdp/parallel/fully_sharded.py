@@ -40,7 +40,7 @@ from mxdp.layers import Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.parallel.strategy import Strategy
-from mxdp.parallel.traffic import NetParams
+from mxdp.parallel.traffic import NetParams, flat, like
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers import fully_sharded as plans
@@ -114,7 +114,7 @@ class FullySharded(Strategy):
         hosts = [[param.asnumpy() for param in layer] for layer in params]
         spans = pieces(len(self.net), firsts[1:])
         layers = [hosts[start:stop] for start, stop in spans]
-        self.sizes = [sum(x.size for x in traffic.flat(its)) for its in layers]
+        self.sizes = [sum(x.size for x in flat(its)) for its in layers]
         dtype = hosts[firsts[0]][0].dtype
 
         def room() -> Arrays:
@@ -241,9 +241,9 @@ class FullySharded(Strategy):
     def _make(self, span: Bounds, hosts: Sequence[Arrays]) -> Unit:
         """Lay out the parameters ``hosts[layer]``, and prepare what is called."""
         stage = self.plan.stage
-        flat = traffic.flat(hosts)
-        shapes = [x.shape for x in flat]
-        whole = onp.concatenate([x.reshape(-1) for x in flat])
+        arrays = flat(hosts)
+        shapes = [x.shape for x in arrays]
+        whole = onp.concatenate([x.reshape(-1) for x in arrays])
         cuts = bounds(whole.size, len(self.devices))
         if stage == 3:
             vectors = [room[: whole.size] for room in self._room]
@@ -264,7 +264,7 @@ class FullySharded(Strategy):
         for vector, gradient in zip(vectors, gradients):
             views = _views(vector, shapes)
             autograd.mark_variables(views, _views(gradient, shapes), "write")
-            params.append(traffic.like(hosts, views))
+            params.append(like(hosts, views))
         reduce = [self._reduction(gradients)]
         if stage > 1:
             for part, total in zip(_parts(gradients, cuts), sums):
@@ -298,10 +298,10 @@ class FullySharded(Strategy):
 
     def _whole(self, parts: Sequence[Arrays]) -> NetParams:
         """Arrays on ``cpu(0)`` in the layout of the parameters, from the parts of each unit. Waits."""
-        host = onp.concatenate([part.asnumpy() for part in traffic.flat(parts)])
+        host = onp.concatenate([part.asnumpy() for part in flat(parts)])
         vector = upload(host, mx.cpu(0)).as_nd_ndarray()
-        shapes = [x.shape for x in traffic.flat(self._layout)]
-        return traffic.like(self._layout, _views(vector, shapes))
+        shapes = [x.shape for x in flat(self._layout)]
+        return like(self._layout, _views(vector, shapes))
 
 
 def _views(vector: NDArray, shapes: Sequence[Shape]) -> Arrays:

@@ -19,7 +19,7 @@ from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.parallel.strategy import Strategy
-from mxdp.parallel.traffic import NetParams
+from mxdp.parallel.traffic import BACKWARD, FORWARD, NetParams, copy_to, flat, to_host
 from mxdp.plans.layers.column_row import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -71,7 +71,7 @@ class Layerwise(Strategy):
         for rank, device in enumerate(devices):
             parts = [self._part(number, layer, rank) for number, layer in enumerate(params)]
             self._params.append([get_params(part, device) for part in parts])
-        self.held = [traffic.flat(layers) for layers in self._params]
+        self.held = [flat(layers) for layers in self._params]
         self._no_bias: Dict[int, Arrays] = {}
         for number, layer in enumerate(params):
             if self.cuts[number] == ROWS:
@@ -84,7 +84,7 @@ class Layerwise(Strategy):
         """Forward and backward. Each device gets the gradients of its own parameters."""
         traffic.check_label_count(X, y)
         self.traffic.clear()
-        labels = [traffic.copy_to(y, device) for device in self.devices]
+        labels = [copy_to(y, device) for device in self.devices]
         trail = self._forward(X, labels)
         self._backward(trail)
         return trail[-1].outputs[0]
@@ -97,14 +97,14 @@ class Layerwise(Strategy):
 
     def params(self) -> NetParams:
         """The devices' parts joined, on ``cpu(0)``. Waits."""
-        return self._whole([traffic.to_host(layers) for layers in self._params])
+        return self._whole([to_host(layers) for layers in self._params])
 
     def gradients(self) -> NetParams:
         """The gradients' parts joined, on ``cpu(0)``. Waits."""
         parts = []
         for layers in self._params:
-            gradients = [param.grad for param in traffic.flat(layers)]
-            parts.append(traffic.to_host(traffic.like(layers, gradients)))
+            gradients = [param.grad for param in flat(layers)]
+            parts.append(to_host(traffic.like(layers, gradients)))
         return self._whole(parts)
 
     def in_step(self) -> bool:
@@ -112,16 +112,13 @@ class Layerwise(Strategy):
         whole = [number for number, cut in enumerate(self.cuts) if cut == WHOLE]
         tied = []
         for layers in self._params:
-            tied.append(traffic.flat([layers[number] for number in whole]))
+            tied.append(flat([layers[number] for number in whole]))
         return in_sync(tied)
 
     @property
     def allreduces(self) -> Dict[str, int]:
         """How many all-reduces the last step (or the last :meth:`Layerwise.scores`) has done, by direction."""
-        return {
-            way: self.traffic.messages[ALL_REDUCE, way]
-            for way in (traffic.FORWARD, traffic.BACKWARD)
-        }
+        return {way: self.traffic.messages[ALL_REDUCE, way] for way in (FORWARD, BACKWARD)}
 
     def allreduce_bytes(self, count: int) -> int:
         """Bytes that one all-reduce of ``count`` numbers moves."""
@@ -173,7 +170,7 @@ class Layerwise(Strategy):
 
     def _forward(self, X: Batch, labels: Sequence[NDArray] = ()) -> List[Passed]:
         """Pass all segments. With ``labels`` autograd records, and the last outputs are losses, else scores."""
-        xs = [traffic.copy_to(X, device) for device in self.devices]
+        xs = [copy_to(X, device) for device in self.devices]
         trail = []
         for segment in self.segments:
             if labels and segment.back:
@@ -207,7 +204,7 @@ class Layerwise(Strategy):
                 arrived.append([send(x, device, ALL_GATHER, back=False) for x in outputs])
             return [traffic.joined(parts, axis=1) for parts in arrived]
         if segment.then == ALL_REDUCE:
-            self._allreduce(outputs, traffic.FORWARD)
+            self._allreduce(outputs, FORWARD)
         return outputs
 
     def _backward(self, trail: Sequence[Passed]) -> None:
@@ -224,7 +221,7 @@ class Layerwise(Strategy):
                 return
             gradients = [x.grad for x in inputs]
             if segment.split:
-                self._allreduce(gradients, traffic.BACKWARD)
+                self._allreduce(gradients, BACKWARD)
 
     def _allreduce(self, arrays: Arrays, direction: str) -> None:
         if len(arrays) > 1:

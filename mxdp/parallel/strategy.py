@@ -30,7 +30,7 @@ from mxdp.layers import (
 )
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
-from mxdp.parallel.traffic import NetParams
+from mxdp.parallel.traffic import NetParams, flat, like, to_host
 from mxdp.plans.partition import bounds
 from mxdp.scratch import Arrays, Replicas, in_sync, sgd
 
@@ -91,12 +91,12 @@ class Strategy:
 
     def params(self) -> NetParams:
         """Copies of the parameters on ``cpu(0)``, joined where they are split, in the layout of ``params``. Waits."""
-        return traffic.to_host(traffic.like(self._layout, traffic.flat(self.held)))
+        return to_host(like(self._layout, flat(self.held)))
 
     def gradients(self) -> NetParams:
         """Copies of the gradients of the last step, in the same layout. Waits."""
-        gradients = [param.grad for param in traffic.flat(self.held)]
-        return traffic.to_host(traffic.like(self._layout, gradients))
+        gradients = [param.grad for param in flat(self.held)]
+        return to_host(like(self._layout, gradients))
 
     def in_step(self) -> bool:
         """Whether tied parameters are equal on all devices, bit for bit. Waits."""
@@ -114,7 +114,7 @@ class Strategy:
     @property
     def itemsize(self) -> int:
         """Bytes of a number."""
-        return traffic.itemsize(traffic.flat(self.held)[0])
+        return traffic.itemsize(flat(self.held)[0])
 
     def param_bytes(self) -> List[int]:
         """Bytes of the parameters on each device. The gradients take as many again."""

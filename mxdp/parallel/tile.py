@@ -28,7 +28,7 @@ from mxdp.layers import Conv, Dense, Layer, Net, Pool, Shape, apply
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.parallel.strategy import Strategy
-from mxdp.parallel.traffic import NetParams
+from mxdp.parallel.traffic import NetParams, copy_to, flat, like
 from mxdp.plans.layers.halo import Exchange, Grid, exchanges, squarest, tiles
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.partition import Bounds
@@ -72,9 +72,9 @@ class Tile(Strategy):
         rows, columns = self.grid
         if rows * columns != len(devices):
             raise ValueError(f"{rows} x {columns} tiles need as many devices, not {len(devices)}")
-        image = traffic.flat(params[:count])
+        image = flat(params[:count])
         self._tied = [get_params(image, device) for device in devices]
-        self._head_params = get_params(traffic.flat(params[count:]), devices[0])
+        self._head_params = get_params(flat(params[count:]), devices[0])
         self.held = [[*self._tied[0], *self._head_params], *self._tied[1:]]
         self.tied = len(image)
         if image:
@@ -86,7 +86,7 @@ class Tile(Strategy):
         traffic.check_label_count(X, y)
         self.traffic.clear()
         xs = self._cut(X)
-        labels = traffic.copy_to(y, self.devices[0])
+        labels = copy_to(y, self.devices[0])
         with autograd.record():
             losses = cross_entropy(self._forward(xs), labels)
         losses.backward()
@@ -157,11 +157,11 @@ class Tile(Strategy):
             )
         spans = tiles(X.shape[2], X.shape[3], self.grid)
         parts = [X[:, :, slice(*rows), slice(*columns)] for rows, columns in spans]
-        return [traffic.copy_to(part, device) for part, device in zip(parts, self.devices)]
+        return [copy_to(part, device) for part, device in zip(parts, self.devices)]
 
     def _forward(self, xs: Arrays) -> NDArray:
         count = len(self._image)
-        replicas = [traffic.like(self._layout[:count], replica) for replica in self._tied]
+        replicas = [like(self._layout[:count], replica) for replica in self._tied]
         layers = zip(self._image, self.exchanges, self._back, *replicas)
         for layer, plan, back, *params in layers:
             if plan is not None and isinstance(layer, (Conv, Pool)):
@@ -169,7 +169,7 @@ class Tile(Strategy):
                 layer = replace(layer, padding=0)
             xs = self._pass_layer(layer, xs, params, back)
         x = self._whole(xs)
-        head_params = traffic.like(self._layout[count:], self._head_params)
+        head_params = like(self._layout[count:], self._head_params)
         for layer, params in zip(self._head, head_params):
             x = apply(layer, x, params)
         return x

@@ -237,11 +237,8 @@ def random_floats(s):
     def draw(rows, columns, scale=1.0):
         return random.normal(scale=scale, size=(rows, columns)).astype("float32")
 
-    batches = []
-    for _ in range(s.steps):
-        X = draw(s.batch_size, half)
-        Y = draw(s.batch_size, half)
-        batches.append((X, Y))
+    shape = (s.batch_size, half)
+    batches = [(draw(*shape), draw(*shape)) for _ in range(s.steps)]
     W1 = draw(s.size, half, half**-0.5)
     W2 = draw(half, s.size, s.size**-0.5)
     return batches, [W1, W2]
