@@ -173,8 +173,9 @@ class FullySharded(Strategy):
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """Parameters, gradients, the optimiser's state, and the rooms for one layer."""
         ranks = range(len(self.devices))
-        peaks = [plans.peak(self.plan, self.sizes, self._state, rank) for rank in ranks]
-        return [self.itemsize * numbers for numbers in peaks]
+        return [
+            self.itemsize * plans.peak(self.plan, self.sizes, self._state, rank) for rank in ranks
+        ]
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
         """Give the footprint of a shard of the batch on each device. The input of each unit, and its gradient, is kept

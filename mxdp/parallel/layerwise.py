@@ -19,7 +19,7 @@ from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.parallel.strategy import Strategy
-from mxdp.parallel.traffic import BACKWARD, FORWARD, NetParams, copy_to, flat, to_host
+from mxdp.parallel.traffic import BACKWARD, FORWARD, NetParams, copy_to, flat, like, to_host
 from mxdp.plans.layers.column_row import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -103,8 +103,7 @@ class Layerwise(Strategy):
         """The gradients' parts joined, on ``cpu(0)``. Waits."""
         parts = []
         for layers in self._params:
-            gradients = [param.grad for param in flat(layers)]
-            parts.append(to_host(traffic.like(layers, gradients)))
+            parts.append(to_host(like(layers, [param.grad for param in flat(layers)])))
         return self._whole(parts)
 
     def in_step(self) -> bool:

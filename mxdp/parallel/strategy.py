@@ -95,8 +95,7 @@ class Strategy:
 
     def gradients(self) -> NetParams:
         """Copies of the gradients of the last step, in the same layout. Waits."""
-        gradients = [param.grad for param in flat(self.held)]
-        return to_host(like(self._layout, gradients))
+        return to_host(like(self._layout, [param.grad for param in flat(self.held)]))
 
     def in_step(self) -> bool:
         """Whether tied parameters are equal on all devices, bit for bit. Waits."""

@@ -238,9 +238,7 @@ def _both(gap: Spans, where: Spans) -> Spans:
     """``intersect``, fast if ``gap`` has few spans and ``where`` many."""
     if not gap:
         return []
-    start = gap[0][0]
-    end = gap[-1][1]
-    return intersect(gap, within(where, start, end))
+    return intersect(gap, within(where, gap[0][0], gap[-1][1]))
 
 
 def _busy(timeline: Timeline, lanes: Sequence[str], *kinds: str) -> Spans:

@@ -258,8 +258,7 @@ def _seen(bars: Sequence[Bar], length: float) -> List[Bar]:
     ends = [*(at - pixel for at, _ in bars[1:]), length]
     seen = []
     for (at, wide), end in zip(bars, ends):
-        room = end - at
-        seen.append((at, max(wide, min(least, room))))
+        seen.append((at, max(wide, min(least, end - at))))
     return seen
 
 

@@ -40,7 +40,7 @@ Reading = Tuple[str, float, float]
 class Recording:
     """The result of :func:`record`: a context manager, and after the block the recorded timeline."""
 
-    def __init__(self, devices: Devices = (), kinds: Kinds = None) -> None:
+    def __init__(self, devices: Devices, kinds: Kinds) -> None:
         self._devices = list(devices)
         self._kinds = kinds
         self._timeline: Optional[Timeline] = None
@@ -111,9 +111,8 @@ class Recording:
         if error[0] is None:
             trace = parse(text, process_names())
             marked = self._sections.marked
-            timeline, problem = assemble(trace, marked, self._readings, self._kinds)
-            self._timeline = timeline
-            self._problem = problem
+            found = assemble(trace, marked, self._readings, self._kinds)
+            self._timeline, self._problem = found
 
 
 def record(devices: Devices = (), kinds: Kinds = None) -> Recording:
@@ -152,8 +151,7 @@ def processors() -> str:
     """How many processors this process may use, in words, and why only one."""
     count = process.cores()
     pinned = process.pinning() if count == 1 else ""
-    why = f" (because of {pinned})" if pinned else ""
-    return plural(count, "processor") + why
+    return plural(count, "processor") + (f" (because of {pinned})" if pinned else "")
 
 
 def process_names() -> Dict[int, str]:

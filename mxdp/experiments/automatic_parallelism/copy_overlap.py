@@ -121,11 +121,10 @@ def oracle(case, s):
 
 def set_up(case, s):
     device, host = device_and_host(case, s)
-    if case.work == SQUARE:
-        height = s.size
-        width = s.size
-        copies = 1
-    else:
+    height = s.size
+    width = s.size
+    copies = 1
+    if case.work != SQUARE:
         height = max(1, s.nbytes // 4 // s.width)
         width = s.width
         copies = balanced(height, width, s.products, device, host)

@@ -141,8 +141,7 @@ def serial_sums(job, seed):
     a, b = (factor.astype("int64") for factor in thin_factors(job, seed))
     sums = []
     for number in range(job.products):
-        result = (a + number) @ b.T
-        sums.append(result.sum(axis=1))
+        sums.append(((a + number) @ b.T).sum(axis=1))
     return onp.stack(sums)
 
 

@@ -74,8 +74,7 @@ def step_tasks(workers, steps):
             for name, (products, needs) in WORKER_TASKS.items():
                 there = [need for need in needs if step or "{1}" not in need]
                 known = tuple(need.format(step, step - 1, rank) for need in there)
-                cost = products / len(ranks)
-                tasks.append(Job(f"{name} {step} @{rank}", lane, known, cost))
+                tasks.append(Job(f"{name} {step} @{rank}", lane, known, products / len(ranks)))
         for name in ("fc2", "fc1"):
             gradients = tuple(f"{name} backward {step} @{rank}" for rank in ranks)
             weights = (f"{name} update {step - 1}",) if step else ()

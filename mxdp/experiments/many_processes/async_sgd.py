@@ -77,9 +77,7 @@ class Worker:
 
     def __init__(self, case, s):
         self.case = case
-        self.batch_size = s.batch_size
-        self.lr = s.lr
-        self._seed = s.seed
+        self._s = s
         self.store = store(case.engine)
         optimizer = mx.optimizer.SGD(learning_rate=s.lr, rescale_grad=1 / s.batch_size)
         self.store.set_optimizer(optimizer)
@@ -96,7 +94,7 @@ class Worker:
 
     def start(self):
         """Parameters as at the beginning, under keys of their own: a store can't be given values twice."""
-        self.params = get_params(init_lenet(self._seed, scale=0.1), self.device)
+        self.params = get_params(init_lenet(self._s.seed, scale=0.1), self.device)
         self.seen = 0
         self._values = [param.as_nd_ndarray() for param in self.params]
         self._values.append(mx.nd.zeros((1,)))
@@ -112,7 +110,7 @@ class Worker:
         """Train until the server has made that many updates; how stale each gradient was."""
         stale = []
         while self.seen < updates:
-            X, y = next(self._stream.take(self.batch_size // self.case.processes))
+            X, y = next(self._stream.take(self._s.batch_size // self.case.processes))
             started = time.perf_counter()
             # With a step of 0 no parameter moves here: the server's do.
             train_batch(X, y, [self.params], [self.device], 0.0)
@@ -132,7 +130,9 @@ class Worker:
     def exchange(self):
         """Push the gradients, pull the parameters, and return how many updates the server has made. Waits. MXNet's
         store keeps the array that was pushed as its buffer, and a pull overwrites it."""
-        self._gradients[-1][:] = -self.batch_size / self.lr  # by which the server's step adds 1
+        self._gradients[-1][:] = (
+            -self._s.batch_size / self._s.lr
+        )  # by which the server's step adds 1
         for key, gradient in zip(self._keys, self._gradients):
             self.store.push(key, gradient)
         return self.pull()

@@ -152,8 +152,7 @@ def write(folder: Path, rank: int, result: Any) -> None:
 
 def written(folder: Path, ranks: int) -> List[Any]:
     """What all ``ranks`` processes have left by :func:`write`."""
-    files = [folder / f"rank.{rank}" for rank in range(ranks)]
-    return [pickle.loads(file.read_bytes()) for file in files]
+    return [pickle.loads((folder / f"rank.{rank}").read_bytes()) for rank in range(ranks)]
 
 
 def _remove_left_behind() -> None:

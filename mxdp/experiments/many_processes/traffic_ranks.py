@@ -83,8 +83,7 @@ def _by_store(replicas: Replicas, threshold: float) -> Callable[[], None]:
 def known_gradient(worker: int, step: int, sizes: Sequence[int], seed: int) -> HostArray:
     """A worker's gradient in a step: multiples of 2^-10, whose sums are exact in float32, and which float16 rounds."""
     random = onp.random.RandomState([seed, worker, step])
-    whole = random.randint(-4096, 4097, sum(sizes))
-    return (whole / 1024).astype("float32")
+    return (random.randint(-4096, 4097, sum(sizes)) / 1024).astype("float32")
 
 
 def compared(form: str, s: Settings, on: Devices, ranks: World) -> List[Compared]:

@@ -153,12 +153,11 @@ def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple
     alone = case.processes > 1 and not case.engine
     part = rank.ranks.shard(len(X)) if alone else slice(None)
     X_part = X[part]
-    y_part = y[part]
     lr = 0.1 * len(X_part) / len(X)
     limits = tolerances_of(len(X))
     for replicas, (of_first, *_) in zip(trail, of_rank_0):
         serial = get_params(start, device)
-        train_batch(X_part, y_part, [serial], [device], lr)
+        train_batch(X_part, y[part], [serial], [device], lr)
         for replica in replicas:
             for param, expected, first, limit in zip(replica, serial, of_first, limits):
                 yield param, expected.asnumpy(), limit
