@@ -17,7 +17,7 @@ FAILED = 1
 CELL = re.compile(r"^```\{\.python \.input[^}]*\}\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 TAB = re.compile(r"^(?:#@|%%)tab +(.+)$", re.MULTILINE)
 AUTHORS = re.compile(r"^%load_ext d2lbook\.tab *$", re.MULTILINE)
-"""Of the book's authors: it shows the cells of one library, and defines ``tab``."""
+"""A magic of the book's authors, which shows the cells of one library, and defines ``tab``."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -86,7 +86,7 @@ class Tab:
     """The authors' ``tab``, where MXNet was chosen."""
 
     def interact_select(self, *_: Any) -> None:
-        """Where a reader would choose."""
+        """Here a reader would choose."""
 
     def selected(self, *names: str) -> bool:
         """Whether code for one of these libraries is to run."""

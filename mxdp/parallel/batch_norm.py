@@ -52,8 +52,8 @@ class SyncBatchNorm:
         means, variances: running statistics, likewise, without gradients. A call writes them in place, by MXNet's rule:
             ``momentum`` times the old ones, and the rest of the batch's. They stay equal, bit for bit.
 
-    Raises a ValueError for arrays that don't fit each other, or not one on each device; for other numbers than float32
-    or float64; for a scale or shift without a gradient; and for a momentum that is not from 0 to 1.
+    Raises a ValueError for arrays that don't fit each other, or are not one on each device, and for other numbers than
+    float32 or float64. A scale or shift without a gradient is refused, too, and a momentum that is not from 0 to 1.
     """
 
     def __init__(

@@ -120,8 +120,8 @@ def step_numbers(
     """The most numbers in use at a time for ``stage``, whose layers are ``net``, besides :func:`lasting_numbers`.
 
     Counted are the activations of as many micro-batches as the plan keeps, what a pass needs while it runs, and inputs
-    that wait: the rest of the batch on the first stage, the next micro-batch on the others. Not counted are the loss,
-    gradients that wait for a slower stage, and MXNet's temporary space, which no schedule changes.
+    that wait. On the first stage the rest of the batch waits, on the others the next micro-batch. Not counted are the
+    loss, gradients that wait for a slower stage, and MXNet's temporary space, which no schedule changes.
     """
     inputs = elements(input_shape)
     sizes = [elements(shape) for shape in outputs(net, input_shape)]

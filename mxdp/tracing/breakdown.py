@@ -25,7 +25,7 @@ it waited for Python:
     else Python is about to push                                front_end
 
 "Late": a wait of w seconds delays everything that Python does afterwards by w seconds. If the device worked for v
-seconds of a wait and then became idle, its next v idle seconds count for the wait and not for the front end: without
+seconds of a wait and then became idle, its next v idle seconds count for the wait and not for the front end. Without
 the wait, Python would have been v seconds ahead of the device.
 """
 

@@ -92,9 +92,9 @@ def draw(
     start: float = 0.0,
     stop: Optional[float] = None,
 ) -> None:
-    """Draw ``timeline`` from ``start`` to ``stop`` seconds (None: to its end) on ``figure``, which keeps its width
-    (made for 1000 pixels, readable from 500 on) and gets the height that the lanes need. Raises a ValueError if the
-    timeline has no such part, a TraceError if no device worked."""
+    """Draw ``timeline`` from ``start`` to ``stop`` seconds (None: to its end) on ``figure``. It keeps its width (made
+    for 1000 pixels, readable from 500 on) and gets the height that the lanes need. Raises a ValueError if the timeline
+    has no such part, a TraceError if no device worked."""
     shown = timeline.between(start, timeline.length if stop is None else stop)
     length = shown.length
     lanes = _lanes(timeline)
@@ -137,11 +137,11 @@ def draw(
 
 
 def boxes(timeline: Timeline) -> Dict[str, Any]:
-    """The same picture as data, for a page in which it can be enlarged: its length in microseconds; lanes with their
-    texts and boxes; names, and the kinds with their words and colours. Raises a TraceError if no device worked.
+    """The same picture as data, for a page in which it can be enlarged. It has its length in microseconds; lanes with
+    their texts and boxes; names, and the kinds with their words and colours. Raises a TraceError if no device worked.
 
     A box is [kind, name, bottom, height, start, length]: numbers of kind and name, its place in a lane of height 1, and
-    microseconds, the start counted from that of the box before it.
+    microseconds. The start is counted from that of the box before it.
     """
     kinds: Dict[str, int] = {}
     names: Dict[str, int] = {}

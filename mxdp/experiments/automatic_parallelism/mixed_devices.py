@@ -57,14 +57,14 @@ WORKER_TASKS = {
     "fc2 backward": (2.0, ("loss {0} @{2}", "fc1 forward {0} @{2}", "fc2 copy {1}")),
     "fc1 backward": (1.0, ("fc2 backward {0} @{2}", "batch {0}")),
 }
-"""The cost of each, in matrix products of a worker's share of the batch, and its needs: {0} is the step, {1} the one
-before (the first step does without), {2} the worker's rank."""
+"""The cost of each, in matrix products of a worker's share of the batch, and its needs. There {0} is the step, {1} the
+one before (the first step does without), {2} the worker's rank."""
 SMALL = 0.05
 """The cost of each of the keeper's tasks: in products of the whole batch."""
 
 
 def step_tasks(workers, steps):
-    """In the program's order. Lane 0 is the keeper, 1 + rank a worker; without workers, lane 0 does everything."""
+    """The tasks in the program's order. Lane 0 is the keeper, 1 + rank a worker; without workers, lane 0 does everything."""
     ranks = range(max(1, workers))
     tasks = []
     for step in range(steps):

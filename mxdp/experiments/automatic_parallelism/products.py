@@ -45,7 +45,7 @@ def factors(height: int, width: int, device: Device, seed: int) -> Tuple[NDArray
 
 
 def whole_factors(count: int, device: Device, seed: int) -> Tuple[Arrays, NDArray]:
-    """``count`` different matrices and one more, (33, 33), of -1, 0 and 1: their products, and a chain of four, are
+    """``count`` different matrices and one more, (33, 33), of -1, 0 and 1. Their products, and a chain of four, are
     exact in float32 in any order of additions, as 33 ** 4 is below 2 ** 24."""
     numbers = onp.random.RandomState(seed).randint(-1, 2, size=(count + 1, 33, 33))
     *lefts, w = numbers.astype("float32")

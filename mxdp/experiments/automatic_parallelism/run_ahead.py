@@ -62,7 +62,7 @@ WAITS = {
     "the first: wait_to_read": lambda products: products[0].wait_to_read(),
     "the first: completion event": lambda products: CompletionEvent(products[:1]).wait(),
 }
-"""For all products; for the first by MXNet's own wait, and by ours."""
+"""Waits for all products; for the first by MXNet's own wait, and by ours."""
 EPOCHS = 2
 LR = 0.1
 RECORDED_STEPS = 4

@@ -1,7 +1,7 @@
 """A computation as a graph of tasks: planned as data, run, and timed.
 
 A task is a :class:`~mxdp.plans.cost.simulate.Job`: it names the tasks that it needs, and its *lane* is a device. Tasks
-are pushed in *groups*, with a wait after each: one group for all leaves everything to MXNet's engine, one for each task
+are pushed in *groups*, with a wait after each. One group for all leaves everything to MXNet's engine, one for each task
 leaves nothing to it, and what a person would do lies between.
 """
 
@@ -20,7 +20,7 @@ Task = Job[str]
 Groups = Sequence[Sequence[Task]]
 Results = Tuple[NDArray, ...]
 Functions = Mapping[str, Callable[..., Results]]
-"""By a task's name: takes the results of the tasks it needs, in that order, and pushes the task's operators."""
+"""For each task a function: it takes the results of the tasks that it needs, in that order, and pushes operators."""
 
 
 def length(

@@ -76,7 +76,7 @@ LITTLE = dict(
     hosts_steps=8,
 )
 PARTS = 6
-"""Of a training: the network is evaluated before it and after each of them."""
+"""Parts of a training: the network is evaluated before it and after each of them."""
 CHECKS = {
     "steps": (lambda steps: steps > 0 and steps % (8 * PARTS) == 0, f"a multiple of {8 * PARTS}"),
     "every": (lambda every: every in (2, 4, 8), "2, 4 or 8"),

@@ -143,8 +143,8 @@ def sums_of_losses(step: Callable[[], Arrays], steps: int) -> List[float]:
 
 
 def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any, ...]]:
-    """For an oracle: this rank's replicas after each of a few steps, against the same step on one device (without an
-    exchange, on the same part of the batch), and bit for bit with rank 0's first."""
+    """For an oracle: this rank's replicas after each of a few steps, against the same step on one device, and bit for
+    bit with rank 0's first. Without an exchange that step is on the same part of the batch."""
     X, y = random_batch(CHECKED, s.seed)
     start = init_lenet(s.seed, scale=0.1)  # larger ones, so that gradients are
     trail = rank.check(X, y, start)
