@@ -64,7 +64,8 @@ SMALL = 0.05
 
 
 def step_tasks(workers, steps):
-    """The tasks in the program's order. Lane 0 is the keeper, 1 + rank a worker; without workers, lane 0 does everything."""
+    """The tasks in the program's order. Lane 0 is the keeper, 1 + rank a worker. Without workers, lane 0 does
+    everything."""
     ranks = range(max(1, workers))
     tasks = []
     for step in range(steps):
