@@ -83,6 +83,7 @@ class SyncBatchNorm:
                 f"momentum is the share of the old statistics, from 0 to 1, not {momentum!r}"
             )
         self._scales = scales
+        self._devices = [scale.ctx for scale in scales]
         self._arrays = (scales, shifts, means, variances)
         self._merge = _in_one_call(
             partial(_merged, momentum), "counts", "means", "inverses", "mean", "variance"
@@ -159,9 +160,10 @@ class SyncBatchNorm:
         return gradients
 
     def _check(self, xs: Same) -> None:
-        placed = _places(self._scales)
-        given = _places(xs)
-        if given != placed:
+        devices = [x.ctx for x in xs]
+        if devices != self._devices:
+            placed = ", ".join(map(str, self._devices))
+            given = ", ".join(map(str, devices)) or "none"
             raise ValueError(
                 f"SyncBatchNorm needs a shard on each of {placed}, in this order, not on {given}"
             )
@@ -185,10 +187,6 @@ class SyncBatchNorm:
 
 def _kind(x: NDArray) -> Tuple[Any, ...]:
     return x.ctx, x.shape, x.dtype
-
-
-def _places(arrays: Same) -> str:
-    return ", ".join(str(x.ctx) for x in arrays) or "none"
 
 
 def _zeros(scale: NDArray, *shape: int) -> NDArray:

@@ -281,8 +281,9 @@ def _draw_accuracy(axes, rows, devices, words):
         known = devices[row.form].accuracies
         seconds = [int(steps) * row.seconds.median for steps in known]
         accuracies = [number.median for number in known.values()]
-        look = dict(color=colour, markersize=4, label=words[row.form])
-        axes.plot(seconds, accuracies, f"{marker}-", **look)
+        axes.plot(
+            seconds, accuracies, f"{marker}-", color=colour, markersize=4, label=words[row.form]
+        )
     axes.set(xlabel="s", ylabel="accuracy", title=f"Between {rows[0].place}")
     axes.legend(fontsize=9.5)
 

@@ -30,8 +30,7 @@ class BookRank:
 
     def train(self, steps: int) -> None:
         """Train ``steps`` steps, to their end."""
-        batches = islice(self._batches, steps)
-        book_loop.train_epoch(batches, self._replicas, self.devices, self._lr)
+        book_loop.train_epoch(islice(self._batches, steps), self._replicas, self.devices, self._lr)
 
     def losses(
         self,
@@ -106,8 +105,9 @@ class GluonRank:
             to.set_data(param)
         if self._hybrid:
             net.hybridize(static_alloc=True, static_shape=True)
-        options = {"learning_rate": lr}
-        return net, gluon.Trainer(net.collect_params(), "sgd", options, kvstore="device")
+        return net, gluon.Trainer(
+            net.collect_params(), "sgd", {"learning_rate": lr}, kvstore="device"
+        )
 
     def step(self, X: HostArray, y: HostArray, net: Any, trainer: Any) -> Arrays:
         """The losses of each device's samples. Doesn't wait."""
