@@ -38,11 +38,16 @@ except ImportError as error:
         "matplotlib-inline pandas`, or `make run`"
     ) from error
 
-np, npx = mx.np, mx.npx  # the modules themselves, in which names are replaced
+# The modules themselves, in which names are replaced.
+np = mx.np
+npx = mx.npx
 usual_dot = np.dot
-DEVICES, SAMPLES = "MXDP_BOOK_DEVICES", "MXDP_BOOK_SAMPLES"
-LONG_PRODUCT, LONG_EPOCH = 1.0, 60.0
-"""Seconds of a product and of an epoch that are announced."""
+DEVICES = "MXDP_BOOK_DEVICES"
+SAMPLES = "MXDP_BOOK_SAMPLES"
+LONG_PRODUCT = 1.0
+"""Seconds from which a product is announced."""
+LONG_EPOCH = 60.0
+"""Seconds from which an epoch is announced."""
 LOOKED_AT = 3
 """Batches after which the time of an epoch is estimated; the first one does not count."""
 
@@ -67,12 +72,13 @@ def num_gpus() -> int:
 
 def try_all_gpus() -> List[Device]:
     """The usable GPUs if there are as many as ``MXDP_BOOK_DEVICES``, else as many CPU contexts, from ``cpu(1)`` on."""
-    count, gpus = _whole_number(DEVICES, 2), usable_gpus()
+    count = _whole_number(DEVICES, 2)
+    gpus = usable_gpus()
     if len(gpus) >= count:
         return gpus
     names = ", ".join(f"cpu({1 + number}) for gpu({number})" for number in range(count))
-    there = f"there {'are not' if count > 1 else 'is not'} {plural(count, 'usable GPU')} here"
-    say_once(f"{there}: CPU devices work, {names}")
+    are = "are" if count > 1 else "is"
+    say_once(f"there {are} not {plural(count, 'usable GPU')} here: CPU devices work, {names}")
     return [mx.cpu(1 + number) for number in range(count)]
 
 
@@ -106,12 +112,13 @@ def load_data_fashion_mnist(batch_size: int, resize: Any = None) -> Tuple[Any, A
         ValueError: ``batch_size`` is less than 1.
     """
     datasets.positive_int("batch_size", batch_size)
-    data, samples = datasets.load(notify=say_once), _whole_number(SAMPLES, 0)
+    data = datasets.load(notify=say_once)
+    samples = _whole_number(SAMPLES, 0)
     if samples:
         data = data.take(min(samples, len(data.train)), min(samples, len(data.test)))
-    return _loader(data.train, batch_size, resize, True), _loader(
-        data.test, batch_size, resize, False
-    )
+    train = _loader(data.train, batch_size, resize, True)
+    test = _loader(data.test, batch_size, resize, False)
+    return train, test
 
 
 def _loader(split: datasets.Split, batch_size: int, resize: Any, train: bool) -> Any:
@@ -124,27 +131,24 @@ def _loader(split: datasets.Split, batch_size: int, resize: Any, train: bool) ->
             started.append(time.perf_counter())
             if len(started) > LOOKED_AT:
                 seconds = (started[-1] - started[1]) / (LOOKED_AT - 1) * len(loader)
-                _announce(
-                    f"an epoch of {len(split):,} pictures",
-                    seconds,
-                    10,
-                    "set MXDP_BOOK_SAMPLES=1024",
-                    LONG_EPOCH,
-                )
+                if seconds >= LONG_EPOCH:
+                    what = f"an epoch of {len(split):,} pictures"
+                    _announce(what, seconds, 10, "set MXDP_BOOK_SAMPLES=1024")
         X = upload(split.X[rows], mx.cpu())
         if resize is not None:
-            X = npx.image.resize(X.transpose(0, 2, 3, 1), resize).transpose(0, 3, 1, 2)
+            channels_last = X.transpose(0, 2, 3, 1)
+            X = npx.image.resize(channels_last, resize).transpose(0, 3, 1, 2)
         return X, upload(split.y[rows], mx.cpu())
 
     loader = gluon.data.DataLoader(range(len(split)), batch_size, shuffle=train, batchify_fn=batch)
     return loader
 
 
-def _announce(what: str, seconds: float, times: int, cure: str, long: float) -> None:
-    if seconds >= long:
-        one, all_times = seconds_in_words(seconds), seconds_in_words(times * seconds)
-        takes = f"takes about {one} here, {times} of them {all_times}"
-        say_once(f"{what} {takes}; interrupt it, and {cure}, if that is too long")
+def _announce(what: str, seconds: float, times: int, cure: str) -> None:
+    one = seconds_in_words(seconds)
+    together = seconds_in_words(times * seconds)
+    takes = f"takes about {one} here, {times} of them {together}"
+    say_once(f"{what} {takes}; interrupt it, and {cure}, if that is too long")
 
 
 def seconds_in_words(seconds: float) -> str:
@@ -154,16 +158,24 @@ def seconds_in_words(seconds: float) -> str:
     """
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 class Animator:
     """Prints the points that the book's would draw. ``X`` and ``Y`` hold them, as in the book."""
 
     def __init__(
-        self, xlabel: Any = None, ylabel: Any = None, legend: Any = None, *_: Any, **others: Any
+        self,
+        xlabel: Any = None,
+        ylabel: Any = None,
+        legend: Any = None,
+        *_: Any,
+        **others: Any,
     ) -> None:
-        self._xlabel, self._names = xlabel or "x", dict(enumerate(legend or [ylabel or "y"]))
+        self._xlabel = xlabel or "x"
+        self._names = dict(enumerate(legend or [ylabel or "y"]))
         self.X: List[List[float]] = []
         self.Y: List[List[float]] = []
 
@@ -172,34 +184,34 @@ class Animator:
         ys = y if hasattr(y, "__len__") else [y]
         xs = x if hasattr(x, "__len__") else [x] * len(ys)
         if not self.X:
-            self.X, self.Y = [[] for _ in ys], [[] for _ in ys]
-        points = [
-            (number, a, b)
-            for number, (a, b) in enumerate(zip(xs, ys))
-            if a is not None and b is not None
-        ]
-        for number, a, b in points:
-            self.X[number].append(a)
-            self.Y[number].append(b)
-        if points:
-            values = ", ".join(
-                f"{self._names.get(number, number)} {float(b):.3f}" for number, _, b in points
-            )
-            print(f"{self._xlabel} {max(a for _, a, _ in points)}: {values}", flush=True)
+            self.X = [[] for _ in ys]
+            self.Y = [[] for _ in ys]
+        places = []
+        values = []
+        for number, (a, b) in enumerate(zip(xs, ys)):
+            if a is not None and b is not None:
+                self.X[number].append(a)
+                self.Y[number].append(b)
+                places.append(a)
+                values.append(f"{self._names.get(number, number)} {float(b):.3f}")
+        if places:
+            print(f"{self._xlabel} {max(places)}: {', '.join(values)}", flush=True)
 
 
 def _announcing(usual: Callable[..., Any]) -> Callable[..., Any]:
     """``usual``, which announces a product of matrices that will take longer than a second on a CPU, once a size."""
 
     def dot(a: Any, b: Any, *more: Any, **others: Any) -> Any:
-        if getattr(a, "ndim", 0) == getattr(b, "ndim", 0) == 2 and a.ctx.device_type == "cpu":
-            operations = 2.0 * a.shape[0] * a.shape[1] * b.shape[1]
+        matrices = getattr(a, "ndim", 0) == getattr(b, "ndim", 0) == 2
+        if matrices and a.ctx.device_type == "cpu":
+            rows, inner = a.shape
+            columns = b.shape[1]
+            operations = 2.0 * rows * inner * columns
             if operations >= 1e9:
                 seconds = operations / _operations_a_second()
-                sizes = " and ".join(" x ".join(map(str, matrix.shape)) for matrix in (a, b))
-                _announce(
-                    f"a product of {sizes}", seconds, 50, "take smaller matrices", LONG_PRODUCT
-                )
+                if seconds >= LONG_PRODUCT:
+                    what = f"a product of {rows} x {inner} and {b.shape[0]} x {columns}"
+                    _announce(what, seconds, 50, "take smaller matrices")
         return usual(a, b, *more, **others)
 
     return dot
@@ -207,7 +219,8 @@ def _announcing(usual: Callable[..., Any]) -> Callable[..., Any]:
 
 @lru_cache(maxsize=None)
 def _operations_a_second() -> float:
-    x, timer = np.ones((512, 512)), Timer()
+    x = np.ones((512, 512))
+    timer = Timer()
     for _ in range(2):
         with timer:
             usual_dot(x, x)
@@ -219,7 +232,8 @@ def replace() -> None:
     if _replaced:
         return
     functions: List[Any] = [try_gpu, gpu, try_all_gpus, num_gpus, load_data_fashion_mnist]
-    functions += [] if in_notebook() else [Animator]
+    if not in_notebook():
+        functions.append(Animator)
     rows: List[Any] = [(d2l, new.__name__, new) for new in functions]
     rows.append((npx, "gpu", gpu))
     rows += [(owner, "dot", _announcing(owner.dot)) for owner in (np, np.ndarray)]

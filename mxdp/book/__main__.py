@@ -12,11 +12,12 @@ from typing import Any, List, Optional, Sequence
 
 from mxdp.errors import UsageError, as_command
 
-OK, FAILED = 0, 1
+OK = 0
+FAILED = 1
 CELL = re.compile(r"^```\{\.python \.input[^}]*\}\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 TAB = re.compile(r"^(?:#@|%%)tab +(.+)$", re.MULTILINE)
 AUTHORS = re.compile(r"^%load_ext d2lbook\.tab *$", re.MULTILINE)
-"""Of the book's authors: it shows the cells of one library, and defines ``tab``."""
+"""A magic of the book's authors, which shows the cells of one library, and defines ``tab``."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,10 +52,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return OK
     for name in ("samples", "devices"):
         value = getattr(options, name)
-        if value is not None and value < 1:
+        if value is None:
+            continue
+        if value < 1:
             raise UsageError(f"--{name} must be at least 1, not {value}")
-        if value is not None:
-            os.environ[f"MXDP_BOOK_{name.upper()}"] = str(value)
+        os.environ[f"MXDP_BOOK_{name.upper()}"] = str(value)
     return run_cells(cells(options.file))
 
 
@@ -63,11 +65,8 @@ def cells(file: Path) -> List[str]:
     try:
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".ipynb":
-            code = [
-                "".join(cell["source"])
-                for cell in json.loads(text)["cells"]
-                if cell["cell_type"] == "code"
-            ]
+            every = json.loads(text)["cells"]
+            code = ["".join(cell["source"]) for cell in every if cell["cell_type"] == "code"]
         elif file.suffix == ".md":
             code = [cell for cell in CELL.findall(text) if _for_mxnet(cell)]
         else:
@@ -87,7 +86,7 @@ class Tab:
     """The authors' ``tab``, where MXNet was chosen."""
 
     def interact_select(self, *_: Any) -> None:
-        """Where a reader would choose."""
+        """Here a reader would choose."""
 
     def selected(self, *names: str) -> bool:
         """Whether code for one of these libraries is to run."""
@@ -96,8 +95,8 @@ class Tab:
 
 def _for_mxnet(cell: str) -> bool:
     """True also for cells for all libraries, with the tab ``all`` or none."""
-    tabs = [name.strip() for names in TAB.findall(cell) for name in names.split(",")]
-    return not tabs or bool({"mxnet", "all"} & set(tabs))
+    tabs = {name.strip() for names in TAB.findall(cell) for name in names.split(",")}
+    return not tabs or not tabs.isdisjoint(("mxnet", "all"))
 
 
 def run_cells(code: Sequence[str]) -> int:
@@ -109,7 +108,8 @@ def run_cells(code: Sequence[str]) -> int:
     shell.enable_gui = lambda gui=None: None  # for `%matplotlib`: there are no windows
     shell.push({"tab": Tab()})
     for number, cell in enumerate(code, 1):
-        result = shell.run_cell(AUTHORS.sub("", TAB.sub("", cell)), store_history=False)
+        plain = AUTHORS.sub("", TAB.sub("", cell))
+        result = shell.run_cell(plain, store_history=False)
         if not result.success:
             error = result.error_in_exec or result.error_before_exec
             if isinstance(error, KeyboardInterrupt):

@@ -32,6 +32,7 @@ from mxdp.layers import EPSILON
 
 Same = Sequence[NDArray]
 """One array on each device, in the same order everywhere."""
+Symbols = Tuple[Any, ...]
 
 
 class SyncBatchNorm:
@@ -51,25 +52,28 @@ class SyncBatchNorm:
         means, variances: running statistics, likewise, without gradients. A call writes them in place, by MXNet's rule:
             ``momentum`` times the old ones, and the rest of the batch's. They stay equal, bit for bit.
 
-    Raises a ValueError for arrays that don't fit each other, or not one on each device; for other numbers than float32
-    or float64; for a scale or shift without a gradient; and for a momentum that is not from 0 to 1.
+    Raises a ValueError for arrays that don't fit each other, or are not one on each device, and for other numbers than
+    float32 or float64. A scale or shift without a gradient is refused, too, and a momentum that is not from 0 to 1.
     """
 
     def __init__(
-        self, scales: Same, shifts: Same, means: Same, variances: Same, momentum: float = 0.9
+        self,
+        scales: Same,
+        shifts: Same,
+        means: Same,
+        variances: Same,
+        momentum: float = 0.9,
     ) -> None:
         check_alike(scales, "SyncBatchNorm")
+        kinds = [_kind(x) for x in scales]
         for what, arrays in (("shifts", shifts), ("means", means), ("variances", variances)):
-            if [(x.ctx, x.shape, x.dtype) for x in arrays] != [
-                (x.ctx, x.shape, x.dtype) for x in scales
-            ]:
+            if [_kind(x) for x in arrays] != kinds:
                 raise ValueError(
                     f"SyncBatchNorm needs {what} like scales: as many, on the same devices, of one shape"
                 )
-        if onp.dtype(scales[0].dtype) not in (onp.float32, onp.float64):
-            raise ValueError(
-                f"SyncBatchNorm takes float32 or float64, not {onp.dtype(scales[0].dtype)}"
-            )
+        dtype = onp.dtype(scales[0].dtype)
+        if dtype not in (onp.float32, onp.float64):
+            raise ValueError(f"SyncBatchNorm takes float32 or float64, not {dtype}")
         if scales[0].ndim != 1 or any(x.grad is None for x in (*scales, *shifts)):
             raise ValueError(
                 "SyncBatchNorm needs scales and shifts (channels,) with gradients: call attach_grad()"
@@ -78,23 +82,26 @@ class SyncBatchNorm:
             raise ValueError(
                 f"momentum is the share of the old statistics, from 0 to 1, not {momentum!r}"
             )
-        self._scales, self._shifts, self._means, self._variances = scales, shifts, means, variances
+        self._scales = scales
+        self._devices = [scale.ctx for scale in scales]
+        self._arrays = (scales, shifts, means, variances)
         self._merge = _in_one_call(
             partial(_merged, momentum), "counts", "means", "inverses", "mean", "variance"
         )
         self._correct = _in_one_call(_correction, "a", "b", "scale", "variance", "counts")
-        k, like = len(scales), dict(dtype=scales[0].dtype)
         # [0]: a mean from each device; [1]: 1 / deviation. A sum with zeros in place of the others' is an all-gather.
-        self._moments = [np.zeros((2, k, scale.size), ctx=scale.ctx, **like) for scale in scales]
-        self._shares = [(moments[0][i], moments[1][i]) for i, moments in enumerate(self._moments)]
+        self._moments = [_zeros(scale, 2, len(scales)) for scale in scales]
+        # Where each device writes its own: a row of both.
+        self._shares = [
+            (means[device], inverses[device])
+            for device, (means, inverses) in enumerate(self._moments)
+        ]
         self._gather = AllReduce(self._moments, "naive")
-        self._sums = [np.zeros((2, scale.size), ctx=scale.ctx, **like) for scale in scales]
+        self._sums = [_zeros(scale, 2) for scale in scales]
         self._reduce = AllReduce(self._sums, "naive")
         # Added to shift and scale: backward writes a and b as the gradients of these zeros, while those of shift and
         # scale may add up over several batches.
-        self._zeros = [
-            [np.zeros((scale.size,), ctx=scale.ctx, **like) for _ in range(2)] for scale in scales
-        ]
+        self._zeros = [(_zeros(scale), _zeros(scale)) for scale in scales]
         for zeros, sums in zip(self._zeros, self._sums):
             autograd.mark_variables(zeros, list(sums))
         self._kept: List[Tuple[NDArray, ...]] = []
@@ -104,9 +111,10 @@ class SyncBatchNorm:
         wait. Raises a ValueError for shards that are elsewhere, empty or of other shapes, and for one number a channel.
         """
         self._check(xs)
-        sizes = onp.array([[x.size / x.shape[1]] for x in xs], dtype=xs[0].dtype)
+        sizes = [[x.size / x.shape[1]] for x in xs]
         with autograd.pause(train_mode=True):
-            for x, share, moments, *arrays in zip(xs, self._shares, self._moments, *self._arrays()):
+            shards = zip(xs, self._shares, self._moments, *self._arrays)
+            for x, share, moments, *arrays in shards:
                 moments[:] = 0
                 # Scale and shift don't matter: only the statistics of x are used.
                 _, *statistics = npx.batch_norm(
@@ -115,11 +123,14 @@ class SyncBatchNorm:
                 for value, place in zip(statistics, share):
                     value.copyto(place)
             self._gather()
-        ys, self._kept, recording = [], [], autograd.is_recording()
-        arrays = zip(xs, self._moments, self._sums, self._zeros, *self._arrays())
-        for x, (means, inverses), sums, (no_shift, no_scale), scale, shift, *running in arrays:
+        ys = []
+        self._kept = []
+        recording = autograd.is_recording()
+        host = onp.array(sizes, dtype=xs[0].dtype)
+        shards = zip(xs, self._moments, self._sums, self._zeros, *self._arrays)
+        for x, (means, inverses), sums, (no_shift, no_scale), scale, shift, *running in shards:
             with autograd.pause():
-                counts = upload(sizes, x.ctx)
+                counts = upload(host, x.ctx)
                 mean, variance, *new = self._merge(counts, means, inverses, *running)
                 for value, place in zip(new, running):
                     value.copyto(place)
@@ -138,7 +149,8 @@ class SyncBatchNorm:
             raise RuntimeError(
                 "SyncBatchNorm.backward needs a call inside autograd.record() before it, one for each"
             )
-        kept, self._kept = self._kept, []
+        kept = self._kept
+        self._kept = []
         self._reduce()
         gradients = []
         for (x, scale, mean, variance, counts), sums in zip(kept, self._sums):
@@ -147,24 +159,19 @@ class SyncBatchNorm:
             gradients.append(x.grad + _normalise(x, factor, shift, mean, variance))
         return gradients
 
-    def _arrays(self) -> Tuple[Same, ...]:
-        return self._scales, self._shifts, self._means, self._variances
-
     def _check(self, xs: Same) -> None:
-        scales = self._scales
-        if [x.ctx for x in xs] != [scale.ctx for scale in scales]:
-            placed, given = (
-                ", ".join(str(x.ctx) for x in arrays) or "none" for arrays in (scales, xs)
-            )
+        devices = [x.ctx for x in xs]
+        if devices != self._devices:
+            placed = ", ".join(map(str, self._devices))
+            given = ", ".join(map(str, devices)) or "none"
             raise ValueError(
                 f"SyncBatchNorm needs a shard on each of {placed}, in this order, not on {given}"
             )
+        scale = self._scales[0]
         for x in xs:
-            if x.ndim not in (2, 4) or (x.shape[1:2], x.dtype) != (
-                scales[0].shape,
-                scales[0].dtype,
-            ):
-                allowed = f"(n, {scales[0].size}) or (n, {scales[0].size}, height, width)"
+            fits = x.shape[1:2] == scale.shape and x.dtype == scale.dtype
+            if x.ndim not in (2, 4) or not fits:
+                allowed = f"(n, {scale.size}) or (n, {scale.size}, height, width)"
                 raise ValueError(
                     f"SyncBatchNorm takes shards {allowed} of its scales' dtype, not {x.shape}"
                 )
@@ -172,40 +179,64 @@ class SyncBatchNorm:
                 raise ValueError(
                     f"SyncBatchNorm takes shards with samples, of one height and width, not {x.shape}"
                 )
-        if sum(x.size for x in xs) == scales[0].size:
+        if sum(x.size for x in xs) == scale.size:
             raise ValueError(
                 "one number a channel has no variance: give SyncBatchNorm a larger batch"
             )
 
 
+def _kind(x: NDArray) -> Tuple[Any, ...]:
+    return x.ctx, x.shape, x.dtype
+
+
+def _zeros(scale: NDArray, *shape: int) -> NDArray:
+    """Zeros of this shape for each channel, beside ``scale``."""
+    return np.zeros((*shape, scale.size), dtype=scale.dtype, ctx=scale.ctx)
+
+
 def _merged(
-    momentum: float, counts: Any, means: Any, inverses: Any, mean: Any, variance: Any
-) -> Tuple[Any, ...]:
-    """Mean and variance (channels,) of the whole batch, and the new running ones. From each device, (devices, channels)
-    means and inverses of deviations; ``counts`` (devices, 1)."""
+    momentum: float,
+    counts: Any,
+    means: Any,
+    inverses: Any,
+    mean: Any,
+    variance: Any,
+) -> Symbols:
+    """Mean and variance (channels,) of the whole batch, and the new running ones. ``means`` and ``inverses`` of the
+    deviations have a row for each device, (devices, channels); ``counts`` is (devices, 1)."""
     shares = counts / counts.sum()
     m = (shares * means).sum(axis=0)
     v = (shares * (inverses**-2 + (means - m) ** 2)).sum(axis=0) - EPSILON
-    return m, v, momentum * mean + (1 - momentum) * m, momentum * variance + (1 - momentum) * v
+    new_mean = momentum * mean + (1 - momentum) * m
+    new_variance = momentum * variance + (1 - momentum) * v
+    return m, v, new_mean, new_variance
 
 
-def _correction(a: Any, b: Any, scale: Any, variance: Any, counts: Any) -> Tuple[Any, ...]:
+def _correction(a: Any, b: Any, scale: Any, variance: Any, counts: Any) -> Symbols:
     """What to multiply x' by, and what to add: -scale / deviation * b / N, -scale / deviation * a / N."""
     share = scale * (variance + EPSILON) ** -0.5 / -counts.sum()
     return share * b, share * a
 
 
-def _in_one_call(function: Callable[..., Tuple[Any, ...]], *names: str) -> Callable[..., Any]:
+def _in_one_call(function: Callable[..., Symbols], *names: str) -> Callable[..., Any]:
     """``function`` of arrays as one operator: for a few numbers a channel, Python's calls are what takes time."""
     variables = {name: mx.sym.var(name).as_np_ndarray() for name in names}
     graph = mx.sym.Group(function(**variables)).as_np_ndarray()
     order = [names.index(name) for name in graph.list_inputs()]
     operator = mx.nd.CachedOp(graph)
-    return lambda *arrays: operator(*[arrays[number] for number in order])
+
+    def call(*arrays: NDArray) -> Any:
+        return operator(*[arrays[number] for number in order])
+
+    return call
 
 
 def _normalise(
-    x: NDArray, scale: NDArray, shift: NDArray, mean: NDArray, variance: NDArray
+    x: NDArray,
+    scale: NDArray,
+    shift: NDArray,
+    mean: NDArray,
+    variance: NDArray,
 ) -> NDArray:
     return npx.batch_norm(
         x, scale, shift, mean, variance, eps=EPSILON, fix_gamma=False, use_global_stats=True

@@ -13,17 +13,18 @@ Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, check_arrays
+from mxdp.backend import Batch, Devices, NDArray, check_arrays
 from mxdp.collectives import GradientSync
-from mxdp.layers import LayerParams, Net, Shape
+from mxdp.layers import Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.partition import bounds
-from mxdp.scratch import in_sync
+from mxdp.scratch import Arrays, in_sync
 
 
 class Combined(Strategy):
@@ -43,27 +44,24 @@ class Combined(Strategy):
     def __init__(
         self,
         net: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         input_shape: Shape,
-        devices: Sequence[Device],
+        devices: Devices,
         split: Callable[..., Strategy],
         groups: int = 2,
         algorithm: str = "auto",
         **options: Any,
     ) -> None:
         super().__init__(net, params, input_shape, devices)
-        if (
-            not isinstance(groups, int)
-            or groups not in range(1, len(devices) + 1)
-            or len(devices) % groups
-        ):
+        many = len(devices)
+        if not isinstance(groups, int) or groups not in range(1, many + 1) or many % groups:
             raise ValueError(
-                f"{len(devices)} devices can't be divided into {groups} groups of equal size: use a number of groups "
-                f"that divides {len(devices)}, or other devices"
+                f"{many} devices can't be divided into {groups} groups of equal size: use a number of groups "
+                f"that divides {many}, or other devices"
             )
-        self.width = len(devices) // groups
+        self.width = many // groups
         self.groups: List[Strategy] = []
-        for start in range(0, len(devices), self.width):
+        for start in range(0, many, self.width):
             group = split(net, params, input_shape, devices[start : start + self.width], **options)
             if isinstance(group, FullySharded):
                 raise ValueError(
@@ -72,19 +70,15 @@ class Combined(Strategy):
             if isinstance(group, Pipeline):  # another would measure other times, and cut elsewhere
                 options["cuts"] = group.cuts
             self.groups.append(group)
-        self.least, self.of = groups * self.groups[0].least, self.groups[0].of
+        first = self.groups[0]
+        self.least = groups * first.least
+        self.of = first.of
         self.held = [params for group in self.groups for params in group.held]
         self.columns = [self.held[place :: self.width] for place in range(self.width)]
-        tied = self.groups[0].tied
-        summed = {
-            -1: [params[:tied] for params in self.held]
-        }  # over all devices; the rest in columns
-        summed.update(
-            {
-                place: [params[tied:] for params in column]
-                for place, column in enumerate(self.columns)
-            }
-        )
+        # Tied parameters are summed over all devices (-1), the others over the devices of a column.
+        summed = {-1: [params[: first.tied] for params in self.held]}
+        for place, column in enumerate(self.columns):
+            summed[place] = [params[first.tied :] for params in column]
         self.syncs = {
             place: GradientSync(params, algorithm) for place, params in summed.items() if params[0]
         }
@@ -95,10 +89,8 @@ class Combined(Strategy):
         """Each group's step on its shard; then the gradients are summed over the groups."""
         traffic.check_label_count(X, y)
         self.traffic.clear()
-        losses = [
-            group.step(*shard)
-            for group, *shard in zip(self.groups, self._shards(X), self._shards(y))
-        ]
+        shards = zip(self.groups, self._shards(X), self._shards(y))
+        losses = [group.step(*shard) for group, *shard in shards]
         for sync in self.syncs.values():
             sync()
         self._sum_gradients()
@@ -108,15 +100,14 @@ class Combined(Strategy):
         """Each group's scores of its shard; the first device gathers them."""
         check_arrays(X=X)
         self.traffic.clear()
-        return self._gather(
-            [group.scores(x) for group, x in zip(self.groups, self._shards(X))], "scores"
-        )
+        scores = [group.scores(x) for group, x in zip(self.groups, self._shards(X))]
+        return self._gather(scores, "scores")
 
-    def params(self) -> List[LayerParams]:
+    def params(self) -> NetParams:
         """Copies of the first group's parameters, on ``cpu(0)``. Waits."""
         return self.groups[0].params()
 
-    def gradients(self) -> List[LayerParams]:
+    def gradients(self) -> NetParams:
         """Copies of the first group's gradients, which are the sums over all groups, on ``cpu(0)``. Waits."""
         return self.groups[0].gradients()
 
@@ -126,17 +117,11 @@ class Combined(Strategy):
 
     def gradient_bytes(self) -> List[int]:
         """Bytes that the all-reduce of each bucket moves."""
-        devices = {
-            place: self.devices if place < 0 else self.devices[place :: self.width]
-            for place in self.syncs
-        }
-        return [
-            traffic.allreduce_bytes(
-                bucket.algorithm, devices[place], bucket.nbytes // self.itemsize, self.itemsize
-            )
-            for place, sync in self.syncs.items()
-            for bucket in sync.buckets
-        ]
+        moved = []
+        for place, sync in self.syncs.items():
+            devices = self.devices if place < 0 else self.devices[place :: self.width]
+            moved += self._bucket_bytes(sync.buckets, devices)
+        return moved
 
     def bytes_moved(self, batch_size: int) -> int:
         """The groups' own bytes, those of the gradients, and of the losses of all groups but the first."""
@@ -146,19 +131,17 @@ class Combined(Strategy):
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """The bytes of each group, with a shard as its batch."""
-        return [
-            nbytes
-            for group, samples in self._in_groups(batch_size)
-            for nbytes in group.lasting_bytes(samples)
-        ]
+        result = []
+        for group, samples in self._in_groups(batch_size):
+            result.extend(group.lasting_bytes(samples))
+        return result
 
     def peak_bytes(self, batch_size: int) -> List[int]:
         """The bytes of each group, with a shard as its batch."""
-        return [
-            nbytes
-            for group, samples in self._in_groups(batch_size)
-            for nbytes in group.peak_bytes(samples)
-        ]
+        result = []
+        for group, samples in self._in_groups(batch_size):
+            result.extend(group.peak_bytes(samples))
+        return result
 
     def _in_groups(self, batch_size: int) -> Iterator[Tuple[Strategy, int]]:
         for group, (start, stop) in zip(self.groups, bounds(batch_size, len(self.groups))):
@@ -174,7 +157,7 @@ class Combined(Strategy):
             )
         return [x[start:stop] for start, stop in bounds(len(x), len(self.groups))]
 
-    def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
+    def _gather(self, parts: Arrays, what: str) -> NDArray:
         """All groups' parts on the first device, in the batch's order; and the groups' own traffic is added."""
         for group in self.groups:
             self.traffic.add(group.traffic)

@@ -12,33 +12,34 @@ statistics are those of the whole batch.
 
 from __future__ import annotations
 
-from typing import List, Sequence
-
-from mxdp.backend import Batch, Device, NDArray, autograd, check_device_list
+from mxdp.backend import Batch, Devices, NDArray, autograd, check_device_list
 from mxdp.collectives import GradientSync
-from mxdp.layers import LayerParams, Net, Shape
+from mxdp.layers import Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.partition import bounds
-from mxdp.scratch import cross_entropy, get_params, split_and_load, split_batch
+from mxdp.scratch import Arrays, cross_entropy, get_params, split_and_load, split_batch
 
 
 class Data(Strategy):
-    """A replica on each device: a :class:`~mxdp.parallel.strategy.Strategy`. All parameters are tied. ``algorithm``: of
-    the gradients' all-reduce, as :class:`mxdp.GradientSync` takes it."""
+    """A replica on each device: a :class:`~mxdp.parallel.strategy.Strategy`. All parameters are tied. ``algorithm`` is
+    that of the gradients' all-reduce, as :class:`mxdp.GradientSync` takes it."""
 
     def __init__(
         self,
         net: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         input_shape: Shape,
-        devices: Sequence[Device],
+        devices: Devices,
         algorithm: str = "auto",
     ) -> None:
         super().__init__(net, params, input_shape, devices)
         self.held = [get_params(traffic.flat(params), device) for device in devices]
         self._sync = GradientSync(self.held, algorithm)
-        self.buckets, self.tied, self.least = self._sync.buckets, len(self.held[0]), len(devices)
+        self.buckets = self._sync.buckets
+        self.tied = len(self.held[0])
+        self.least = len(devices)
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, all-reduce of the gradients. Shards may be uneven."""
@@ -63,7 +64,7 @@ class Data(Strategy):
         losses = batch_size - bounds(batch_size, len(self.devices))[0][1]
         return sum(self.gradient_bytes()) + self.statistics_bytes() + self.itemsize * losses
 
-    def _forward(self, xs: Sequence[NDArray]) -> List[NDArray]:
+    def _forward(self, xs: Arrays) -> Arrays:
         """Scores of each shard, layer by layer on all devices, for the statistics of the whole batch."""
         replicas = [traffic.like(self._layout, replica) for replica in self.held]
         for layer, back, *params in zip(self.net, self._back, *replicas):

@@ -38,21 +38,26 @@ from mxdp.plans.pipeline import PipelinePlan, kept
 
 NORM_KEPT = 4
 """Arrays of the input's size that a batch normalisation keeps besides the input."""
-NORM_BACK, NORM_BACK_SPLIT = 9, 6
-"""Arrays that its backward pass makes: on one device; and over several devices, where the copies of the statistics end
-bulks in its middle. Measured (:mod:`mxdp.experiments.memory`)."""
-NORM_STAGE_FORWARD, NORM_STAGE_BACKWARD = 1, 3
-"""Arrays that a batch normalisation in a pipeline's stage adds: in the forward pass only; and in the backward pass,
-besides the gradient of its input."""
+NORM_BACK = 9
+"""Arrays that its backward pass makes on one device. Measured (:mod:`mxdp.experiments.memory`)."""
+NORM_BACK_SPLIT = 6
+"""The same over several devices, where the copies of the statistics end bulks in its middle."""
+NORM_STAGE_FORWARD = 1
+"""Arrays that a batch normalisation in a pipeline's stage adds in the forward pass only."""
+NORM_STAGE_BACKWARD = 3
+"""Arrays that it adds there in the backward pass, besides the gradient of its input."""
 
 
 class Footprint:
     """Numbers (not bytes) on one device, added up layer by layer; ``kept``: from forward to backward pass."""
 
     def __init__(self, inputs: int) -> None:
-        self.kept = self._gone = 0
+        self.kept = 0
+        self._gone = 0
         self._at_hand = inputs  # the next layer's input, unless it is already in `kept`
-        self._gradients = self._normalising = self._peak = 0
+        self._gradients = 0
+        self._normalising = 0
+        self._peak = 0
 
     @property
     def passing(self) -> int:
@@ -61,12 +66,15 @@ class Footprint:
 
     def keep(self, numbers: int = 0) -> None:
         """The next layer's input is kept, and ``numbers`` more."""
-        self.kept, self._at_hand = self.kept + self._at_hand + numbers, 0
+        self.kept += self._at_hand + numbers
+        self._at_hand = 0
 
     def replace(self, numbers: int, back: bool = True) -> None:
         """The next layer's input is replaced by an array made from it; ``back``: the new array has a gradient."""
-        self._gone, self._at_hand = self._gone + self._at_hand, numbers
-        self._gradients += numbers * back
+        self._gone += self._at_hand
+        self._at_hand = numbers
+        if back:
+            self._gradients += numbers
 
     def add(self, layer: Layer, made: int, split: bool = False) -> None:
         """A layer that makes ``made`` numbers. ``split``: its statistics are taken over several devices. In a residual
@@ -103,38 +111,51 @@ class Footprint:
 
 
 def step_numbers(
-    net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int
+    net: Net,
+    input_shape: Shape,
+    plan: PipelinePlan,
+    stage: int,
+    batch_size: int,
 ) -> int:
     """The most numbers in use at a time for ``stage``, whose layers are ``net``, besides :func:`lasting_numbers`.
 
     Counted are the activations of as many micro-batches as the plan keeps, what a pass needs while it runs, and inputs
-    that wait: the rest of the batch on the first stage, the next micro-batch on the others. Not counted are the loss,
-    gradients that wait for a slower stage, and MXNet's temporary space, which no schedule changes.
+    that wait. On the first stage the rest of the batch waits, on the others the next micro-batch. Not counted are the
+    loss, gradients that wait for a slower stage, and MXNet's temporary space, which no schedule changes.
     """
+    inputs = elements(input_shape)
     sizes = [elements(shape) for shape in outputs(net, input_shape)]
-    footprint, normalised = Footprint(elements(input_shape)), 0
+    footprint = Footprint(inputs)
+    normalised = 0
     for layer, size in zip(net, sizes):
         footprint.add(layer, size)
-        normalised += size * isinstance(layer, BatchNorm)
+        if isinstance(layer, BatchNorm):
+            normalised += size
     forward = footprint.passing + NORM_STAGE_FORWARD * normalised
     backward = sum(sizes) + NORM_STAGE_BACKWARD * normalised
-    samples, count = bounds(batch_size, plan.micro_batches)[0][1], kept(plan)[stage]
-    waiting = (
-        max(0, batch_size - samples * count)
-        if stage == 0
-        else samples * (count < plan.micro_batches)
-    )
-    return samples * (count * footprint.kept + max(forward, backward)) + waiting * elements(
-        input_shape
-    )
+    samples = bounds(batch_size, plan.micro_batches)[0][1]
+    count = kept(plan)[stage]
+    waiting = 0
+    if stage == 0:
+        waiting = max(0, batch_size - samples * count)
+    elif count < plan.micro_batches:
+        waiting = samples
+    return samples * (count * footprint.kept + max(forward, backward)) + waiting * inputs
 
 
 def lasting_numbers(
-    net: Net, input_shape: Shape, plan: PipelinePlan, stage: int, batch_size: int
+    net: Net,
+    input_shape: Shape,
+    plan: PipelinePlan,
+    stage: int,
+    batch_size: int,
 ) -> int:
     """Numbers that stay on the device of ``stage`` from step to step: parameters, their gradients, the addends of other
     micro-batches, and behind the first stage buffers for the gradient of its input."""
     params = sum(elements(shape) for layer in param_shapes(net, input_shape) for shape in layer)
     gradients = 2 if plan.micro_batches > 1 else 1
-    sizes = {stop - start for start, stop in bounds(batch_size, plan.micro_batches)}
-    return params * (1 + gradients) + (sum(sizes) * elements(input_shape) if stage else 0)
+    numbers = params * (1 + gradients)
+    if stage:
+        lengths = {stop - start for start, stop in bounds(batch_size, plan.micro_batches)}
+        numbers += sum(lengths) * elements(input_shape)
+    return numbers

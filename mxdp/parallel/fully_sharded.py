@@ -28,23 +28,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, check_device_list, mx, upload
+from mxdp.backend import Batch, Devices, NDArray, autograd, check_device_list, mx, upload
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.engine import Call, prepare
 from mxdp.errors import did_you_mean
-from mxdp.layers import LayerParams, Net, Shape
+from mxdp.layers import Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.traffic import NetParams, flat, like
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.layers import fully_sharded as plans
 from mxdp.plans.partition import Bounds, bounds, offsets, pieces
-from mxdp.scratch import cross_entropy, in_sync, split_and_load, split_batch
+from mxdp.scratch import Arrays, cross_entropy, in_sync, split_and_load, split_batch
 
 OPTIMIZERS = {"sgd": 0, "adam": plans.ADAM}
 """MXNet's optimisers that update each number by itself, and its numbers of state, but for a momentum."""
@@ -60,17 +61,17 @@ SENDS = {
 class Unit:
     """A layer of the plan: one with parameters and those without that follow it, ``start`` to ``stop`` in the net.
 
-    ``vectors``: for each device all parameters side by side, in stage 3 in a room that all units use by turns;
-    ``params``: views of them, by device and layer. ``shards``, ``sums``: each device's part of the parameters, and of
-    the summed gradients. ``calls``: what a task does, by its kind, but for the passes.
+    ``vectors`` has for each device all parameters side by side, in stage 3 in a room that all units use by turns.
+    ``params`` are views of them, by device and layer. ``shards`` and ``sums`` are each device's part of the parameters,
+    and of the summed gradients. ``calls`` says what a task does, by its kind, but for the passes.
     """
 
     start: int
     stop: int
-    params: List[List[LayerParams]]
-    vectors: List[NDArray]
-    shards: List[NDArray]
-    sums: List[NDArray]
+    params: List[NetParams]
+    vectors: Arrays
+    shards: Arrays
+    sums: Arrays
     calls: Dict[str, List[Call]]
 
 
@@ -89,9 +90,9 @@ class FullySharded(Strategy):
     def __init__(
         self,
         net: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         input_shape: Shape,
-        devices: Sequence[Device],
+        devices: Devices,
         stage: int = 3,
         optimizer: str = "sgd",
         **options: Any,
@@ -106,36 +107,31 @@ class FullySharded(Strategy):
             raise ValueError(
                 f"no optimiser is called {optimizer!r} here; {did_you_mean(optimizer, OPTIMIZERS)}"
             )
-        self.plan, self.least = plans.fully_sharded(len(firsts), len(devices), stage), len(devices)
+        self.plan = plans.fully_sharded(len(firsts), len(devices), stage)
+        self.least = len(devices)
         self._optimizer = mx.optimizer.create(optimizer, **options)
         self._state = OPTIMIZERS[optimizer] + bool(options.get("momentum"))
         hosts = [[param.asnumpy() for param in layer] for layer in params]
         spans = pieces(len(self.net), firsts[1:])
-        self.sizes = [
-            sum(x.size for layer in hosts[start:stop] for x in layer) for start, stop in spans
-        ]
+        layers = [hosts[start:stop] for start, stop in spans]
+        self.sizes = [sum(x.size for x in flat(its)) for its in layers]
         dtype = hosts[firsts[0]][0].dtype
-        self._room, self._gradient_room = (
-            [mx.nd.zeros((max(self.sizes),), device, dtype) for device in devices]
-            if stage >= needed
-            else []
-            for needed in (3, 2)
-        )
-        self.units = [self._make(span, hosts[slice(*span)]) for span in spans]
+
+        def room() -> Arrays:
+            return [mx.nd.zeros((max(self.sizes),), device, dtype) for device in devices]
+
+        self._room = room() if stage == 3 else []
+        self._gradient_room = room() if stage > 1 else []
+        self.units = [self._make(span, its) for span, its in zip(spans, layers)]
         held = [unit.shards if stage == 3 else unit.vectors for unit in self.units]
-        self.held = list(map(list, zip(*held)))
-        self._xs: List[NDArray] = []
-        self._labels: List[NDArray] = []
-        self._losses: List[NDArray] = []
-        self._trail: List[Tuple[List[NDArray], List[NDArray]]] = []
-        self._back_from: Optional[List[NDArray]] = None
+        self.held = [list(params) for params in zip(*held)]
+        self._begin([], [])
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward, backward, and the sums of the gradients, as the plan has them. Shards may be uneven."""
         self.traffic.clear()
-        self._xs, self._labels = map(list, split_batch(X, y, self.devices))
+        self._begin(*split_batch(X, y, self.devices))
         check_device_list(self.devices, samples=len(X))
-        self._losses, self._trail, self._back_from = [], [], None
         self._execute(self.plan.step)
         return self._gather(self._losses, "losses")
 
@@ -148,19 +144,19 @@ class FullySharded(Strategy):
     def scores(self, X: Batch) -> NDArray:
         """Forward pass of each shard on its device. The first device gathers the scores."""
         self.traffic.clear()
-        self._xs, self._labels, self._losses = list(split_and_load(X, self.devices)), [], []
+        self._begin(split_and_load(X, self.devices), [])
         check_device_list(self.devices, samples=len(X))
-        backward = [task.kind for task in self.plan.step].index(plans.BACKWARD)
-        self._execute(
-            self.plan.step[: backward - (self.plan.stage == 3)]
-        )  # in stage 3 a gather goes before it
+        end = [task.kind for task in self.plan.step].index(plans.BACKWARD)
+        if self.plan.stage == 3:
+            end -= 1  # a gather goes before it
+        self._execute(self.plan.step[:end])
         return self._gather(self._xs, "scores")
 
-    def params(self) -> List[LayerParams]:
+    def params(self) -> NetParams:
         """The devices' shards joined, on ``cpu(0)``. Waits."""
         return self._whole([unit.shards for unit in self.units])
 
-    def gradients(self) -> List[LayerParams]:
+    def gradients(self) -> NetParams:
         """The devices' sums joined, on ``cpu(0)``. Waits."""
         return self._whole([unit.sums for unit in self.units])
 
@@ -171,9 +167,8 @@ class FullySharded(Strategy):
     def bytes_moved(self, batch_size: int) -> int:
         """What the plan moves, in a step and its update; statistics; and the other devices' losses."""
         losses = batch_size - bounds(batch_size, len(self.devices))[0][1]
-        return (
-            self.itemsize * (plans.moved(self.plan, self.sizes) + losses) + self.statistics_bytes()
-        )
+        numbers = plans.moved(self.plan, self.sizes) + losses
+        return self.itemsize * numbers + self.statistics_bytes()
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """Parameters, gradients, the optimiser's state, and the rooms for one layer."""
@@ -183,17 +178,26 @@ class FullySharded(Strategy):
         ]
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
-        """A shard of the batch on each device. The input of each unit, and its gradient, is kept to the end."""
+        """Give the footprint of a shard of the batch on each device. The input of each unit, and its gradient, is kept
+        to the end."""
         n = len(self.devices)
         for first, last in bounds(batch_size, n):
-            sizes = [(last - first) * traffic.elements(shape) for shape in self.shapes]
+            sizes = traffic.sizes(self.shapes, last - first)
             footprint = Footprint(sizes[0])
             for unit in self.units:
-                footprint.keep(sizes[unit.start] * self._back[unit.start])
+                footprint.keep(sizes[unit.start] if self._back[unit.start] else 0)
                 for number in range(unit.start, unit.stop):
                     footprint.add(self.net[number], sizes[number + 1], split=n > 1)
                 footprint.cut()
             yield footprint
+
+    def _begin(self, xs: Arrays, labels: Arrays) -> None:
+        """The next tasks pass ``xs``, and train if there are ``labels``."""
+        self._xs = xs
+        self._labels = labels
+        self._losses: Arrays = []
+        self._trail: List[Tuple[Arrays, Arrays]] = []
+        self._back_from: Optional[Arrays] = None
 
     def _execute(self, tasks: Sequence[plans.LayerTask]) -> None:
         for task in tasks:
@@ -207,46 +211,46 @@ class FullySharded(Strategy):
                 self._forward(unit)
             elif task.kind == plans.BACKWARD:
                 self._backward()
-            for call in unit.calls.get(
-                task.kind, ()
-            ):  # to free costs nothing: the next layer overwrites the room
+            # To free costs nothing: the next layer overwrites the room.
+            for call in unit.calls.get(task.kind, ()):
                 call()
 
     def _forward(self, unit: Unit) -> None:
         """Pass the unit on all devices. With labels autograd records, and the last outputs are losses, else scores."""
-        xs = outputs = self._xs
+        xs = self._xs
+        outputs = xs
         if self._labels and self._back[unit.start]:
             for x in xs:
                 x.attach_grad()
         # Never an inference pass: it would change the layout of weights, which are views here.
         with autograd.record() if self._labels else autograd.train_mode():
-            for number in range(unit.start, unit.stop):
-                params = [layers[number - unit.start] for layers in unit.params]
+            for number, params in zip(range(unit.start, unit.stop), zip(*unit.params)):
                 outputs = self._pass_layer(self.net[number], outputs, params, self._back[number])
             if self._labels and unit is self.units[-1]:
-                self._losses = outputs = [
-                    cross_entropy(*pair) for pair in zip(outputs, self._labels)
-                ]
+                outputs = [cross_entropy(*pair) for pair in zip(outputs, self._labels)]
+                self._losses = outputs
         if self._labels:
             self._trail.append((xs, outputs))
         self._xs = [output.detach() for output in outputs]
 
     def _backward(self) -> None:
-        """Of the unit whose forward pass was the last that is left: from its outputs' gradients to its inputs'."""
+        """Go back through the last unit that is left, from the gradients of its outputs to those of its inputs."""
         xs, outputs = self._trail.pop()
         autograd.backward(outputs, self._back_from)
         self._back_from = [x.grad for x in xs]
 
-    def _make(self, span: Bounds, hosts: Sequence[Sequence[HostArray]]) -> Unit:
+    def _make(self, span: Bounds, hosts: Sequence[Arrays]) -> Unit:
         """Lay out the parameters ``hosts[layer]``, and prepare what is called."""
-        stage, flat = self.plan.stage, [x for layer in hosts for x in layer]
-        whole = onp.concatenate([x.reshape(-1) for x in flat])
+        stage = self.plan.stage
+        arrays = flat(hosts)
+        shapes = [x.shape for x in arrays]
+        whole = onp.concatenate([x.reshape(-1) for x in arrays])
         cuts = bounds(whole.size, len(self.devices))
         if stage == 3:
             vectors = [room[: whole.size] for room in self._room]
+            parts = [whole[start:stop] for start, stop in cuts]
             shards = [
-                upload(whole[slice(*cut)], device).as_nd_ndarray()
-                for cut, device in zip(cuts, self.devices)
+                upload(part, device).as_nd_ndarray() for part, device in zip(parts, self.devices)
             ]
         else:
             vectors = [upload(whole, device).as_nd_ndarray() for device in self.devices]
@@ -258,69 +262,64 @@ class FullySharded(Strategy):
             gradients = [mx.nd.zeros(x.shape, x.ctx, x.dtype) for x in vectors]
             sums = _parts(gradients, cuts)
         params = []
-        for pair in zip(vectors, gradients):
-            views = [_views(vector, [x.shape for x in flat]) for vector in pair]
-            autograd.mark_variables(*views, "write")
-            params.append(traffic.like(hosts, views[0]))
-        reduce: List[Call] = [self._reduction(gradients)]
+        for vector, gradient in zip(vectors, gradients):
+            views = _views(vector, shapes)
+            autograd.mark_variables(views, _views(gradient, shapes), "write")
+            params.append(like(hosts, views))
+        reduce = [self._reduction(gradients)]
         if stage > 1:
-            reduce += [
-                prepare("_copyto", [x], total)
-                for x, total in zip(_parts(gradients, cuts), sums)
-                if total.size
-            ]
-        updates: List[Call] = []
-        for rank, (weight, gradient) in enumerate(
-            zip(shards, sums) if stage else zip(vectors, gradients)
-        ):
-            if weight.size:
-                number = span[0] * len(self.devices) + rank
-                state = self._optimizer.create_state(number, weight)
-                updates.append(partial(self._optimizer.update, number, weight, gradient, state))
+            for part, total in zip(_parts(gradients, cuts), sums):
+                if total.size:
+                    reduce.append(prepare("_copyto", [part], total))
+        updated = zip(shards, sums) if stage else zip(vectors, gradients)
         calls = {
             plans.GATHER: _copies(shards, vectors, cuts),
             plans.REDUCE_SCATTER: reduce,
             plans.ALL_REDUCE: reduce + _copies(sums, gradients, cuts),
-            plans.UPDATE: updates,
+            plans.UPDATE: self._updates(span[0] * len(self.devices), updated),
         }
         return Unit(*span, params, vectors, shards, sums, calls)
 
-    def _reduction(self, vectors: Sequence[NDArray]) -> Call:
+    def _updates(self, number: int, updated: Iterable[Any]) -> List[Call]:
+        """The optimiser's step on each weight by its gradient. MXNet keeps their states by ``number`` and on."""
+        updates: List[Call] = []
+        for place, (weight, gradient) in enumerate(updated, number):
+            if weight.size:
+                state = self._optimizer.create_state(place, weight)
+                updates.append(partial(self._optimizer.update, place, weight, gradient, state))
+        return updates
+
+    def _reduction(self, vectors: Arrays) -> Call:
         """The first half of an all-reduce, which leaves each device's part of the sum in its place."""
         memory = all(device.device_type == "cpu" for device in self.devices)
         schedule = plan("shared-memory" if memory else "direct", len(vectors))
         half = Schedule("reduce-scatter", schedule.devices, schedule.chunks, schedule.steps[:1])
-        return Program(
-            half, [chunk_views(half, vector) for vector in vectors], again=True, frugal=True
-        )
+        chunks = [chunk_views(half, vector) for vector in vectors]
+        return Program(half, chunks, again=True, frugal=True)
 
-    def _whole(self, parts: Sequence[Sequence[NDArray]]) -> List[LayerParams]:
+    def _whole(self, parts: Sequence[Arrays]) -> NetParams:
         """Arrays on ``cpu(0)`` in the layout of the parameters, from the parts of each unit. Waits."""
-        host = onp.concatenate([part.asnumpy() for its in parts for part in its])
-        arrays = _views(
-            upload(host, mx.cpu(0)).as_nd_ndarray(), [x.shape for x in traffic.flat(self._layout)]
-        )
-        return traffic.like(self._layout, arrays)
+        host = onp.concatenate([part.asnumpy() for part in flat(parts)])
+        vector = upload(host, mx.cpu(0)).as_nd_ndarray()
+        shapes = [x.shape for x in flat(self._layout)]
+        return like(self._layout, _views(vector, shapes))
 
 
-def _views(vector: NDArray, shapes: Sequence[Shape]) -> List[NDArray]:
+def _views(vector: NDArray, shapes: Sequence[Shape]) -> Arrays:
     """Arrays of these shapes that lie side by side in the vector. (Only the reshape of a classic array is a view.)"""
     ends = offsets([traffic.elements(shape) for shape in shapes])
     parts = [vector[start:stop] for start, stop in zip(ends, ends[1:])]
     return [part.reshape(shape).as_np_ndarray() for part, shape in zip(parts, shapes)]
 
 
-def _parts(vectors: Sequence[NDArray], cuts: Sequence[Bounds]) -> List[NDArray]:
-    return [vector[slice(*cut)] for vector, cut in zip(vectors, cuts)]
+def _parts(vectors: Arrays, cuts: Sequence[Bounds]) -> Arrays:
+    return [vector[start:stop] for vector, (start, stop) in zip(vectors, cuts)]
 
 
-def _copies(
-    parts: Sequence[NDArray], vectors: Sequence[NDArray], cuts: Sequence[Bounds]
-) -> List[Call]:
+def _copies(parts: Arrays, vectors: Arrays, cuts: Sequence[Bounds]) -> List[Call]:
     """Copy each device's part into its place in the vectors of all devices. (Onto itself a copy does nothing.)"""
-    return [
-        prepare("_copyto", [part], vector[slice(*cut)])
-        for part, cut in zip(parts, cuts)
-        for vector in vectors
-        if part.size
-    ]
+    copies: List[Call] = []
+    for part, (start, stop) in zip(parts, cuts):
+        if part.size:
+            copies += [prepare("_copyto", [part], vector[start:stop]) for vector in vectors]
+    return copies

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Tuple
 
 import numpy as onp
 
 from mxdp.backend import Device, autograd, upload
-from mxdp.layers import LayerParams, Net, Shape, apply
-from mxdp.parallel.traffic import flat, has_gradient
+from mxdp.layers import Net, Shape, apply
+from mxdp.parallel.traffic import NetParams, flat, has_gradient
 from mxdp.plans.partition import balance, bounds
 from mxdp.plans.pipeline import PipelinePlan
 from mxdp.scratch import get_params
@@ -31,14 +31,20 @@ class LayerCost(NamedTuple):
 
 
 def measure_layers(
-    net: Net, params: Sequence[LayerParams], input_shape: Shape, device: Device, samples: int
+    net: Net,
+    params: NetParams,
+    input_shape: Shape,
+    device: Device,
+    samples: int,
 ) -> List[LayerCost]:
     """Measure each layer alone on ``device``: the median of three rounds, after one of warm-up. Waits."""
-    x = upload(onp.random.RandomState(0).uniform(-1, 1, (samples, *input_shape)), device)
-    x = x.astype(flat(params)[0].dtype)
+    host = onp.random.RandomState(0).uniform(-1, 1, (samples, *input_shape))
+    x = upload(host, device).astype(flat(params)[0].dtype)
     costs = []
     for layer, initial, back in zip(net, params, has_gradient(net)):
-        replica, forward, backward = get_params(initial, device), Timer(), Timer()
+        replica = get_params(initial, device)
+        forward = Timer()
+        backward = Timer()
         if back:
             x.attach_grad()
         for _ in range(1 + ROUNDS):
@@ -47,18 +53,18 @@ def measure_layers(
             if back or initial:
                 with backward:
                     y.backward()
-        costs.append(
-            LayerCost(
-                *(statistics.median(timer.times[1:] or [0.0]) for timer in (forward, backward))
-            )
-        )
+        costs.append(LayerCost(_median(forward), _median(backward)))
         x = y.detach()
     return costs
 
 
+def _median(timer: Timer) -> float:
+    return statistics.median(timer.times[1:] or [0.0])
+
+
 def find_cuts(
     net: Net,
-    params: Sequence[LayerParams],
+    params: NetParams,
     input_shape: Shape,
     device: Device,
     plan: PipelinePlan,

@@ -13,12 +13,13 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, autograd, check_arrays, np
+from mxdp.backend import Batch, Devices, NDArray, autograd, check_arrays, np
 from mxdp.collectives import allreduce
 from mxdp.layers import Conv, Dense, LayerParams, Net, Shape, apply
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.traffic import BACKWARD, FORWARD, NetParams, copy_to, flat, like, to_host
 from mxdp.plans.layers.column_row import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -30,15 +31,20 @@ from mxdp.plans.layers.column_row import (
     segments,
 )
 from mxdp.plans.partition import Bounds, bounds, offsets
-from mxdp.scratch import cross_entropy, get_params, in_sync
+from mxdp.scratch import Arrays, cross_entropy, get_params, in_sync
 
 
 class Passed(NamedTuple):
     """A segment in a step, with its inputs and outputs on each device. Autograd has recorded all between them."""
 
     segment: Segment
-    inputs: List[NDArray]
-    outputs: List[NDArray]
+    inputs: Arrays
+    outputs: Arrays
+
+
+def _first(segment: Segment) -> int:
+    """The segment's first layer, or -1 for the last shape if it has none."""
+    return segment.layers[0] if segment.layers else -1
 
 
 class Layerwise(Strategy):
@@ -50,34 +56,35 @@ class Layerwise(Strategy):
     algorithm = "auto"
 
     def __init__(
-        self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]
+        self,
+        net: Net,
+        params: NetParams,
+        input_shape: Shape,
+        devices: Devices,
     ) -> None:
         super().__init__(net, params, input_shape, devices)
         self._refuse_residual("by its channels")
         self.cuts = cut_layers([isinstance(layer, (Conv, Dense)) for layer in net])
         self.spans = self._find_spans()
         self.segments = segments(self.cuts, self._back)
-        self._params = [
-            [
-                get_params(self._part(number, layer, rank), device)
-                for number, layer in enumerate(params)
-            ]
-            for rank, device in enumerate(devices)
-        ]
-        self.held = [traffic.flat(layers) for layers in self._params]
-        self._no_bias = {
-            number: [
-                np.zeros(layer[1].shape, dtype=layer[1].dtype, ctx=device) for device in devices
-            ]
-            for number, layer in enumerate(params)
-            if self.cuts[number] == ROWS
-        }
+        self._params: List[NetParams] = []
+        for rank, device in enumerate(devices):
+            parts = [self._part(number, layer, rank) for number, layer in enumerate(params)]
+            self._params.append([get_params(part, device) for part in parts])
+        self.held = [flat(layers) for layers in self._params]
+        self._no_bias: Dict[int, Arrays] = {}
+        for number, layer in enumerate(params):
+            if self.cuts[number] == ROWS:
+                bias = layer[1]
+                self._no_bias[number] = [
+                    np.zeros(bias.shape, dtype=bias.dtype, ctx=device) for device in devices
+                ]
 
     def step(self, X: Batch, y: Batch) -> NDArray:
         """Forward and backward. Each device gets the gradients of its own parameters."""
         traffic.check_label_count(X, y)
         self.traffic.clear()
-        labels = [traffic.copy_to(y, device) for device in self.devices]
+        labels = [copy_to(y, device) for device in self.devices]
         trail = self._forward(X, labels)
         self._backward(trail)
         return trail[-1].outputs[0]
@@ -88,33 +95,29 @@ class Layerwise(Strategy):
         self.traffic.clear()
         return self._forward(X)[-1].outputs[0]
 
-    def params(self) -> List[LayerParams]:
+    def params(self) -> NetParams:
         """The devices' parts joined, on ``cpu(0)``. Waits."""
-        return self._whole([traffic.to_host(layers) for layers in self._params])
+        return self._whole([to_host(layers) for layers in self._params])
 
-    def gradients(self) -> List[LayerParams]:
+    def gradients(self) -> NetParams:
         """The gradients' parts joined, on ``cpu(0)``. Waits."""
-        return self._whole(
-            [
-                traffic.to_host([[param.grad for param in params] for params in layers])
-                for layers in self._params
-            ]
-        )
+        parts = []
+        for layers in self._params:
+            parts.append(to_host(like(layers, [param.grad for param in flat(layers)])))
+        return self._whole(parts)
 
     def in_step(self) -> bool:
         """Whether batch normalisations behind a pair are equal on all devices, bit for bit. Waits."""
         whole = [number for number, cut in enumerate(self.cuts) if cut == WHOLE]
-        return in_sync(
-            [traffic.flat([layers[number] for number in whole]) for layers in self._params]
-        )
+        tied = []
+        for layers in self._params:
+            tied.append(flat([layers[number] for number in whole]))
+        return in_sync(tied)
 
     @property
     def allreduces(self) -> Dict[str, int]:
         """How many all-reduces the last step (or the last :meth:`Layerwise.scores`) has done, by direction."""
-        return {
-            way: self.traffic.messages[ALL_REDUCE, way]
-            for way in (traffic.FORWARD, traffic.BACKWARD)
-        }
+        return {way: self.traffic.messages[ALL_REDUCE, way] for way in (FORWARD, BACKWARD)}
 
     def allreduce_bytes(self, count: int) -> int:
         """Bytes that one all-reduce of ``count`` numbers moves."""
@@ -122,29 +125,33 @@ class Layerwise(Strategy):
 
     def bytes_moved(self, batch_size: int) -> int:
         """The bytes of all-reduces, and of the all-gather at the end."""
+        sizes = traffic.sizes(self.shapes, batch_size)
         total = 0
-        for segment in (segment for segment in self.segments if segment.split):
-            ends = segment.layers[0], segment.layers[-1] + 1
-            before, behind = (batch_size * traffic.elements(self.shapes[number]) for number in ends)
-            gathered = (len(self.devices) - 1) * behind * self.itemsize
-            total += self.allreduce_bytes(behind) if segment.then == ALL_REDUCE else gathered
-            total += self.allreduce_bytes(before) if segment.back else 0
+        for segment in self.segments:
+            if segment.split:
+                made = sizes[segment.layers[-1] + 1]
+                if segment.then == ALL_REDUCE:
+                    total += self.allreduce_bytes(made)
+                else:
+                    total += (len(self.devices) - 1) * made * self.itemsize
+                if segment.back:
+                    total += self.allreduce_bytes(sizes[segment.layers[0]])
         return total
 
     def lasting_bytes(self, batch_size: int) -> List[int]:
         """Parameters, gradients, and the zeros that stand for another device's bias."""
-        zeros = sum(shape[0] for cut, shape in zip(self.cuts, self.shapes[1:]) if cut == ROWS)
+        zeros = sum(self.shapes[number + 1][0] for number in self._no_bias)
         return [2 * nbytes + zeros * self.itemsize for nbytes in self.param_bytes()]
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
         """Inputs of a segment, their gradients and the outputs are kept to the end of the step. At both ends of a
         segment the array is reshaped: MXNet copies it, but not its gradient."""
-        sizes = [batch_size * traffic.elements(shape) for shape in self.shapes]
+        sizes = traffic.sizes(self.shapes, batch_size)
         for rank in range(len(self.devices)):
             footprint = Footprint(sizes[0])
             for segment in self.segments:
-                made = sizes[segment.layers[0] if segment.layers else -1]
-                footprint.keep(made * segment.back)
+                made = sizes[_first(segment)]
+                footprint.keep(made if segment.back else 0)
                 footprint.replace(made, back=False)
                 for number in segment.layers:
                     made = sizes[number + 1]
@@ -162,7 +169,8 @@ class Layerwise(Strategy):
 
     def _forward(self, X: Batch, labels: Sequence[NDArray] = ()) -> List[Passed]:
         """Pass all segments. With ``labels`` autograd records, and the last outputs are losses, else scores."""
-        xs, trail = [traffic.copy_to(X, device) for device in self.devices], []
+        xs = [copy_to(X, device) for device in self.devices]
+        trail = []
         for segment in self.segments:
             if labels and segment.back:
                 for x in xs:
@@ -178,7 +186,7 @@ class Layerwise(Strategy):
     def _pass(self, segment: Segment, rank: int, x: NDArray) -> NDArray:
         """Pass a segment on one device. Inputs and outputs have the shape (samples, numbers), since oneDNN stores
         images in blocks of channels, which an all-reduce can't take."""
-        x = x.reshape(len(x), *self.shapes[segment.layers[0] if segment.layers else -1])
+        x = x.reshape(len(x), *self.shapes[_first(segment)])
         for number in segment.layers:
             params = self._params[rank][number]
             if self.cuts[number] == ROWS and rank:
@@ -186,22 +194,21 @@ class Layerwise(Strategy):
             x = apply(self.net[number], x, params)
         return x if segment is self.segments[-1] else x.reshape(len(x), -1)
 
-    def _exchange(self, segment: Segment, outputs: List[NDArray]) -> List[NDArray]:
+    def _exchange(self, segment: Segment, outputs: Arrays) -> Arrays:
         """The next segment's inputs. An all-reduce overwrites the outputs: no layer with weights needs its output."""
         if segment.then == ALL_GATHER:
             send = self.traffic.send
-            gathered = [
-                [send(x, device, ALL_GATHER, back=False) for x in outputs]
-                for device in self.devices
-            ]
-            return [traffic.joined(parts, axis=1) for parts in gathered]
+            arrived = []
+            for device in self.devices:
+                arrived.append([send(x, device, ALL_GATHER, back=False) for x in outputs])
+            return [traffic.joined(parts, axis=1) for parts in arrived]
         if segment.then == ALL_REDUCE:
-            self._allreduce(outputs, traffic.FORWARD)
+            self._allreduce(outputs, FORWARD)
         return outputs
 
     def _backward(self, trail: Sequence[Passed]) -> None:
         """The segments in reverse order, each from the gradients of its outputs to those of its inputs."""
-        gradients: Optional[List[NDArray]] = None
+        gradients: Optional[Arrays] = None
         for segment, inputs, outs in reversed(trail):
             if gradients is not None and segment.then == ALL_GATHER:
                 ends = offsets([out.shape[1] for out in outs])
@@ -213,9 +220,9 @@ class Layerwise(Strategy):
                 return
             gradients = [x.grad for x in inputs]
             if segment.split:
-                self._allreduce(gradients, traffic.BACKWARD)
+                self._allreduce(gradients, BACKWARD)
 
-    def _allreduce(self, arrays: Sequence[NDArray], direction: str) -> None:
+    def _allreduce(self, arrays: Arrays, direction: str) -> None:
         if len(arrays) > 1:
             allreduce(arrays, self.algorithm)
             self.traffic.note(ALL_REDUCE, direction, self.allreduce_bytes(arrays[0].size))
@@ -223,15 +230,18 @@ class Layerwise(Strategy):
     def _find_spans(self) -> List[List[Bounds]]:
         """For each layer, the channels that each device makes (or takes in, where the layer is cut by rows)."""
         n = len(self.devices)
-        spans: List[List[Bounds]] = []
-        for number, (cut, layer, shape) in enumerate(zip(self.cuts, self.net, self.shapes[1:])):
-            if cut == COLUMNS and shape[0] < n:
-                what = f"layer {number}, {layer}, has {shape[0]} outputs for {n} devices"
-                raise ValueError(f"{what}: each needs at least one; use fewer devices")
-            whole = [(0, shape[0])] * n
-            spans.append(
-                bounds(shape[0], n) if cut == COLUMNS else whole if cut == WHOLE else spans[-1]
-            )
+        spans = []
+        for number, cut in enumerate(self.cuts):
+            channels = self.shapes[number + 1][0]
+            if cut == COLUMNS:
+                if channels < n:
+                    what = f"layer {number}, {self.net[number]}, has {channels} outputs for {n} devices"
+                    raise ValueError(f"{what}: each needs at least one; use fewer devices")
+                spans.append(bounds(channels, n))
+            elif cut == WHOLE:
+                spans.append([(0, channels)] * n)
+            else:  # as the layer before makes them
+                spans.append(spans[-1])
         return spans
 
     def _part(self, number: int, params: LayerParams, rank: int) -> LayerParams:
@@ -239,17 +249,19 @@ class Layerwise(Strategy):
         if self.cuts[number] != ROWS:
             return [param[start:stop] for param in params]
         weight, bias = params
-        pixels = (
-            weight.shape[1] // self.shapes[number][0]
-        )  # a dense layer has a column for each pixel of a channel
-        return [weight[:, start * pixels : stop * pixels], bias][: 1 if rank else 2]
+        # A dense layer has a column for each pixel of a channel.
+        pixels = weight.shape[1] // self.shapes[number][0]
+        columns = weight[:, start * pixels : stop * pixels]
+        return [columns] if rank else [columns, bias]
 
-    def _whole(self, parts: Sequence[Sequence[LayerParams]]) -> List[LayerParams]:
+    def _whole(self, parts: Sequence[NetParams]) -> NetParams:
         """``parts[device][layer]`` joined over the devices."""
-        result: List[LayerParams] = []
+        result = []
         for cut, *layer in zip(self.cuts, *parts):
             if cut == ROWS:
-                result.append([traffic.joined([part[0] for part in layer], axis=1), layer[0][1]])
+                weights = [part[0] for part in layer]
+                bias = layer[0][1]
+                result.append([traffic.joined(weights, axis=1), bias])
             elif cut == WHOLE:
                 result.append(layer[0])
             else:

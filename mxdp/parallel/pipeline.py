@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxdp.backend import Batch, Device, NDArray, check_arrays
-from mxdp.layers import LayerParams, Net, Shape
+from mxdp.backend import Batch, Device, Devices, NDArray, check_arrays
+from mxdp.layers import Net, Shape
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import lasting_numbers, step_numbers
 from mxdp.parallel.layer_costs import find_cuts
 from mxdp.parallel.stage import Stage
 from mxdp.parallel.strategy import Strategy
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.partition import Bounds, bounds, pieces
 from mxdp.plans.pipeline import FORWARD, PipelinePlan, inference, order, pipeline
+from mxdp.scratch import Arrays
 
 
 class Pipeline(Strategy):
@@ -39,9 +41,9 @@ class Pipeline(Strategy):
     def __init__(
         self,
         net: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         input_shape: Shape,
-        devices: Sequence[Device],
+        devices: Devices,
         micro_batches: int = 1,
         schedule: str = "gpipe",
         cuts: Optional[Sequence[int]] = None,
@@ -59,12 +61,13 @@ class Pipeline(Strategy):
             raise ValueError(
                 f"{len(devices)} devices need {len(devices) - 1} cuts, not {tuple(cuts)}"
             )
-        self.cuts, self.least, self.of = tuple(cuts), micro_batches, "micro-batches"
+        self.cuts = tuple(cuts)
+        self.least = micro_batches
+        self.of = "micro-batches"
+        placed = zip(pieces(len(net), self.cuts), self.devices, self.plan.tasks)
         self.stages = [
             Stage(net[start:stop], params[start:stop], device, start == 0, tasks)
-            for (start, stop), device, tasks in zip(
-                pieces(len(net), self.cuts), self.devices, self.plan.tasks
-            )
+            for (start, stop), device, tasks in placed
         ]
         self.held = [stage.flat for stage in self.stages]
 
@@ -72,33 +75,31 @@ class Pipeline(Strategy):
         """Push all tasks in the plan's order: forward and backward passes of all micro-batches."""
         traffic.check_label_count(X, y)
         self.traffic.clear()
-        X_parts, y_parts = self._split(X, self.devices[0]), self._split(y, self.devices[-1])
+        X_parts = self._split(X, self.devices[0])
+        y_parts = self._split(y, self.devices[-1])
         for stage in self.stages:
             stage.begin([len(part) for part in X_parts])
-        activations: Dict[Tuple[int, int], NDArray] = {
-            (0, number): part for number, part in enumerate(X_parts)
-        }
-        heads: Dict[Tuple[int, int], Optional[NDArray]] = {}
+        activations = {(0, number): part for number, part in enumerate(X_parts)}
+        heads: Dict[Tuple[int, int], NDArray] = {}
         last = len(self.stages) - 1
-        losses: List[NDArray] = []
+        losses = []
         for place, task in order(self.plan):
-            number, stage = task.micro_batch, self.stages[place]
+            number = task.micro_batch
+            stage = self.stages[place]
             if task.kind == FORWARD:
                 x = activations.pop((place, number))
                 if place < last:
-                    sent = activations[place + 1, number] = stage.forward(
-                        number, x, self.devices[place + 1]
-                    )
+                    sent = stage.forward(number, x, self.devices[place + 1])
+                    activations[place + 1, number] = sent
                 else:
                     sent = stage.forward(number, x, self.devices[0], y_parts[number])
                     losses.append(sent)
                 self._note(stage, sent, traffic.FORWARD)
             else:
-                head, before = (
-                    heads.pop((place, number), None),
-                    self.devices[place - 1] if place else None,
-                )
-                back = heads[place - 1, number] = stage.backward(number, head, before)
+                head = heads.pop((place, number), None)
+                before = self.devices[place - 1] if place else None
+                back = stage.backward(number, head, before)
+                heads[place - 1, number] = back
                 self._note(stage, back, traffic.BACKWARD)
         return traffic.joined(losses)
 
@@ -108,9 +109,11 @@ class Pipeline(Strategy):
         self.traffic.clear()
         xs = self._split(X, self.devices[0])
         for place, task in order(inference(len(self.stages), len(xs))):
+            number = task.micro_batch
+            stage = self.stages[place]
             target = self.devices[(place + 1) % len(self.devices)]
-            xs[task.micro_batch] = self.stages[place].infer(xs[task.micro_batch], target)
-            self._note(self.stages[place], xs[task.micro_batch], traffic.FORWARD)
+            xs[number] = stage.infer(xs[number], target)
+            self._note(stage, xs[number], traffic.FORWARD)
         return traffic.joined(xs)
 
     def gradients_moved(self) -> None:
@@ -147,5 +150,5 @@ class Pipeline(Strategy):
         if sent is not None and sent.ctx != stage.device:
             self.traffic.note("activations", way, traffic.nbytes(sent))
 
-    def _split(self, x: Batch, device: Device) -> List[NDArray]:
+    def _split(self, x: Batch, device: Device) -> Arrays:
         return [traffic.copy_to(x[start:stop], device) for start, stop in self.pieces(len(x))]

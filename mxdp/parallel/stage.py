@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence
 
 from mxdp.backend import Device, NDArray, autograd, mx, np
 from mxdp.engine import prepare, prepare_sum
-from mxdp.layers import LayerParams, Net, apply
+from mxdp.layers import Net, apply
+from mxdp.parallel.traffic import NetParams
 from mxdp.plans.pipeline import BACKWARD, Task
-from mxdp.scratch import cross_entropy, get_params
+from mxdp.scratch import Arrays, cross_entropy, get_params
 
 BULK = 1 << 12
 """More operators than a stage has. MXNet reserves 30 bytes for each in every bulk."""
@@ -44,27 +45,30 @@ class Stage:
     def __init__(
         self,
         layers: Net,
-        params: Sequence[LayerParams],
+        params: NetParams,
         device: Device,
         first: bool,
         tasks: Sequence[Task],
     ) -> None:
-        self.layers, self.device, self.first = layers, device, first
+        self.layers = layers
+        self.device = device
+        self.first = first
         back = [task.micro_batch for task in tasks if task.kind == BACKWARD]
         self._opening = back[0]
         self.params = [get_params(layer, device) for layer in params]
         self.flat = [param for layer in self.params for param in layer]
         # The first backward pass writes the sums. The others write the addends, which are then added.
-        self._addends = [
-            np.empty(param.shape, dtype=param.dtype, ctx=device)
-            for param in self.flat
-            if len(back) > 1
-        ]
+        self._addends: Arrays = []
+        if len(back) > 1:
+            self._addends = [
+                np.empty(param.shape, dtype=param.dtype, ctx=device) for param in self.flat
+            ]
         self.sum_in_gradients()
         self.kept: Dict[int, Kept] = {}
         self._buffers: Dict[int, NDArray] = {}
         self._token = np.zeros(1, dtype="int64", ctx=device)
-        self._take_token = prepare("_copy", [self._token], np.zeros(1, dtype="int64", ctx=device))
+        read = np.zeros(1, dtype="int64", ctx=device)
+        self._take_token = prepare("_copy", [self._token], read)
 
     @property
     def learns(self) -> bool:
@@ -84,15 +88,20 @@ class Stage:
         }
 
     def forward(
-        self, number: int, x: NDArray, target: Device, y: Optional[NDArray] = None
+        self,
+        number: int,
+        x: NDArray,
+        target: Device,
+        y: Optional[NDArray] = None,
     ) -> NDArray:
         """Push the forward pass of micro-batch ``number``. Returns its output (on the last stage, with labels ``y``,
         the losses), copied to ``target``."""
         if not self.first:
             autograd.mark_variables([x], [self._buffer(x)])
         # A recording writes its gradients where they are marked at the time of the recording.
-        autograd.mark_variables(self.flat, self._sums if number == self._opening else self._addends)
-        outs: List[NDArray] = []
+        written = self._sums if number == self._opening else self._addends
+        autograd.mark_variables(self.flat, written)
+        outs: Arrays = []
         with _one_bulk():
             self._take_token()
             with autograd.record():
@@ -104,14 +113,17 @@ class Stage:
 
     def infer(self, x: NDArray, target: Device) -> NDArray:
         """Push a forward pass that keeps nothing; returns its output, copied to ``target``."""
-        outs: List[NDArray] = []
+        outs: Arrays = []
         with _one_bulk():
             self._take_token()
             self._run(x, outs)
         return self._send(outs[-1], target)
 
     def backward(
-        self, number: int, head: Optional[NDArray], target: Optional[Device]
+        self,
+        number: int,
+        head: Optional[NDArray],
+        target: Optional[Device],
     ) -> Optional[NDArray]:
         """Push the backward pass of micro-batch ``number``, from the gradient ``head`` of its output (None: the loss).
         Returns the gradient of its input, copied to ``target``; None on the first stage."""
@@ -121,8 +133,9 @@ class Stage:
         with _one_bulk():
             self._take_token()
             out.backward(head)
-            for add in self._add if number != self._opening else ():
-                add()
+            if number != self._opening:
+                for add in self._add:
+                    add()
         autograd.mark_variables(self.flat, self._sums)
         if target is None:
             self._pass_token(self._sums[0])
@@ -132,11 +145,12 @@ class Stage:
     def _buffer(self, x: NDArray) -> NDArray:
         """The buffer for the gradient of ``x``: one for all micro-batches of that length, since the token follows the
         message that sends its content. A new ``np.empty`` would take its memory now, long before the task runs."""
-        if len(x) not in self._buffers:
-            self._buffers[len(x)] = np.empty(x.shape, dtype=x.dtype, ctx=self.device)
-        return self._buffers[len(x)]
+        length = len(x)
+        if length not in self._buffers:
+            self._buffers[length] = np.empty(x.shape, dtype=x.dtype, ctx=self.device)
+        return self._buffers[length]
 
-    def _run(self, x: NDArray, outs: List[NDArray]) -> None:
+    def _run(self, x: NDArray, outs: Arrays) -> None:
         """All layers. ``outs`` keeps their outputs until the bulk ends: freeing an array would end the bulk early."""
         for layer, params in zip(self.layers, self.params):
             x = apply(layer, x, params)

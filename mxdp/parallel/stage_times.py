@@ -15,8 +15,8 @@ AT_ONCE = 4
 
 
 class StageTimes(NamedTuple):
-    """Seconds of one micro-batch's passes, for each stage, with the message to the next stage; ``push``: mean seconds
-    that Python takes to push one task."""
+    """Seconds of one micro-batch's passes, for each stage, with the message to the next stage. ``push`` is the mean of
+    the seconds that Python takes to push one task."""
 
     forward: List[float]
     backward: List[float]
@@ -30,13 +30,20 @@ def measure_stages(pipeline: Pipeline, X: Batch, y: Optional[Batch]) -> StageTim
     gradients are not valid. Without labels ``y`` forward passes keep nothing, as for scores, and ``backward`` is empty.
     Raises a ValueError for fewer samples than micro-batches, and as :meth:`Strategy.step` does.
     """
-    check_arrays(X=X) if y is None else check_label_count(X, y)
+    if y is None:
+        check_arrays(X=X)
+    else:
+        check_label_count(X, y)
     start, stop = pipeline.pieces(len(X))[0]
-    x, devices = X[start:stop], pipeline.devices
+    x = X[start:stop]
+    devices = pipeline.devices
     numbers = range(min(AT_ONCE, pipeline.plan.micro_batches))
-    forward, backward, pushes = [], [], []
+    forward = []
+    backward = []
+    pushes = []
     for place, stage in enumerate(pipeline.stages):
-        last, target = stage is pipeline.stages[-1], devices[(place + 1) % len(devices)]
+        last = stage is pipeline.stages[-1]
+        target = devices[(place + 1) % len(devices)]
         if y is None:
             passes = [partial(stage.infer, copy_to(x, stage.device), target)] * AT_ONCE
         else:
@@ -54,9 +61,8 @@ def measure_stages(pipeline: Pipeline, X: Batch, y: Optional[Batch]) -> StageTim
         if y is not None:
             heads = [None if last else np.ones_like(stage.kept[n].out) for n in numbers]
             before = devices[place - 1] if place else None
-            seconds, push, _ = _timed(
-                [partial(stage.backward, n, heads[n], before) for n in numbers]
-            )
+            passes = [partial(stage.backward, n, heads[n], before) for n in numbers]
+            seconds, push, _ = _timed(passes)
             backward.append(seconds)
             pushes.append(push)
     return StageTimes(forward, backward, sum(pushes) / len(pushes))

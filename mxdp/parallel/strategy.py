@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from typing import Iterator, List, Optional, Sequence
 
-from mxdp.backend import Batch, Device, NDArray, check_device_list
+from mxdp.backend import Batch, Devices, NDArray, check_device_list
 from mxdp.collectives.buckets import BucketSync
 from mxdp.collectives.gradients import GradientSync
 from mxdp.layers import (
     BatchNorm,
     Layer,
-    LayerParams,
     Net,
     Relu,
     Residual,
@@ -31,8 +30,9 @@ from mxdp.layers import (
 )
 from mxdp.parallel import traffic
 from mxdp.parallel.footprint import Footprint
+from mxdp.parallel.traffic import NetParams, flat, like, to_host
 from mxdp.plans.partition import bounds
-from mxdp.scratch import in_sync, sgd
+from mxdp.scratch import Arrays, Replicas, in_sync, sgd
 
 
 class Strategy:
@@ -51,17 +51,24 @@ class Strategy:
         traffic: what the last step has sent.
     """
 
-    held: List[List[NDArray]]
+    held: List[Arrays]
     buckets: Sequence[BucketSync] = ()
     tied = 0
-    least, of = 1, "devices"
+    least = 1
+    of = "devices"
     _sync: Optional[GradientSync] = None
 
     def __init__(
-        self, net: Net, params: Sequence[LayerParams], input_shape: Shape, devices: Sequence[Device]
+        self,
+        net: Net,
+        params: NetParams,
+        input_shape: Shape,
+        devices: Devices,
     ) -> None:
         check_device_list(devices)
-        self.net, self.devices, self.traffic = list(net), list(devices), traffic.Traffic()
+        self.net = list(net)
+        self.devices = list(devices)
+        self.traffic = traffic.Traffic()
         self.shapes: List[Shape] = [tuple(input_shape), *outputs(net, input_shape)]
         self._layout = [list(layer) for layer in params]
         self._back = traffic.has_gradient(self.net)
@@ -82,15 +89,13 @@ class Strategy:
         """Forward pass alone: (samples, outputs) on the first device. Raises likewise."""
         raise NotImplementedError
 
-    def params(self) -> List[LayerParams]:
+    def params(self) -> NetParams:
         """Copies of the parameters on ``cpu(0)``, joined where they are split, in the layout of ``params``. Waits."""
-        return traffic.to_host(traffic.like(self._layout, traffic.flat(self.held)))
+        return to_host(like(self._layout, flat(self.held)))
 
-    def gradients(self) -> List[LayerParams]:
+    def gradients(self) -> NetParams:
         """Copies of the gradients of the last step, in the same layout. Waits."""
-        return traffic.to_host(
-            traffic.like(self._layout, [param.grad for param in traffic.flat(self.held)])
-        )
+        return to_host(like(self._layout, [param.grad for param in flat(self.held)]))
 
     def in_step(self) -> bool:
         """Whether tied parameters are equal on all devices, bit for bit. Waits."""
@@ -98,7 +103,8 @@ class Strategy:
 
     def gradients_moved(self) -> None:
         """Call it after another :class:`mxdp.GradientSync`, which sums tied gradients too, has moved the gradients."""
-        self._sync, self.buckets = None, ()
+        self._sync = None
+        self.buckets = ()
 
     def bytes_moved(self, batch_size: int) -> int:
         """Bytes that one step of ``batch_size`` samples sends between devices, all messages together."""
@@ -107,7 +113,7 @@ class Strategy:
     @property
     def itemsize(self) -> int:
         """Bytes of a number."""
-        return traffic.itemsize(traffic.flat(self.held)[0])
+        return traffic.itemsize(flat(self.held)[0])
 
     def param_bytes(self) -> List[int]:
         """Bytes of the parameters on each device. The gradients take as many again."""
@@ -122,36 +128,38 @@ class Strategy:
         return [self.itemsize * footprint.peak() for footprint in self.footprints(batch_size)]
 
     def footprints(self, batch_size: int) -> Iterator[Footprint]:
-        """The footprint on each device. By default a shard of the batch passes all layers there."""
+        """Give the footprint of each device. By default a shard of the batch passes all layers there."""
         n = len(self.devices)
         for start, stop in bounds(batch_size, n):
-            inputs, *sizes = ((stop - start) * traffic.elements(shape) for shape in self.shapes)
-            footprint = Footprint(inputs)
+            sizes = traffic.sizes(self.shapes, stop - start)
+            footprint = Footprint(sizes[0])
             footprint.keep()
-            for layer, size in zip(self.net, sizes):
+            for layer, size in zip(self.net, sizes[1:]):
                 footprint.add(layer, size, split=n > 1)
             yield footprint
 
     def gradient_bytes(self) -> List[int]:
         """Bytes that the all-reduce of each bucket of gradients moves."""
+        return self._bucket_bytes(self.buckets, self.devices)
+
+    def _bucket_bytes(self, buckets: Sequence[BucketSync], devices: Devices) -> List[int]:
+        size = self.itemsize
         return [
-            traffic.allreduce_bytes(
-                bucket.algorithm, self.devices, bucket.nbytes // self.itemsize, self.itemsize
-            )
-            for bucket in self.buckets
+            traffic.allreduce_bytes(bucket.algorithm, devices, bucket.nbytes // size, size)
+            for bucket in buckets
         ]
 
     def statistics_bytes(self) -> int:
         """Bytes of all batch normalisations: two numbers a channel, there and back, and so their gradients."""
-        numbers = 0
+        channels = 0  # twice those whose statistics have gradients
         for layer, shape, back in zip(self.net, self.shapes, self._back):
-            if isinstance(layer, Residual):
-                inner = zip(layer.body, [shape, *outputs(layer.body, shape)])
-                numbers += sum(
-                    8 * before[0] for norm, before in inner if isinstance(norm, BatchNorm)
-                )
-            numbers += 4 * shape[0] * (1 + back) * isinstance(layer, BatchNorm)
-        return (len(self.devices) - 1) * numbers * self.itemsize
+            if isinstance(layer, BatchNorm):
+                channels += 2 * shape[0] if back else shape[0]
+            elif isinstance(layer, Residual):
+                for norm, before in zip(layer.body, [shape, *outputs(layer.body, shape)]):
+                    if isinstance(norm, BatchNorm):
+                        channels += 2 * before[0]
+        return (len(self.devices) - 1) * 4 * channels * self.itemsize
 
     def _refuse_residual(self, way: str) -> None:
         for number, layer in enumerate(self.net):
@@ -168,26 +176,30 @@ class Strategy:
             self.traffic.note("gradients", traffic.BACKWARD, nbytes)
 
     def _pass_layer(
-        self, layer: Layer, xs: Sequence[NDArray], params: Sequence[LayerParams], back: bool
-    ) -> List[NDArray]:
+        self,
+        layer: Layer,
+        xs: Arrays,
+        params: Replicas,
+        back: bool,
+    ) -> Arrays:
         """A layer's outputs on all devices. Batch normalisation takes the statistics of all parts of the batch."""
         if isinstance(layer, Residual):
             ends = []
-            for path in zip(*(layer.paths(own) for own in params)):
-                ends.append(xs)
-                for inner in zip(*path):
-                    ends[-1] = self._pass_layer(
-                        inner[0][0], ends[-1], [own for _, own in inner], back=True
-                    )
+            # For the body, then for the shortcut: on each device the layers with their parameters.
+            for paths in zip(*[layer.paths(own) for own in params]):
+                ys = xs
+                for inner in zip(*paths):
+                    inner_layer = inner[0][0]
+                    replicas = [own for _, own in inner]
+                    ys = self._pass_layer(inner_layer, ys, replicas, back=True)
+                ends.append(ys)
             return [apply(Relu(), body + shortcut, []) for body, shortcut in zip(*ends)]
         if isinstance(layer, BatchNorm):
-            statistics = traffic.moments_of_all(xs, self.traffic, back)
-            return [
-                normalise(x, *both, *replica) for x, both, replica in zip(xs, statistics, params)
-            ]
+            shards = zip(xs, traffic.moments_of_all(xs, self.traffic, back), params)
+            return [normalise(x, *both, *replica) for x, both, replica in shards]
         return [apply(layer, x, replica) for x, replica in zip(xs, params)]
 
-    def _gather(self, parts: Sequence[NDArray], what: str) -> NDArray:
-        return traffic.joined(
-            [self.traffic.send(part, self.devices[0], what, back=False) for part in parts]
-        )
+    def _gather(self, parts: Arrays, what: str) -> NDArray:
+        first = self.devices[0]
+        arrived = [self.traffic.send(part, first, what, back=False) for part in parts]
+        return traffic.joined(arrived)

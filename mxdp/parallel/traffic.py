@@ -6,16 +6,20 @@ MXNet differentiates a copy into a copy the other way, so gradients flow back th
 from __future__ import annotations
 
 from collections import Counter
-from typing import Counter as CounterType
-from typing import List, Sequence, Tuple
+from itertools import islice
+from typing import Iterable, List, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import Batch, Device, NDArray, autograd, check_arrays, mx, np, upload
+from mxdp.backend import Batch, Device, Devices, NDArray, autograd, check_arrays, mx, np, upload
 from mxdp.collectives.tuning import plan_for
 from mxdp.layers import BatchNorm, Conv, Dense, LayerParams, Net, Residual, Shape, moments
+from mxdp.scratch import Arrays
 
-FORWARD, BACKWARD = "forward", "backward"
+FORWARD = "forward"
+BACKWARD = "backward"
+NetParams = Sequence[LayerParams]
+"""For each layer a list of its parameters."""
 Moments = Tuple[NDArray, NDArray]
 """Mean and variance of each channel, in the shape that :func:`mxdp.layers.moments` gives them."""
 
@@ -24,8 +28,8 @@ class Traffic:
     """Counts one step's messages between devices and their bytes, by (what, direction). An all-reduce counts as one."""
 
     def __init__(self) -> None:
-        self.messages: CounterType[Tuple[str, str]] = Counter()
-        self.nbytes: CounterType[Tuple[str, str]] = Counter()
+        self.messages: Counter[Tuple[str, str]] = Counter()
+        self.nbytes: Counter[Tuple[str, str]] = Counter()
 
     def clear(self) -> None:
         """Begin a new step."""
@@ -80,15 +84,20 @@ def elements(shape: Shape) -> int:
     return int(onp.prod(shape, dtype="int64"))
 
 
-def flat(params: Sequence[LayerParams]) -> List[NDArray]:
+def sizes(shapes: Sequence[Shape], samples: int) -> List[int]:
+    """How many numbers as many samples of each of these shapes hold."""
+    return [samples * elements(shape) for shape in shapes]
+
+
+def flat(params: Iterable[Arrays]) -> Arrays:
     """The parameters of all layers in one list."""
     return [param for layer in params for param in layer]
 
 
-def like(layers: Sequence[Sequence[object]], arrays: Sequence[NDArray]) -> List[LayerParams]:
+def like(layers: Sequence[Sequence[object]], arrays: Arrays) -> NetParams:
     """The opposite of :func:`flat`: the first of ``arrays``, in lists as long as those of ``layers``."""
     rest = iter(arrays)
-    return [[next(rest) for _ in layer] for layer in layers]
+    return [list(islice(rest, len(layer))) for layer in layers]
 
 
 def joined(parts: Sequence[NDArray], axis: int = 0) -> NDArray:
@@ -101,12 +110,12 @@ def copy_to(x: Batch, device: Device) -> NDArray:
     return upload(x, device) if isinstance(x, onp.ndarray) else x.copyto(device)
 
 
-def to_host(layers: Sequence[LayerParams]) -> List[LayerParams]:
+def to_host(layers: NetParams) -> NetParams:
     """Copies on ``cpu(0)``. Waits."""
-    copies = [[array.copyto(mx.cpu(0)) for array in layer] for layer in layers]
-    for array in flat(copies):
+    copies = [array.copyto(mx.cpu(0)) for array in flat(layers)]
+    for array in copies:
         array.wait_to_read()
-    return copies
+    return like(layers, copies)
 
 
 def has_gradient(net: Net) -> List[bool]:
@@ -129,16 +138,16 @@ def check_label_count(X: Batch, y: Batch) -> None:
         )
 
 
-def allreduce_bytes(algorithm: str, devices: Sequence[Device], count: int, itemsize: int) -> int:
+def allreduce_bytes(algorithm: str, devices: Devices, count: int, itemsize: int) -> int:
     """Bytes that all devices together move in an all-reduce of ``count`` numbers, by copies or by direct reads."""
     if not count:
         return 0
     _, schedule = plan_for(algorithm, devices, [count], itemsize)
-    sizes = [stop - start for start, stop in schedule.borders(count)]
-    return itemsize * sum(sizes[send.chunk] for step in schedule.steps for send in step)
+    lengths = [stop - start for start, stop in schedule.borders(count)]
+    return itemsize * sum(lengths[send.chunk] for step in schedule.steps for send in step)
 
 
-def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[Moments]:
+def moments_of_all(xs: Arrays, traffic: Traffic, back: bool) -> List[Moments]:
     """Mean and variance of each channel over all samples and pixels of all ``xs``; a copy of both for each device.
 
     ``xs``: parts of one batch, each (samples, channels, height, width) and on a device of its own; sizes may differ.
@@ -149,17 +158,19 @@ def moments_of_all(xs: Sequence[NDArray], traffic: Traffic, back: bool) -> List[
     parts = [moments(x) for x in xs]
     if len(xs) == 1:
         return parts
-    first, total = xs[0].ctx, sum(x.size for x in xs)
+    first = xs[0].ctx
+    total = sum(x.size for x in xs)
     shares = [x.size / total for x in xs]
-    pairs = [np.concatenate(part) for part in parts]
-    arrived = [
-        set_apart(pairs[0], back),
-        *(traffic.send(pair, first, "statistics", back) for pair in pairs[1:]),
-    ]
+    own, *others = [np.concatenate(part) for part in parts]
+    arrived = [set_apart(own, back)]
+    arrived += [traffic.send(pair, first, "statistics", back) for pair in others]
     # The first device's pair is added last. In backward MXNet then serves the other devices first.
     weighed = list(zip(shares, arrived))[::-1]
     mean = sum(share * pair[:1] for share, pair in weighed)
-    variance = sum(share * (pair[1:] + (pair[:1] - mean) ** 2) for share, pair in weighed)
+    variance = 0
+    for share, pair in weighed:
+        variance = variance + share * (pair[1:] + (pair[:1] - mean) ** 2)
     both = np.concatenate([mean, variance])
-    sent = [set_apart(both, back), *(traffic.send(both, x.ctx, "statistics", back) for x in xs[1:])]
+    sent = [set_apart(both, back)]
+    sent += [traffic.send(both, x.ctx, "statistics", back) for x in xs[1:]]
     return [(pair[:1], pair[1:]) for pair in sent]

@@ -25,7 +25,7 @@ it waited for Python:
     else Python is about to push                                front_end
 
 "Late": a wait of w seconds delays everything that Python does afterwards by w seconds. If the device worked for v
-seconds of a wait and then became idle, its next v idle seconds count for the wait and not for the front end: without
+seconds of a wait and then became idle, its next v idle seconds count for the wait and not for the front end. Without
 the wait, Python would have been v seconds ahead of the device.
 """
 
@@ -33,7 +33,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxdp.errors import TraceError
@@ -49,6 +50,7 @@ from mxdp.tracing.events import (
     UPLOAD,
     WAIT,
     WORK,
+    Event,
 )
 from mxdp.tracing.events import to_microseconds as us
 from mxdp.tracing.intervals import intersect, merge, subtract, total, within
@@ -91,7 +93,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class _Python:
-    """Python's spans, in microseconds. ``calls``: those of MXNet's calls that don't wait; each may push an operator."""
+    """Python's spans, in microseconds. ``calls`` are calls of MXNet that don't wait; each may push an operator."""
 
     input: Spans
     waits: Spans
@@ -102,12 +104,8 @@ class _Python:
     def of(cls, timeline: Timeline) -> _Python:
         lane = timeline.lanes.get(PYTHON, ())
         inputs = [(us(start), us(end)) for start, end in timeline.python(SECTION, INPUT)]
-        calls = [(us(event.start), us(event.end)) for event in lane if event.kind == CALL]
-        steps = [
-            (us(event.start), us(event.end))
-            for event in lane
-            if (event.kind, event.name) == (SECTION, STEP)
-        ]
+        calls = [_span(event) for event in lane if event.kind == CALL]
+        steps = [_span(event) for event in lane if event.kind == SECTION and event.name == STEP]
         return cls(inputs, _busy(timeline, [PYTHON], WAIT), calls, steps)
 
     def last_push(self, before: int) -> int:
@@ -117,12 +115,11 @@ class _Python:
 
     def waited(self, start: int, end: int) -> int:
         """How long Python had waited when the gap began, if this wait ended before the gap did; else 0."""
-        number = bisect_right(self.waits, (start, start)) - 1
-        return (
-            start - self.waits[number][0]
-            if number >= 0 and start < self.waits[number][1] <= end
-            else 0
-        )
+        number = bisect_right(self.waits, (start, start))
+        if number == 0:
+            return 0
+        began, ended = self.waits[number - 1]
+        return start - began if start < ended <= end else 0
 
 
 def split(timeline: Timeline) -> Dict[str, Parts]:
@@ -138,23 +135,21 @@ def split(timeline: Timeline) -> Dict[str, Parts]:
 
 
 def _split_device(timeline: Timeline, device: str, python: _Python) -> Parts:
-    length, others = us(timeline.length), [name for name in timeline.devices if name != device]
-    compute, communication = (
-        _busy(timeline, [device], COMPUTE),
-        _busy(timeline, [device], *COMMUNICATION),
-    )
-    moving, work = (
-        _busy(timeline, [device], *COMMUNICATION, UPLOAD),
-        _busy(timeline, [device], *WORK),
-    )
-    ended = sorted(
-        us(event.end) for name in others for event in timeline.lanes[name] if event.kind in WORK
-    )
-    engine = subtract(_busy(timeline, [device], ENGINE), work)
+    length = us(timeline.length)
+    busy = partial(_busy, timeline, [device])
+    compute = busy(COMPUTE)
+    communication = busy(*COMMUNICATION)
+    moving = busy(*COMMUNICATION, UPLOAD)
+    work = busy(*WORK)
+    others = [name for name in timeline.devices if name != device]
+    elsewhere = [event for event in timeline.events if event.device in others]
+    ended = sorted(us(event.end) for event in elsewhere if event.kind in WORK)
+    engine = subtract(busy(ENGINE), work)
     gaps = _Gaps(python, _busy(timeline, others, *WORK), ended, engine)
     limits = _push_limits(timeline, device, python)
     for start, end in subtract([(0, length)], work):
-        gaps.sort_out(start, end, None if end == length else limits.get(end, end))
+        limit = None if end == length else limits.get(end, end)
+        gaps.sort_out(start, end, limit)
     hidden = total(intersect(compute, moving))
     parts = gaps.parts
     parts["compute"] += total(compute) - hidden
@@ -164,55 +159,55 @@ def _split_device(timeline: Timeline, device: str, python: _Python) -> Parts:
     return Parts(**{name: value / 1e6 for name, value in parts.items()})
 
 
+@dataclass
 class _Gaps:
-    """Classifies the idle time of one device, gap by gap, in order of time."""
+    """Classifies the idle time of one device, gap by gap, in order of time. ``others`` are the spans in which other
+    devices work, and ``ended`` the ends of their operators."""
 
-    def __init__(self, python: _Python, others: Spans, ended: Sequence[int], engine: Spans) -> None:
-        self._python = python
-        self._others = others
-        self._ended = ended
-        self._engine = engine
-        self._lead_lost = 0
-        self.parts = {part.name: 0 for part in fields(Parts)}
+    python: _Python
+    others: Spans
+    ended: Sequence[int]
+    engine: Spans
+    lead_lost: int = 0
+    parts: Counter[str] = field(default_factory=Counter)
 
     def sort_out(self, start: int, end: int, limit: Optional[int]) -> None:
         """Classify the gap from ``start`` to ``end``. Its operator was pushed by ``limit``; None: none follows."""
-        housekeeping = within(self._engine, start, end)
+        housekeeping = within(self.engine, start, end)
         self.parts["rest"] += total(housekeeping)
         gap = subtract([(start, end)], housekeeping)
-        self._lead_lost = self._python.waited(start, end) or self._lead_lost
+        self.lead_lost = self.python.waited(start, end) or self.lead_lost
         if limit is None:
             self._at_the_end(gap)
             return
-        pushed = max(start, min(end, limit, self._python.last_push(end)))
+        pushed = max(start, min(end, limit, self.python.last_push(end)))
         surely = intersect(gap, [(pushed, end)])
         self._for_others(surely, [span for span in surely if span[1] - span[0] >= DISPATCH])
         open_ = intersect(gap, [(start, pushed)])
-        number = bisect_right(self._ended, end)
-        if number and end - self._ended[number - 1] <= TRIGGER:
-            open_ = self._take("waiting", open_, self._others)
-        open_ = self._take(
-            "input", open_, self._python.input
-        )  # the device has no work: Python has not pushed any
-        self._late(self._take("waiting", open_, self._python.waits))
+        number = bisect_right(self.ended, end)
+        if number and end - self.ended[number - 1] <= TRIGGER:
+            open_ = self._take("waiting", open_, self.others)
+        # The device has no work, since Python has not pushed any.
+        open_ = self._take("input", open_, self.python.input)
+        self._late(self._take("waiting", open_, self.python.waits))
 
     def _for_others(self, gap: Spans, long: Spans) -> None:
         """Count ``gap`` as waiting where other devices work meanwhile in its ``long`` spans, and else as rest."""
-        waiting = total(_both(long, self._others))
+        waiting = total(_both(long, self.others))
         self.parts["waiting"] += waiting
         self.parts["rest"] += total(gap) - waiting
 
     def _late(self, gap: Spans) -> None:
         """Time by which Python is late after a wait during which the device still worked."""
-        late = min(self._lead_lost, total(gap))
-        self._lead_lost -= late
+        late = min(self.lead_lost, total(gap))
+        self.lead_lost -= late
         self.parts["waiting"] += late
         self.parts["front_end"] += total(gap) - late
 
     def _at_the_end(self, gap: Spans) -> None:
         """Time after the device's last operator: what follows is the fence, or work of other devices."""
-        gap = self._take("input", gap, self._python.input)
-        fence = _both(gap, self._python.waits)
+        gap = self._take("input", gap, self.python.input)
+        fence = _both(gap, self.python.waits)
         self._for_others(fence, fence)
         self._late(subtract(gap, fence))
 
@@ -230,22 +225,29 @@ def _push_limits(timeline: Timeline, device: str, python: _Python) -> Mapping[in
     if not steps or len(work) % steps:
         return {}
     count = len(work) // steps
-    names = [
-        Counter(event.name for event in work[first : first + count])
-        for first in range(0, len(work), count)
-    ]
-    if any(others != names[0] for others in names):
-        return {}
-    return {us(event.start): python.steps[number // count][1] for number, event in enumerate(work)}
+    names = [event.name for event in work]
+    usual = Counter(names[:count])
+    for first in range(count, len(work), count):
+        if Counter(names[first : first + count]) != usual:
+            return {}
+    ends = [end for _, end in python.steps]
+    return {us(event.start): ends[number // count] for number, event in enumerate(work)}
 
 
 def _both(gap: Spans, where: Spans) -> Spans:
     """``intersect``, fast if ``gap`` has few spans and ``where`` many."""
-    return intersect(gap, within(where, gap[0][0], gap[-1][1])) if gap else []
+    if not gap:
+        return []
+    return intersect(gap, within(where, gap[0][0], gap[-1][1]))
 
 
 def _busy(timeline: Timeline, lanes: Sequence[str], *kinds: str) -> Spans:
-    events = (
-        event for lane in lanes for event in timeline.lanes.get(lane, ()) if event.kind in kinds
-    )
-    return merge((us(event.start), us(event.end)) for event in events)
+    spans: Spans = []
+    for lane in lanes:
+        events = timeline.lanes.get(lane, ())
+        spans += [_span(event) for event in events if event.kind in kinds]
+    return merge(spans)
+
+
+def _span(event: Event) -> Tuple[int, int]:
+    return us(event.start), us(event.end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 from mxdp.errors import MxdpError, TraceError
 from mxdp.plans.show.files import write_beside
@@ -15,16 +15,14 @@ from mxdp.tracing.timeline import Timeline
 def chrome_trace(timeline: Timeline) -> Dict[str, Any]:
     """The trace as a dict, in Google's "Trace Event Format": each lane is a "process", overlapping events are on
     separate "threads". An event is complete (``X``), its category is its kind, and its times are microseconds."""
-    records: List[Dict[str, Any]] = []
+    records = []
     for number, (lane, events) in enumerate(timeline.lanes.items(), start=1):
-        records.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": lane}})
-        records.append(
-            {"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}}
-        )
+        about = {"process_name": {"name": lane}, "process_sort_index": {"sort_index": number}}
+        for name, value in about.items():
+            records.append({"ph": "M", "name": name, "pid": number, "args": value})
         for first, sections in ((1, True), (101, False)):  # sections come first
-            for track, event in tracks(
-                event for event in events if (event.kind == SECTION) == sections
-            ):
+            chosen = [event for event in events if (event.kind == SECTION) == sections]
+            for track, event in tracks(chosen):
                 start = to_microseconds(event.start)
                 record = {
                     "ph": "X",
@@ -32,8 +30,10 @@ def chrome_trace(timeline: Timeline) -> Dict[str, Any]:
                     "cat": event.kind,
                     "pid": number,
                     "tid": first + track,
+                    "ts": start,
+                    "dur": to_microseconds(event.end) - start,
                 }
-                records.append({**record, "ts": start, "dur": to_microseconds(event.end) - start})
+                records.append(record)
     return {"traceEvents": records, "displayTimeUnit": "ms"}
 
 

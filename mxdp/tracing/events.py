@@ -36,6 +36,12 @@ PYTHON = "python"
 """The lane of the thread that recorded."""
 OTHER_THREADS = "python, other threads"
 
+Row = Tuple[str, str, str, int, int]
+"""An event as a device (or a lane of Python's), name, kind, start and end, in microseconds."""
+
+Kinds = Optional[Mapping[str, str]]
+"""Kinds of operators by name, which take precedence."""
+
 INPUT = "input"
 """The section of the input path: :mod:`mxdp.tracing.breakdown` counts its time as input."""
 STEP = "step"
@@ -84,7 +90,7 @@ def tracks(events: Iterable[Event]) -> Iterator[Tuple[int, Event]]:
         yield track, event
 
 
-def operator_kind(name: str, kinds: Optional[Mapping[str, str]] = None) -> str:
+def operator_kind(name: str, kinds: Kinds = None) -> str:
     """The kind of an operator by its name. ``kinds`` (name to kind) takes precedence."""
     if kinds and name in kinds:
         return kinds[name]
@@ -92,7 +98,9 @@ def operator_kind(name: str, kinds: Optional[Mapping[str, str]] = None) -> str:
         return ENGINE
     if name.startswith(_COPIES):
         return UPLOAD if "CPU2GPU" in name else COPY
-    return ALL_REDUCE if name in _SUMS or name.startswith("KVStore") else COMPUTE
+    if name in _SUMS or name.startswith("KVStore"):
+        return ALL_REDUCE
+    return COMPUTE
 
 
 def call_kind(name: str) -> str:

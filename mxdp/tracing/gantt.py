@@ -55,15 +55,17 @@ PLAIN = {"ImperativeBulk": BULK, "[ImperativeBulk]": BULK}
 """MXNet's names that say little, and what is written instead."""
 
 # The place of each kind in its lane: bottom and height, in a lane of height 1.
-UPPER, LOWER = (0.36, 0.56), (0.08, 0.28)
+UPPER = (0.36, 0.56)
+LOWER = (0.08, 0.28)
 Strip = Tuple[float, float]
-PLACES = {
-    kind: LOWER if kind in (COPY, ALL_REDUCE, UPLOAD, SECTION, INPUT) else UPPER for kind in LOOKS
-}
+PLACES = dict.fromkeys(LOOKS, UPPER)
+PLACES.update(dict.fromkeys((COPY, ALL_REDUCE, UPLOAD, SECTION, INPUT), LOWER))
 
 STRIP_GAP = 0.02
 """Gap between two strips, as a share of the lane's height."""
-LANE_INCHES, AROUND_INCHES, LEGEND_INCHES = 0.62, 0.95, 0.24
+LANE_INCHES = 0.62
+AROUND_INCHES = 0.95
+LEGEND_INCHES = 0.24
 LEGEND_COLUMN = 1.9
 """Width of one entry of the legend, in inches."""
 PIXELS = 1000
@@ -72,8 +74,10 @@ WIDE = 6
 """Pixels from which a bar is drawn alone, with a thin gap after it."""
 SEEN = 8
 """Pixels of a copy or a sum of an all-reduce at least, if there is room: often it takes a thousandth of a step."""
-LABEL_POINTS, LANE_POINTS = 8.0, 9.5
-"""Sizes of the names in bars, and of the lanes' names. On a wide figure, such as a slide, all are as large."""
+LABEL_POINTS = 8.0
+"""Size of the names in bars."""
+LANE_POINTS = 9.5
+"""Size of the lanes' names; on a wide figure, such as a slide, of all names."""
 WIDE_INCHES = 8.0
 LETTER = 0.56
 """Width of a letter over its height, to estimate the length of a label."""
@@ -88,62 +92,56 @@ def draw(
     start: float = 0.0,
     stop: Optional[float] = None,
 ) -> None:
-    """Draw ``timeline`` from ``start`` to ``stop`` seconds (None: to its end) on ``figure``, which keeps its width
-    (made for 1000 pixels, readable from 500 on) and gets the height that the lanes need. Raises a ValueError if the
-    timeline has no such part, a TraceError if no device worked."""
+    """Draw ``timeline`` from ``start`` to ``stop`` seconds (None: to its end) on ``figure``. It keeps its width (made
+    for 1000 pixels, readable from 500 on) and gets the height that the lanes need. Raises a ValueError if the timeline
+    has no such part, a TraceError if no device worked."""
     shown = timeline.between(start, timeline.length if stop is None else stop)
+    length = shown.length
     lanes = _lanes(timeline)
     axes = figure.add_subplot()
-    scale, unit = (1e3, "ms") if shown.length < 10 else (1.0, "s")
+    short = length < 10
+    scale = 1e3 if short else 1.0
+    points = LABEL_POINTS if figure.get_figwidth() < WIDE_INCHES else LANE_POINTS
     drawn: List[str] = []
     widened = False
     for row, lane in enumerate(lanes):
         for (bottom, height), events in _strips(shown.lanes.get(lane, ()), lane == PYTHON):
-            bars = _bars(events, shown.length / PIXELS)
-            drawn += bars
-            for kind in sorted(bars, key=list(LOOKS).index):
+            bars_of = _bars(events, length / PIXELS)
+            drawn += bars_of
+            above = row + 1 - bottom
+            for kind in sorted(bars_of, key=list(LOOKS).index):
+                bars = bars_of[kind]
                 if kind in COMMUNICATION:
-                    bars[kind], before = _seen(bars[kind], shown.length), bars[kind]
-                    widened = widened or bars[kind] != before
-                spans = [((start + at) * scale, length * scale) for at, length in bars[kind]]
-                axes.broken_barh(
-                    spans,
-                    (row + 1 - bottom - height, height),
-                    facecolors=LOOKS[kind][1],
-                    linewidth=0,
-                )
-            points = LABEL_POINTS if figure.get_figwidth() < WIDE_INCHES else LANE_POINTS
+                    bars = _seen(bars, length)
+                    widened = widened or bars != bars_of[kind]
+                spans = [((start + at) * scale, wide * scale) for at, wide in bars]
+                colour = LOOKS[kind][1]
+                axes.broken_barh(spans, (above - height, height), facecolors=colour, linewidth=0)
             if height * LANE_INCHES * 72 > points:
-                _label(
-                    axes, events, shown.length, row + 1 - bottom - height / 2, scale, start, points
-                )
-    axes.set(
-        xlim=(start * scale, (start + shown.length) * scale), ylim=(len(lanes), 0), title=title
-    )
-    axes.set_yticks(
-        [row + 0.5 for row in range(len(lanes))],
-        [_lane_text(shown, lane) for lane in lanes],
-        fontsize=LANE_POINTS,
-    )
+                _label(axes, events, length, above - height / 2, scale, start, points)
+    ends = (start * scale, (start + length) * scale)
+    axes.set(xlim=ends, ylim=(len(lanes), 0), title=title)
+    middles = [row + 0.5 for row in range(len(lanes))]
+    texts = [_lane_text(shown, lane) for lane in lanes]
+    axes.set_yticks(middles, texts, fontsize=LANE_POINTS)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    notes = ["bulk: several operators run as one"] * any(
-        text.get_text() == BULK for text in axes.texts
-    )
-    notes += ["short copies and sums are drawn wider"] * widened
-    axes.set_xlabel("\n".join([unit, *notes]), fontsize=LANE_POINTS)
-    legend_rows = _legend(figure, [kind for kind in LOOKS if kind in drawn])
-    figure.set_figheight(
-        AROUND_INCHES + LANE_INCHES * len(lanes) + LEGEND_INCHES * (legend_rows + len(notes))
-    )
+    notes = []
+    if any(text.get_text() == BULK for text in axes.texts):
+        notes.append("bulk: several operators run as one")
+    if widened:
+        notes.append("short copies and sums are drawn wider")
+    axes.set_xlabel("\n".join(["ms" if short else "s", *notes]), fontsize=LANE_POINTS)
+    rows_below = len(notes) + _legend(figure, [kind for kind in LOOKS if kind in drawn])
+    figure.set_figheight(AROUND_INCHES + LANE_INCHES * len(lanes) + LEGEND_INCHES * rows_below)
 
 
 def boxes(timeline: Timeline) -> Dict[str, Any]:
-    """The same picture as data, for a page in which it can be enlarged: its length in microseconds; lanes with their
-    texts and boxes; names, and the kinds with their words and colours. Raises a TraceError if no device worked.
+    """The same picture as data, for a page in which it can be enlarged. It has its length in microseconds; lanes with
+    their texts and boxes; names, and the kinds with their words and colours. Raises a TraceError if no device worked.
 
     A box is [kind, name, bottom, height, start, length]: numbers of kind and name, its place in a lane of height 1, and
-    microseconds, the start counted from that of the box before it.
+    microseconds. The start is counted from that of the box before it.
     """
     kinds: Dict[str, int] = {}
     names: Dict[str, int] = {}
@@ -151,31 +149,32 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
     for lane in _lanes(timeline):
         strips = _strips(timeline.lanes.get(lane, ()), lane == PYTHON)
         placed = [(event, place) for place, events in strips for event in events]
-        lane_boxes, before = [], 0
-        for event, (bottom, height) in sorted(placed, key=lambda pair: pair[0].start):
-            start, end = to_microseconds(event.start), to_microseconds(event.end)
+        placed.sort(key=lambda pair: pair[0].start)
+        lane_boxes = []
+        before = 0
+        for event, (bottom, height) in placed:
+            start = to_microseconds(event.start)
+            length = to_microseconds(event.end) - start
             words = f"{PLAIN.get(event.name) or _passed(event.name)} {event.name}".lstrip()
-            kind, name = (
-                kinds.setdefault(_look(event), len(kinds)),
-                names.setdefault(words, len(names)),
-            )
-            lane_boxes.append(
-                [kind, name, round(bottom, 3), round(height, 3), start - before, end - start]
-            )
+            kind = kinds.setdefault(_look(event), len(kinds))
+            name = names.setdefault(words, len(names))
+            place = [round(bottom, 3), round(height, 3)]
+            lane_boxes.append([kind, name, *place, start - before, length])
             before = start
         lanes.append({"text": _lane_text(timeline, lane), "boxes": lane_boxes})
-    looks = [list(LOOKS[kind]) for kind in kinds]
     return {
         "length": to_microseconds(timeline.length),
         "lanes": lanes,
         "names": list(names),
-        "kinds": looks,
+        "kinds": [list(LOOKS[kind]) for kind in kinds],
     }
 
 
 def _lanes(timeline: Timeline) -> List[str]:
-    devices = [*timeline.devices] if timeline.critical else []
-    return devices + ([PYTHON] if PYTHON in timeline.lanes else [])
+    lanes = [*timeline.devices] if timeline.critical else []  # raises a TraceError if none worked
+    if PYTHON in timeline.lanes:
+        lanes.append(PYTHON)
+    return lanes
 
 
 def shorten(name: str, letters: int) -> str:
@@ -211,20 +210,17 @@ def _look(event: Event) -> str:
 def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Strip, List[Event]]]:
     """Each strip of a lane with its events, in the order of drawing: MXNet's engine is behind the work. Python needs no
     strips, since it does one thing at a time and its sections are nested."""
-    strips: List[Tuple[Strip, List[Event]]] = []
-    for bottom, height in (UPPER, LOWER):
-        here = [
-            event for event in events if _look(event) and PLACES[_look(event)] == (bottom, height)
-        ]
+    strips = []
+    for whole in (UPPER, LOWER):
+        here = [event for event in events if PLACES.get(_look(event)) == whole]
+        strips.append((whole, [event for event in here if python or event.kind not in WORK]))
         work = [] if python else [event for event in here if event.kind in WORK]
-        strips.append(
-            ((bottom, height), [event for event in here if python or event.kind not in WORK])
-        )
         placed = list(tracks(work))
         count = 1 + max((track for track, _ in placed), default=0)
+        bottom, height = whole
         step = (height + STRIP_GAP) / count
         for number in range(count):
-            place = bottom + (count - 1 - number) * step, step - STRIP_GAP
+            place = (bottom + (count - 1 - number) * step, step - STRIP_GAP)
             strips.append((place, [event for track, event in placed if track == number]))
     return strips
 
@@ -234,32 +230,36 @@ def _bars(events: Sequence[Event], least: float) -> Dict[str, List[Bar]]:
     bars_of: Dict[str, List[Bar]] = {}
     for event in events:
         bars = bars_of.setdefault(_look(event), [])
-        before = bars[-1] if bars else (0.0, 0.0)
-        if (
-            bars
-            and event.start - sum(before) < least
-            and min(before[1], event.seconds) < WIDE * least
-        ):
-            bars[-1] = (before[0], max(sum(before), event.end) - before[0])
-        else:
-            bars.append((event.start, event.seconds))
+        if bars:
+            at, length = bars[-1]
+            narrow = min(length, event.seconds) < WIDE * least
+            if narrow and event.start - (at + length) < least:
+                bars[-1] = (at, max(at + length, event.end) - at)
+                continue
+        bars.append((event.start, event.seconds))
     # The engine runs often and briefly: with bars of at least one pixel it would look like a large part of the time.
     bars_of[ENGINE] = [bar for bar in bars_of.get(ENGINE, []) if bar[1] >= 3 * least]
-    return {
-        kind: [
-            (at, length - least if length >= WIDE * least else max(length, least))
-            for at, length in bars
-        ]
-        for kind, bars in bars_of.items()
-        if bars
-    }
+    drawn = {}
+    for kind, bars in bars_of.items():
+        if bars:
+            drawn[kind] = [(at, _width(length, least)) for at, length in bars]
+    return drawn
+
+
+def _width(length: float, least: float) -> float:
+    """A wide bar ends with a gap of a pixel, ``least``; a narrow one is a pixel wide at least."""
+    return length - least if length >= WIDE * least else max(length, least)
 
 
 def _seen(bars: Sequence[Bar], length: float) -> List[Bar]:
     """The bars, each at least :data:`SEEN` pixels wide, or as wide as the next one leaves room."""
-    least, pixel = SEEN * length / PIXELS, length / PIXELS
+    least = SEEN * length / PIXELS
+    pixel = length / PIXELS
     ends = [*(at - pixel for at, _ in bars[1:]), length]
-    return [(at, max(wide, min(least, end - at))) for (at, wide), end in zip(bars, ends)]
+    seen = []
+    for (at, wide), end in zip(bars, ends):
+        seen.append((at, max(wide, min(least, end - at))))
+    return seen
 
 
 def _label(
@@ -273,18 +273,29 @@ def _label(
 ) -> None:
     """Write names into the bars that are wide enough."""
     letters_wide = axes.get_figure().get_figwidth() * 0.85 * 72 / (points * LETTER)
-    style: Dict[str, Any] = dict(fontsize=points, ha="center", va="center", clip_on=True)
     for event in events:
-        look, centre = _look(event), (start + (event.start + event.end) / 2) * scale
+        look = _look(event)
         text = shorten(event.name, int(event.seconds / length * letters_wide))
         if text and look not in (CALL, ENGINE):
-            axes.text(centre, middle, text, color=INK if look in (WAIT, COPY) else "white", **style)
+            centre = (start + (event.start + event.end) / 2) * scale
+            colour = INK if look in (WAIT, COPY) else "white"
+            axes.text(
+                centre,
+                middle,
+                text,
+                color=colour,
+                fontsize=points,
+                ha="center",
+                va="center",
+                clip_on=True,
+            )
 
 
 def _lane_text(shown: Timeline, lane: str) -> str:
     if lane == PYTHON:
         return "Python"
-    return f"{lane}\n{shown.busy(lane) if lane in shown.lanes else 0:.0%} busy"
+    busy = shown.busy(lane) if lane in shown.lanes else 0
+    return f"{lane}\n{busy:.0%} busy"
 
 
 def _legend(figure: Figure, kinds: Sequence[str]) -> int:
@@ -292,8 +303,9 @@ def _legend(figure: Figure, kinds: Sequence[str]) -> int:
     from matplotlib.patches import Patch
 
     columns = max(1, min(len(kinds), int(figure.get_figwidth() / LEGEND_COLUMN)))
+    looks = [LOOKS[kind] for kind in kinds]
     figure.legend(
-        handles=[Patch(color=LOOKS[kind][1], label=LOOKS[kind][0]) for kind in kinds],
+        handles=[Patch(color=colour, label=words) for words, colour in looks],
         loc="outside lower center" if figure.get_layout_engine() else "lower center",
         ncol=columns,
         frameon=False,

@@ -9,35 +9,40 @@ from bisect import bisect_left, bisect_right
 from typing import Iterable, List, Sequence, Tuple, TypeVar
 
 T = TypeVar("T", int, float)
+Intervals = Sequence[Tuple[T, T]]
+Merged = List[Tuple[T, T]]
 
 
-def merge(intervals: Iterable[Tuple[T, T]]) -> List[Tuple[T, T]]:
+def merge(intervals: Iterable[Tuple[T, T]]) -> Merged[T]:
     """The moments in any of ``intervals``, which may overlap, be empty and have any order.
 
     >>> merge([(5, 6), (0, 2), (1, 3), (3, 4), (9, 9)])
     [(0, 4), (5, 6)]
     """
-    merged: List[Tuple[T, T]] = []
+    merged: Merged[T] = []
     for start, end in sorted(intervals):
         if start >= end:
             continue
         if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            first, last = merged[-1]
+            merged[-1] = (first, max(last, end))
         else:
             merged.append((start, end))
     return merged
 
 
-def intersect(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[Tuple[T, T]]:
+def intersect(left: Intervals[T], right: Intervals[T]) -> Merged[T]:
     """The moments in both sets.
 
     >>> intersect([(0, 4), (6, 8)], [(3, 7)])
     [(3, 4), (6, 7)]
     """
-    spans: List[Tuple[T, T]] = []
-    i = j = 0
+    spans = []
+    i = 0
+    j = 0
     while i < len(left) and j < len(right):
-        start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        start = max(left[i][0], right[j][0])
+        end = min(left[i][1], right[j][1])
         if start < end:
             spans.append((start, end))
         if left[i][1] < right[j][1]:
@@ -47,13 +52,13 @@ def intersect(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List
     return spans
 
 
-def subtract(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[Tuple[T, T]]:
+def subtract(left: Intervals[T], right: Intervals[T]) -> Merged[T]:
     """The moments of ``left`` that are not in ``right``.
 
     >>> subtract([(0, 10)], [(2, 3), (9, 12)])
     [(0, 2), (3, 9)]
     """
-    spans: List[Tuple[T, T]] = []
+    spans = []
     j = 0
     for start, end in left:
         while j < len(right) and right[j][1] <= start:
@@ -69,7 +74,7 @@ def subtract(left: Sequence[Tuple[T, T]], right: Sequence[Tuple[T, T]]) -> List[
     return spans
 
 
-def within(intervals: Sequence[Tuple[T, T]], start: T, end: T) -> List[Tuple[T, T]]:
+def within(intervals: Intervals[T], start: T, end: T) -> Merged[T]:
     """The moments of a set from ``start`` to ``end``, whose intervals are found by bisection.
 
     >>> within([(0, 4), (6, 8), (9, 12)], 3, 10)
@@ -77,31 +82,36 @@ def within(intervals: Sequence[Tuple[T, T]], start: T, end: T) -> List[Tuple[T, 
     """
     first = max(bisect_right(intervals, (start, start)) - 1, 0)
     last = bisect_left(intervals, (end, end))
-    clipped = ((max(left, start), min(right, end)) for left, right in intervals[first:last])
-    return [(left, right) for left, right in clipped if left < right]
+    spans = []
+    for left, right in intervals[first:last]:
+        left = max(left, start)
+        right = min(right, end)
+        if left < right:
+            spans.append((left, right))
+    return spans
 
 
-def at_least(count: int, sets: Iterable[Sequence[Tuple[T, T]]]) -> List[Tuple[T, T]]:
+def at_least(count: int, sets: Iterable[Intervals[T]]) -> Merged[T]:
     """The moments in at least ``count`` of the sets.
 
     >>> at_least(2, [[(0, 4)], [(3, 9)], [(8, 10)]])
     [(3, 4), (8, 9)]
     """
-    changes = sorted(
-        (time, change)
-        for intervals in sets
-        for span in intervals
-        for time, change in zip(span, (1, -1))
-    )
-    spans: List[Tuple[T, T]] = []
-    level, start = 0, None
-    for time, change in changes:
+    changes = []
+    for intervals in sets:
+        for start, end in intervals:
+            changes.append((start, 1))
+            changes.append((end, -1))
+    spans = []
+    level = 0
+    since = None
+    for time, change in sorted(changes):
         level += change
-        if level >= count and start is None:
-            start = time
-        elif level < count and start is not None:
-            spans.append((start, time))
-            start = None
+        if level >= count and since is None:
+            since = time
+        elif level < count and since is not None:
+            spans.append((since, time))
+            since = None
     return merge(spans)
 
 

@@ -25,12 +25,15 @@ from mxdp.tracing.events import (
     OTHER_THREADS,
     PYTHON,
     SECTION,
+    Kinds,
+    Row,
     call_kind,
     operator_kind,
 )
 
 CALLS = "MXNET_C_API"
-PINNED, SHARED = "cpu pinned/", "cpu shared/"
+PINNED = "cpu pinned/"
+SHARED = "cpu shared/"
 _DEVICE = re.compile(r"(cpu|gpu)/(\d+)$")
 _MARK = "instant_marker"
 
@@ -48,7 +51,7 @@ class TracePair:
 
 @dataclass
 class Trace:
-    """The contents of a trace. ``marks``: name to time; ``thread``: the thread that set the first mark."""
+    """The contents of a trace. ``marks`` has times by name; ``thread`` is the thread that set the first mark."""
 
     names: Mapping[int, str]
     operators: List[TracePair] = field(default_factory=list)
@@ -57,30 +60,30 @@ class Trace:
     marks: Dict[str, int] = field(default_factory=dict)
     thread: Optional[int] = None
 
-    def events(
-        self, kinds: Optional[Mapping[str, str]] = None
-    ) -> List[Tuple[str, str, str, int, int]]:
+    def events(self, kinds: Kinds = None) -> List[Row]:
         """All events as :func:`mxdp.tracing.timeline.build` takes them, on MXNet's clock."""
+        given = kinds or {}
         devices = _device_names(self.names, self.operators)
-        placed = [
-            (devices[pair.process, pair.thread], operator_kind(pair.name, kinds), pair)
-            for pair in self.operators
-        ]
-        if len({device for device, kind, _ in placed if kind != ENGINE}) == 1:
+        placed = []
+        for pair in self.operators:
+            device = devices[pair.process, pair.thread]
+            placed.append((device, operator_kind(pair.name, given), pair))
+        single = len({device for device, kind, _ in placed if kind != ENGINE}) == 1
+        rows = []
+        for device, kind, pair in placed:
             # A single device has no all-reduce, so its sums are compute.
-            placed = [
-                (
-                    device,
-                    COMPUTE if kind == ALL_REDUCE and pair.name not in (kinds or {}) else kind,
-                    pair,
-                )
-                for device, kind, pair in placed
-            ]
-        for pair, kind in [(p, call_kind(p.name)) for p in self.calls] + [
-            (p, SECTION) for p in self.tasks
-        ]:
-            placed.append((PYTHON if pair.thread == self.thread else OTHER_THREADS, kind, pair))
-        return [(lane, pair.name, kind, pair.begin, pair.end) for lane, kind, pair in placed]
+            if single and kind == ALL_REDUCE and pair.name not in given:
+                kind = COMPUTE
+            rows.append((device, pair.name, kind, pair.begin, pair.end))
+        for pair in self.calls:
+            rows.append(self._of_python(pair, call_kind(pair.name)))
+        for pair in self.tasks:
+            rows.append(self._of_python(pair, SECTION))
+        return rows
+
+    def _of_python(self, pair: TracePair, kind: str) -> Row:
+        lane = PYTHON if pair.thread == self.thread else OTHER_THREADS
+        return lane, pair.name, kind, pair.begin, pair.end
 
 
 def records(text: str) -> List[Dict[str, Any]]:
@@ -90,15 +93,14 @@ def records(text: str) -> List[Dict[str, Any]]:
 
 
 def parse(text: str, names: Mapping[int, str]) -> Trace:
-    """Parse a trace. ``names``: of its processes, if the text has none. Raises a TraceError if it is damaged."""
+    """Parse a trace; ``names`` are its processes', if the text has none. Raises a TraceError if it is damaged."""
     try:
         lines = records(text)
-        named = {
-            r["pid"]: r["args"]["name"]
-            for r in lines
-            if r["ph"] == "M" and r["name"] == "process_name"
-        }
-        trace = Trace({**names, **named})
+        named = dict(names)
+        for line in lines:
+            if line["ph"] == "M" and line["name"] == "process_name":
+                named[line["pid"]] = line["args"]["name"]
+        trace = Trace(named)
         _sort_out(lines, trace)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TraceError(
@@ -114,16 +116,16 @@ def _sort_out(records: Sequence[Mapping[str, Any]], trace: Trace) -> None:
         phase = record["ph"]
         if phase == "n" and str(record["cat"]).endswith(_MARK):
             trace.marks[record["name"]] = int(record["ts"])
-            trace.thread = record["tid"] if trace.thread is None else trace.thread
+            if trace.thread is None:
+                trace.thread = record["tid"]
         if phase not in ("B", "E", "b", "e"):
             continue
-        process, thread, name, category = (
-            record["pid"],
-            record["tid"],
-            record["name"],
-            record["cat"],
-        )
-        key = (process, thread, name, f"{'device' if phase in 'BE' else 'other'} {category}")
+        process = record["pid"]
+        thread = record["tid"]
+        name = record["name"]
+        category = record["cat"]
+        source = "device" if phase in "BE" else "other"
+        key = (process, thread, name, f"{source} {category}")
         if phase in "Bb":
             if key in open_:
                 raise ValueError(f"two begins of {name} and no end")
@@ -153,18 +155,17 @@ def _device_names(
     memory, which MXNet's key-value store uses even there."""
     cpus = sum(1 for name in names.values() if name.startswith("cpu/"))
     has_gpus = any(name.startswith("gpu/") for name in names.values())
-    of_first = {
-        p.thread
-        for p in operators
-        if names.get(p.process) == "cpu/0" and operator_kind(p.name) != ENGINE
-    }
+    on_first = [pair for pair in operators if names.get(pair.process) == "cpu/0"]
+    of_first = {pair.thread for pair in on_first if operator_kind(pair.name) != ENGINE}
+    places = {(pair.process, pair.thread) for pair in operators}
     devices = {}
-    for process, thread in {(pair.process, pair.thread) for pair in operators}:
+    for process, thread in places:
         match = _DEVICE.match(names[process])
         if match:
             devices[process, thread] = f"{match.group(1)}({match.group(2)})"
         elif has_gpus or thread in of_first:
             devices[process, thread] = "cpu(0)"
         else:
-            devices[process, thread] = f"cpu({cpus + (names[process] == SHARED)})"
+            number = cpus + 1 if names[process] == SHARED else cpus
+            devices[process, thread] = f"cpu({number})"
     return devices

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxdp import process, sections
-from mxdp.backend import Device, mx, npx
+from mxdp.backend import Devices, mx, npx
 from mxdp.errors import TraceError, plural
 from mxdp.tracing.chrome import write_chrome_trace
-from mxdp.tracing.events import OTHER_THREADS, PYTHON, SECTION, WORK
+from mxdp.tracing.events import OTHER_THREADS, PYTHON, SECTION, WORK, Kinds
 from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, parse
 from mxdp.tracing.timeline import Timeline, build
 
@@ -40,9 +40,7 @@ Reading = Tuple[str, float, float]
 class Recording:
     """The result of :func:`record`: a context manager, and after the block the recorded timeline."""
 
-    def __init__(
-        self, devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None
-    ) -> None:
+    def __init__(self, devices: Devices, kinds: Kinds) -> None:
         self._devices = list(devices)
         self._kinds = kinds
         self._timeline: Optional[Timeline] = None
@@ -79,11 +77,10 @@ class Recording:
         with ExitStack() as ending:
             self._sections = sections.start()
             ending.callback(sections.stop)
-            self._timeline, self._problem = None, "the block has not ended yet"
-            self._file = Path(
-                ending.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-trace-")),
-                "trace.json",
-            )
+            self._timeline = None
+            self._problem = "the block has not ended yet"
+            folder = ending.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-trace-"))
+            self._file = Path(folder, "trace.json")
             npx.waitall()
             _check_threads()
             mx.profiler.set_config(
@@ -113,12 +110,12 @@ class Recording:
             text = self._file.read_text(encoding="utf-8")
         if error[0] is None:
             trace = parse(text, process_names())
-            self._timeline, self._problem = assemble(
-                trace, self._sections.marked, self._readings, self._kinds
-            )
+            marked = self._sections.marked
+            found = assemble(trace, marked, self._readings, self._kinds)
+            self._timeline, self._problem = found
 
 
-def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = None) -> Recording:
+def record(devices: Devices = (), kinds: Kinds = None) -> Recording:
     """Record a block: ``with record() as recording: ...``, then ``recording.timeline`` and ``recording.save(path)``.
 
     It records every operator on every device, every call of MXNet from Python, and each :func:`mxdp.tracing.section`.
@@ -137,7 +134,7 @@ def record(devices: Sequence[Device] = (), kinds: Optional[Mapping[str, str]] = 
     return Recording(devices, kinds)
 
 
-def can_record(devices: Sequence[Device]) -> bool:
+def can_record(devices: Devices) -> bool:
     """Whether MXNet's profiler can record these devices: it records every GPU, and the first few CPU devices."""
     return all(
         device.device_type != "cpu" or device.device_id < _cpu_devices() for device in devices
@@ -169,29 +166,34 @@ def assemble(
     trace: Trace,
     marked: Sequence[sections.Marked],
     readings: Mapping[str, Sequence[Reading]],
-    kinds: Optional[Mapping[str, str]] = None,
+    kinds: Kinds = None,
 ) -> Tuple[Optional[Timeline], str]:
     """The timeline between the marks, with Python's sections on MXNet's clock; or None and the reason. Raises a
     TraceError if the system's clock was set meanwhile."""
-    began, ended = trace.marks[readings["begin"][-1][0]], trace.marks[readings["end"][0][0]]
-    offsets = [_offset(trace, readings[end]) for end in ("begin", "end")]
-    if abs(offsets[1] - offsets[0]) > CLOCK_LIMIT * 1e6:
+    before = _offset(trace, readings["begin"])
+    after = _offset(trace, readings["end"])
+    drift = abs(after - before) / 1e6
+    if drift > CLOCK_LIMIT:
         raise TraceError(
-            f"the system's clock moved by {abs(offsets[1] - offsets[0]) / 1e6:.3f} s while this was recorded:"
-            " record it again"
+            f"the system's clock moved by {drift:.3f} s while this was recorded: record it again"
         )
-    offset = sum(offsets) / 2
+    offset = (before + after) / 2
     events = trace.events(kinds)
     for name, start, end, same_thread in marked:
         lane = PYTHON if same_thread else OTHER_THREADS
-        events.append((lane, name, SECTION, round(start * 1e6 + offset), round(end * 1e6 + offset)))
-    moved = [(*event[:3], event[3] - began, event[4] - began) for event in events]
-    timeline = build(ended - began, moved)
+        began = round(start * 1e6 + offset)
+        ended = round(end * 1e6 + offset)
+        events.append((lane, name, SECTION, began, ended))
+    # From the last mark before the block to the first one after it.
+    first = trace.marks[readings["begin"][-1][0]]
+    last = trace.marks[readings["end"][0][0]]
+    moved = []
+    for lane, name, kind, began, ended in events:
+        moved.append((lane, name, kind, began - first, ended - first))
+    timeline = build(last - first, moved)
     if not any(event.kind in WORK for event in timeline.events):
-        return (
-            None,
-            "no operator ran in the block (MXNet's key-value stores on other machines can't be recorded)",
-        )
+        problem = "no operator ran in the block (MXNet's key-value stores on other machines can't be recorded)"
+        return None, problem
     return timeline, ""
 
 

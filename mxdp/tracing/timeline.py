@@ -18,6 +18,7 @@ from mxdp.tracing.events import (
     SECTION,
     WORK,
     Event,
+    Row,
     to_microseconds,
     to_seconds,
 )
@@ -28,7 +29,7 @@ FORMAT = "mxdp timeline 1"
 
 @dataclass(frozen=True)
 class Overlap:
-    """``communication``: seconds with any copy or all-reduce. ``hidden``: those of them with compute meanwhile."""
+    """``communication`` counts the seconds with any copy or all-reduce, ``hidden`` those of them with compute."""
 
     communication: float
     hidden: float
@@ -70,16 +71,16 @@ class Timeline:
             raise ValueError(
                 f"there is no event on {device!r}; there are events on {', '.join(self.lanes) or 'none'}"
             )
-        chosen = (
-            self.lanes[device] if device else (e for e in self.events if not _is_python(e.device))
-        )
-        return intervals.merge((event.start, event.end) for event in chosen if event.kind in kinds)
+        if device is None:
+            events = [event for event in self.events if not _is_python(event.device)]
+        else:
+            events = list(self.lanes[device])
+        return intervals.merge((event.start, event.end) for event in events if event.kind in kinds)
 
     def python(self, kind: str = SECTION, name: Optional[str] = None) -> List[Span]:
         """When the thread that recorded was in an event of this kind (and name): intervals that do not touch."""
-        chosen = (
-            e for e in self.lanes.get(PYTHON, ()) if e.kind == kind and name in (None, e.name)
-        )
+        lane = self.lanes.get(PYTHON, ())
+        chosen = [event for event in lane if event.kind == kind and name in (None, event.name)]
         return intervals.merge((event.start, event.end) for event in chosen)
 
     def busy(self, device: str) -> float:
@@ -88,9 +89,8 @@ class Timeline:
 
     def together(self, count: int = 2) -> float:
         """Seconds in which at least ``count`` devices worked at the same time."""
-        return intervals.total(
-            intervals.at_least(count, [self.spans(device) for device in self.devices])
-        )
+        spans = [self.spans(device) for device in self.devices]
+        return intervals.total(intervals.at_least(count, spans))
 
     def overlap(self, device: Optional[str] = None) -> Overlap:
         """Communication and its overlap with compute: on ``device``, or (None) with each of them on any device."""
@@ -114,18 +114,16 @@ class Timeline:
             raise ValueError(
                 f"a part lies between 0 and {self.length} s, and has a length, not {start} to {stop} s"
             )
-        first, last = to_microseconds(start), to_microseconds(stop)
+        first = to_microseconds(start)
+        last = to_microseconds(stop)
         cut = []
         for event in self.events:
-            begin, end = (
-                max(to_microseconds(event.start), first),
-                min(to_microseconds(event.end), last),
-            )
+            begin = max(to_microseconds(event.start), first)
+            end = min(to_microseconds(event.end), last)
             if begin < end or (begin == end and first < begin < last):
                 cut.append((event.device, event.name, event.kind, begin - first, end - first))
-        return build(
-            last - first, cut
-        )  # sorts: events that began before the part now share its start
+        # It sorts them: events that began before the part now share its start.
+        return build(last - first, cut)
 
     def to_json(self) -> Dict[str, Any]:
         """A compact dict for ``json.dump``, about 12 bytes an event. :meth:`from_json` gives an equal timeline."""
@@ -159,24 +157,23 @@ class Timeline:
             ) from error
 
 
-def build(length: int, events: Sequence[Tuple[str, str, str, int, int]]) -> Timeline:
+def build(length: int, events: Sequence[Row]) -> Timeline:
     """A timeline of ``length`` microseconds from events (device, name, kind, start, end), also in microseconds. Events
     are cut at both ends, and events outside are left out."""
-    inside = sorted(
-        (max(start, 0), min(end, length), device, name, kind)
-        for device, name, kind, start, end in events
-        if start <= length and end >= 0
-    )
-    made = (
-        Event(device, name, kind, to_seconds(start), to_seconds(end))
-        for start, end, device, name, kind in inside
-    )
+    inside = []
+    for device, name, kind, start, end in events:
+        if start <= length and end >= 0:
+            inside.append((max(start, 0), min(end, length), device, name, kind))
+    made = []
+    for start, end, device, name, kind in sorted(inside):
+        made.append(Event(device, name, kind, to_seconds(start), to_seconds(end)))
     return Timeline(to_seconds(length), tuple(made))
 
 
-def _events(data: Mapping[str, Any]) -> List[Tuple[str, str, str, int, int]]:
+def _events(data: Mapping[str, Any]) -> List[Row]:
     events = []
     for lane in data["lanes"]:
+        device = str(lane["lane"])
         time = 0
         columns = (lane["labels"], lane["steps"], lane["lengths"])
         if len({len(column) for column in columns}) != 1:
@@ -186,7 +183,7 @@ def _events(data: Mapping[str, Any]) -> List[Tuple[str, str, str, int, int]]:
             time += step
             if length < 0 or kind not in (*DEVICE_KINDS, *PYTHON_KINDS):
                 raise ValueError(f"an event of {length} microseconds, and of the kind {kind!r}")
-            events.append((str(lane["lane"]), str(name), str(kind), int(time), int(time + length)))
+            events.append((device, str(name), str(kind), int(time), int(time + length)))
     return events
 
 
@@ -196,5 +193,6 @@ def _is_python(lane: str) -> bool:
 
 def _lane_order(lane: str) -> Tuple[bool, str, int, str]:
     """Devices by kind and number, then Python."""
-    kind, _, number = lane.rstrip(")").partition("(")
-    return _is_python(lane), kind, int(number) if number.isdigit() else 0, lane
+    kind, _, digits = lane.rstrip(")").partition("(")
+    number = int(digits) if digits.isdigit() else 0
+    return _is_python(lane), kind, number, lane

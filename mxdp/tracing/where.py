@@ -6,12 +6,12 @@ import contextlib
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
-from mxdp.backend import Device
+from mxdp.backend import Devices
 from mxdp.sections import section
 from mxdp.tracing.breakdown import Parts, split
-from mxdp.tracing.events import STEP
+from mxdp.tracing.events import STEP, Kinds
 from mxdp.tracing.recording import record
 from mxdp.tracing.timeline import Timeline
 
@@ -28,7 +28,7 @@ class TimeSplit(Parts):
     The parts (:class:`mxdp.tracing.Parts`) add up to ``wall_clock``, the time from fence to fence divided by the number
     of steps. ``by_device`` has the parts of every device. ``timeline`` is the recording.
 
-    ``on_processor``: the share of the devices' working time in which they had a processor, which the profiler doesn't
+    ``on_processor`` is the share of the devices' working time in which they had a processor, which the profiler doesn't
     see; in the rest other threads or programs ran. None for GPUs, and where the system does not tell: only Linux does.
     """
 
@@ -48,8 +48,8 @@ def where_the_time_went(
     step: Callable[[], Any],
     steps: int = 10,
     warm_up: int = 2,
-    devices: Sequence[Device] = (),
-    kinds: Optional[Mapping[str, str]] = None,
+    devices: Devices = (),
+    kinds: Kinds = None,
 ) -> TimeSplit:
     """Split the wall clock of a step: call ``step`` ``warm_up`` times, then ``steps`` times in a recording.
 
@@ -68,8 +68,9 @@ def where_the_time_went(
             with section(STEP):
                 step()
     times = split_steps(recording.timeline, steps)
-    on_cpu = all(device.startswith("cpu") for device in times.by_device)
-    return replace(times, on_processor=on_processor(before, _threads()) if on_cpu else None)
+    if all(device.startswith("cpu") for device in times.by_device):
+        return replace(times, on_processor=on_processor(before, _threads()))
+    return times
 
 
 def on_processor(before: ThreadTimes, after: ThreadTimes) -> Optional[float]:
@@ -78,10 +79,12 @@ def on_processor(before: ThreadTimes, after: ThreadTimes) -> Optional[float]:
     >>> on_processor({1: (100, 50)}, {1: (400, 50), 2: (300, 200)})
     0.75
     """
-    ran, waited = (
-        sum(now[which] - before.get(thread, (0, 0))[which] for thread, now in after.items())
-        for which in (0, 1)
-    )
+    ran = 0
+    waited = 0
+    for thread, now in after.items():
+        then = before.get(thread, (0, 0))
+        ran += now[0] - then[0]
+        waited += now[1] - then[1]
     return ran / (ran + waited) if ran > 0 else None
 
 
@@ -99,15 +102,14 @@ def _threads() -> ThreadTimes:
 
 def split_steps(timeline: Timeline, steps: int) -> TimeSplit:
     """The split of a timeline that holds ``steps`` steps. Raises a TraceError if no device worked."""
-    by_device = {
-        name: Parts(**{part: value / steps for part, value in parts.as_dict().items()})
-        for name, parts in split(timeline).items()
-    }
-    device, seconds = timeline.critical, timeline.length / steps
-    parts = by_device[device].as_dict()
+    by_device = {}
+    for name, parts in split(timeline).items():
+        of_a_step = {part: seconds / steps for part, seconds in parts.as_dict().items()}
+        by_device[name] = Parts(**of_a_step)
+    device = timeline.critical
     return TimeSplit(
-        **parts,
-        wall_clock=seconds,
+        **by_device[device].as_dict(),
+        wall_clock=timeline.length / steps,
         steps=steps,
         device=device,
         by_device=by_device,

@@ -39,14 +39,35 @@ COMPARED = "products, and every copy of them, against NumPy's products, exactly"
 TOGETHER = True
 # Tall results have `nbytes` and `width` columns. The slides' own work (`size = 4000` in a preset) is hours on a CPU.
 PRESETS = {
-    "quick": dict(products=50, timeout=120.0, size=400, nbytes=1 << 22, width=56),
-    "full": dict(products=50, timeout=600.0, size=512, nbytes=8_000_000, width=40),
+    "quick": dict(
+        products=50,
+        timeout=120.0,
+        size=400,
+        nbytes=1 << 22,
+        width=56,
+    ),
+    "full": dict(
+        products=50,
+        timeout=600.0,
+        size=512,
+        nbytes=8_000_000,
+        width=40,
+    ),
 }
-LITTLE = dict(size=64, products=2, nbytes=65536, width=16)
-SQUARE, INDEPENDENT, CHAIN = "slides", "indep.", "chain"
+LITTLE = dict(
+    size=64,
+    products=2,
+    nbytes=65536,
+    width=16,
+)
+SQUARE = "slides"
+INDEPENDENT = "indep."
+CHAIN = "chain"
 ENVIRONMENTS = {"1 worker": workers(1), "2 workers": workers(2)}
-FIRST_COPIES, WARM_UP = 5, 5
-"""Copies of each result that are measured first; and products that warm up: of the slides' size all take minutes."""
+FIRST_COPIES = 5
+"""Copies of each result that are measured first."""
+WARM_UP = 5
+"""Products that warm up: of the slides' size all take minutes."""
 
 
 def cases(s):
@@ -70,8 +91,9 @@ class CopiedProducts(Products):
     def __init__(self, lefts, w, chain, landed):
         super().__init__(lefts, w, chain)
         self.landed = landed
-        pairs = [(y, target) for y, targets in zip(self.results, landed) for target in targets]
-        self._copies = [prepare("_copyto", [y], target) for y, target in pairs]
+        self._copies = []
+        for result, targets in zip(self.results, landed):
+            self._copies += [prepare("_copyto", [result], target) for target in targets]
 
     def copy(self):
         """Push all copies."""
@@ -87,47 +109,54 @@ class CopiedProducts(Products):
 def oracle(case, s):
     device, host = device_and_host(case, s)
     lefts, w = whole_factors(4, device, s.seed)
-    job = CopiedProducts(
-        lefts,
-        w,
-        case.work == CHAIN,
-        [[np.zeros(w.shape, ctx=host) for _ in range(3)] for _ in lefts],
-    )
+    chain = case.work == CHAIN
+    landed = []
+    for _ in lefts:
+        landed.append([np.zeros(w.shape, ctx=host) for _ in range(3)])
+    job = CopiedProducts(lefts, w, chain, landed)
     job.both()
-    arrays = [(result, *landed) for result, landed in zip(job.results, job.landed)]
-    return compare_products(arrays, lefts, w, case.work == CHAIN)
+    arrays = [(result, *copies) for result, copies in zip(job.results, job.landed)]
+    return compare_products(arrays, lefts, w, chain)
 
 
 def set_up(case, s):
     device, host = device_and_host(case, s)
-    height, width, copies = s.size, s.size, 1
+    height = s.size
+    width = s.size
+    copies = 1
     if case.work != SQUARE:
-        height, width = max(1, s.nbytes // 4 // s.width), s.width
+        height = max(1, s.nbytes // 4 // s.width)
+        width = s.width
         copies = balanced(height, width, s.products, device, host)
     # As many results as fit into half of the free memory.
-    nbytes, room = 4 * height * width, memory.available_bytes(device) // 2
+    nbytes = 4 * height * width
+    room = memory.available_bytes(device) // 2
     memory.check_fits(nbytes, device, limit=room)
     count = min(s.products, room // nbytes)
 
     def job(count):
         x, w = factors(height, width, device, s.seed)
-        return CopiedProducts(
-            [x] * count, w, case.work == CHAIN, [[np.zeros(x.shape, ctx=host)] * copies] * count
-        )
+        return repeated(x, w, case.work == CHAIN, count, copies, host)
 
     def measure():  # the cases share one process, so none may hold memory while another is measured
         return one_round(job(count))
 
     one_round(job(min(WARM_UP, count)))
     jobs: list = []
-    facts = {"products": count, "copies": copies}
     return Work(
         measure,
         [device, host],
         lambda: jobs[0].both(),
         prepare=lambda: jobs.append(job(count)),
-        **facts,
+        products=count,
+        copies=copies,
     )
+
+
+def repeated(x, w, chain, count, copies, host):
+    """``count`` products, each of which is copied ``copies`` times, all into one array on ``host``."""
+    targets = [np.zeros(x.shape, ctx=host)] * copies
+    return CopiedProducts([x] * count, w, chain, [targets] * count)
 
 
 def one_round(job):
@@ -149,11 +178,13 @@ def balanced(height, width, products, device, host):
     copies = FIRST_COPIES
     for _ in range(2):
         x, w = factors(height, width, device, 0)
-        job = CopiedProducts(
-            [x] * products, w, True, [[np.zeros(x.shape, ctx=host)] * copies] * products
-        )
-        run, away = map(min, zip(*[(timed(job.push), timed(job.copy)) for _ in range(2)]))
-        copies = max(1, round(run * copies / away))
+        job = repeated(x, w, True, products, copies, host)
+        ran = []
+        copied = []
+        for _ in range(2):
+            ran.append(timed(job.push))
+            copied.append(timed(job.copy))
+        copies = max(1, round(min(ran) * copies / min(copied)))
     return copies
 
 
@@ -180,14 +211,16 @@ def tell(t, s):
         matrices, each result copied until copying takes as long as the product; chain: the same, but each product needs
         the one before.""")
     t.bars("over_sum", "", title="Both over their sum", colour="work")
-    one, two = (t.one(work=CHAIN, under=under) for under in ("1 worker", "2 workers"))
+    one = t.one(work=CHAIN, under="1 worker")
+    two = t.one(work=CHAIN, under="2 workers")
     t.answer(f"""With two workers, a chain of products and copies {faster(1 / two.over_sum)} as one after the other;
         with one worker, it {faster(1 / one.over_sum)}.""")
     t.explain(f"""In that chain there is something to hide: the products take
         {two.run_seconds / two.copy_seconds:.2f} times as long as the copies.""")
     square = t.one(work=SQUARE, under="1 worker")
+    independent = t.one(work=INDEPENDENT, under="2 workers")
     t.explain(f"""Independent products fill both workers before the first copy can start: they and their copies take
-        {t.one(work=INDEPENDENT, under="2 workers").over_sum:.2f} of the sum of their times. In the slides' work,
+        {independent.over_sum:.2f} of the sum of their times. In the slides' work,
         {square.products} products of {s.size} x {s.size} ({SLIDES}), copies are
         {(square.copy_seconds / square.in_turn).median:.1%} of the sum. On a GPU, the slides measured 0.12 s for the
         products, 2.16 s for the copies and 3.13 s for both: 1.37 of the sum.""")

@@ -39,6 +39,7 @@ PRESETS = {
 LITTLE = dict(size=64)
 COPY = "copy for "
 COPY_COST = 0.02  # in products
+STEM = Job("stem", 0)
 LONG = [
     Job("copy for long 1", 0, ("stem",), COPY_COST),
     Job("long 1", 1, ("copy for long 1",)),
@@ -52,15 +53,12 @@ MID = [
     Job("mid 2", 0, ("copy for mid 2",)),
 ]
 SHORT = [Job(f"short {number}", 0, ("stem",)) for number in range(1, 6)]
-STEM, JOIN = (
-    Job("stem", 0),
-    Job("join", 0, ("copy for join", "mid 2", *(task.name for task in SHORT))),
-)
+JOIN = Job("join", 0, ("copy for join", "mid 2", *(task.name for task in SHORT)))
 TASKS = [STEM, *LONG, *MID, *SHORT, JOIN]
 LONG_LAST = [STEM, *MID, *SHORT, *LONG, JOIN]
 PHASES = [
     [STEM],
-    [LONG[0], MID[0], *LONG[1:2], *MID[1:2], *SHORT[:2]],
+    [LONG[0], MID[0], LONG[1], MID[1], *SHORT[:2]],
     [*LONG[2:6], *MID[2:], *SHORT[2:]],
     LONG[6:],
     [JOIN],
@@ -83,37 +81,41 @@ def cases(s):
 
 
 def expect(s, cores):
-    times = [
-        f"{label} {modelled(way, cores):.1f}" for way, (label, _) in WAYS.items() if way != "one"
-    ]
+    times = []
+    for way, (label, _) in WAYS.items():
+        if way != "one":
+            times.append(f"{label} {modelled(way, cores):.1f}")
     return f"In products' times, on {plural(cores, 'core')}: one device 15; on two devices: {'; '.join(times)}."
 
 
 def modelled(way, cores, seconds=None):
     """The simulated length of a pass in this way: of the costs, or of each task's measured time."""
-    return length(WAYS[way][1], cores, 2 if way == "2 workers" else 1, seconds)
+    workers = 2 if way == "2 workers" else 1
+    return length(WAYS[way][1], cores, workers, seconds)
 
 
 def oracle(case, s):
     x, weights = exact_weights(TASKS, s.seed)
-    done = run_tasks(WAYS[case.way][1], net(TASKS, weights, x, devices_of(case, s)))
+    functions = net(TASKS, weights, x, devices_of(case, s))
+    done = run_tasks(WAYS[case.way][1], functions)
     for name, expected in serial_results(TASKS, weights, x).items():
         yield done[name][0].asnumpy(), expected, 0.0
 
 
 def set_up(case, s):
     """A round times a pass; with a wait after each task, then every task in another pass."""
-    x, *weights = (
-        random_of(s).uniform(-1, 1, size=(1 + len(TASKS), s.size, s.size)).astype("float32")
-        * s.size**-0.5
-    )
-    functions = net(
-        TASKS, {task.name: weight for task, weight in zip(TASKS, weights)}, x, devices_of(case, s)
-    )
+    shape = (1 + len(TASKS), s.size, s.size)
+    numbers = random_of(s).uniform(-1, 1, size=shape).astype("float32")
+    x, *matrices = numbers * s.size**-0.5
+    weights = {task.name: matrix for task, matrix in zip(TASKS, matrices)}
+    functions = net(TASKS, weights, x, devices_of(case, s))
     one_pass = partial(run_tasks, WAYS[case.way][1], functions)
 
     def measure():
-        return timed(one_pass), {"tasks": alone(TASKS, functions)} if case.way == "waits" else {}
+        seconds = timed(one_pass)
+        if case.way == "waits":
+            return seconds, {"tasks": alone(TASKS, functions)}
+        return seconds, {}
 
     for _ in range(2):  # the first ones ask for memory, which takes as long again
         measure()
@@ -126,12 +128,14 @@ def net(tasks, weights, x, devices):
     place = {task.name: devices[task.lane % len(devices)] for task in tasks}
     functions = {}
     for task in tasks:
-        device = place[task.name]
-        if task.name.startswith(COPY):
-            functions[task.name] = partial(copy_to, [place[task.name[len(COPY) :]]])
+        name = task.name
+        device = place[name]
+        if name.startswith(COPY):
+            reader = name[len(COPY) :]
+            functions[name] = partial(copy_to, [place[reader]])
         else:
             first = [] if task.needs else [(upload(x, device),)]
-            functions[task.name] = partial(_product, upload(weights[task.name].T, device), *first)
+            functions[name] = partial(_product, upload(weights[name].T, device), *first)
     return functions
 
 
@@ -143,12 +147,13 @@ def _product(weight, *inputs):
 def exact_weights(tasks, seed, rows=67, k=31):
     """(x, weights) of exact products, however deep the net is: the weights permute columns and change signs."""
     random = onp.random.RandomState(seed)
-    signs = {task.name: random.choice([-1.0, 1.0], size=(k, 1)).astype("float32") for task in tasks}
-    weights = {
-        name: onp.eye(k, dtype="float32")[random.permutation(k)] * sign
-        for name, sign in signs.items()
-    }
-    return random.randint(-99, 100, size=(rows, k)).astype("float32"), weights
+    signs = [random.choice([-1.0, 1.0], size=(k, 1)) for _ in tasks]
+    weights = {}
+    for task, sign in zip(tasks, signs):
+        permuted = onp.eye(k, dtype="float32")[random.permutation(k)]
+        weights[task.name] = permuted * sign.astype("float32")
+    x = random.randint(-99, 100, size=(rows, k)).astype("float32")
+    return x, weights
 
 
 def serial_results(tasks, weights, x):
@@ -156,9 +161,9 @@ def serial_results(tasks, weights, x):
     done: dict = {}
     for task in tasks:
         total = sum(done[need] for need in task.needs) if task.needs else x.astype("int64")
-        done[task.name] = (
-            total if task.name.startswith(COPY) else total @ weights[task.name].astype("int64")
-        )
+        if not task.name.startswith(COPY):
+            total = total @ weights[task.name].astype("int64")
+        done[task.name] = total
     return done
 
 
@@ -178,9 +183,11 @@ def tell(t, s):
         about="the order, simulated with each task's time, measured with waits",
     )
     t.bars(unit="ms", scale=1e3, title="Time of a pass")
-    one, waits, by_hand, engine, last = (
-        t.one(way=way) for way in ("one", "waits", "by hand", "engine", "long last")
-    )
+    one = t.one(way="one")
+    waits = t.one(way="waits")
+    by_hand = t.one(way="by hand")
+    engine = t.one(way="engine")
+    last = t.one(way="long last")
     for row in t.rows:
         row.of_by_hand = row.seconds / by_hand.seconds
         if row is not one:

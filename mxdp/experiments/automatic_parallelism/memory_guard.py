@@ -21,8 +21,20 @@ from mxdp.experiments.memory import taken
 SOURCE = f"the out-of-memory stop of the notebook of {sources.PARALLELISM}"
 COMPARED = "row sums against NumPy's, exactly; and the guard's own answer"
 PRESETS = {
-    "quick": dict(devices=[1], products=50, timeout=120.0, size=1000, limit_bytes=64_000_000),
-    "full": dict(devices=[1], products=50, timeout=600.0, size=2000, limit_bytes=250_000_000),
+    "quick": dict(
+        devices=[1],
+        products=50,
+        timeout=120.0,
+        size=1000,
+        limit_bytes=64_000_000,
+    ),
+    "full": dict(
+        devices=[1],
+        products=50,
+        timeout=600.0,
+        size=2000,
+        limit_bytes=250_000_000,
+    ),
 }
 LITTLE = dict(size=64, products=2, limit_bytes=80000)
 MB = 1e6
@@ -64,37 +76,46 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    job, (device,) = BigResults(size=129, products=11), devices_of(case, s)
+    (device,) = devices_of(case, s)
+    job = BigResults(size=129, products=11)
     at_once = 3 if case.way == "sliced" else 11
     pieces = slices_of(job, device, job.needed(at_once), cut=at_once < 11)
     yield run_job(job, device, s.seed, pieces), serial_sums(job, s.seed), 0.0
     if case.way == "refused":
-        yield len(_attempt(job, device, s.seed, job.needed(11) - 1, cut=False)[0]), 0, 0.0
+        pieces, _ = _attempt(job, device, s.seed, job.needed(11) - 1, cut=False)
+        yield len(pieces), 0, 0.0
     else:
         yield max(stop - start for start, stop in pieces), at_once, 0.0
 
 
 def set_up(case, s):
-    job, (device,) = BigResults(s.size, s.products), devices_of(case, s)
+    (device,) = devices_of(case, s)
+    job = BigResults(s.size, s.products)
     limit = None if case.way == "fits" else s.limit_bytes
+    cut = case.way == "sliced"
     run_job(job, device, s.seed, [(0, 2)])
-    done, seconds = [], []
+    done = []
+    seconds = []
 
     def attempt():
-        done.append(_attempt(job, device, s.seed, limit, cut=case.way == "sliced"))
+        done.append(_attempt(job, device, s.seed, limit, cut))
 
     def measure():
         measured = taken(lambda: seconds.append(timed(attempt)), device)
         pieces, said = done[-1]
         at_once = max((stop - start for start, stop in pieces), default=0)
-        predicted = job.needed(at_once or job.products)
-        return seconds[-1], dict(
-            measured_bytes=measured, predicted_bytes=predicted, at_once=at_once, said=said
-        )
+        return seconds[-1], {
+            "measured_bytes": measured,
+            "predicted_bytes": job.needed(at_once or job.products),
+            "at_once": at_once,
+            "said": said,
+        }
 
-    return Work(
-        measure, record=case.way == "sliced" and (lambda: run_job(job, device, s.seed, done[-1][0]))
-    )
+    def again():
+        pieces, _ = done[-1]
+        run_job(job, device, s.seed, pieces)
+
+    return Work(measure, record=again if cut else None)
 
 
 def _attempt(job, device, seed, limit, cut):
@@ -110,13 +131,18 @@ def _attempt(job, device, seed, limit, cut):
 def thin_factors(job, seed):
     """(size, 64) each, of -1, 0 and 1: up to ``size`` 4000 and 50 products all sums are exact in float32."""
     random = onp.random.RandomState(seed)
-    return [random.randint(-1, 2, size=(job.size, INNER)).astype("float32") for _ in "ab"]
+    a = random.randint(-1, 2, size=(job.size, INNER)).astype("float32")
+    b = random.randint(-1, 2, size=(job.size, INNER)).astype("float32")
+    return a, b
 
 
 def serial_sums(job, seed):
     """The row sums (products, size) in NumPy's integers, one result after the other."""
     a, b = (factor.astype("int64") for factor in thin_factors(job, seed))
-    return onp.stack([((a + number) @ b.T).sum(axis=1) for number in range(job.products)])
+    sums = []
+    for number in range(job.products):
+        sums.append(((a + number) @ b.T).sum(axis=1))
+    return onp.stack(sums)
 
 
 def run_job(job, device, seed, pieces):
@@ -141,8 +167,10 @@ def run_job(job, device, seed, pieces):
 def slices_of(job, device, limit, cut):
     """How to run the job in at most ``limit`` bytes: whole, or with ``cut`` in slices that fit. Raises a MemoryShortage
     if it does not fit; with ``cut``, if not even a slice of one result does."""
-    needed, room = job.needed(job.products), memory.available_bytes(device)
-    room = room if limit is None else min(limit, room)
+    needed = job.needed(job.products)
+    room = memory.available_bytes(device)
+    if limit is not None:
+        room = min(limit, room)
     if cut and needed > room:
         return memory.slices(job.products, job.result_bytes, room - job.fixed_bytes)
     memory.check_fits(needed, device, limit)
@@ -150,7 +178,9 @@ def slices_of(job, device, limit, cut):
 
 
 def tell(t, s):
-    fits, refused, sliced = (t.one(way=way) for way in ("fits", "refused", "sliced"))
+    fits = t.one(way="fits")
+    refused = t.one(way="refused")
+    sliced = t.one(way="sliced")
     t.column(
         "predicted_bytes",
         "needs MB",
@@ -158,8 +188,13 @@ def tell(t, s):
         1 / MB,
         about="the predicted peak, beyond what was there before",
     )
-    about = "the growth of the process at its worst moment (on a GPU: what MXNet had there)"
-    t.column("measured_bytes", "measured MB", ".1f", 1 / MB, about=about)
+    t.column(
+        "measured_bytes",
+        "measured MB",
+        ".1f",
+        1 / MB,
+        about="the growth of the process at its worst moment (on a GPU: what MXNet had there)",
+    )
     t.column("of_needs", "of needs", ".3f", spread=True, about="their ratio")
     t.column("at_once", "at once", ".0f", about="the number of results at a time")
     t.column("seconds", "ms", scale=1e3, about="the time of the attempt")
@@ -172,21 +207,13 @@ def tell(t, s):
         row.of_needs = row.measured_bytes / row.predicted_bytes
         t.claim(at_most, row.of_needs, at_most=1.1)
         t.claim(at_least, row.of_needs, at_least=0.9)
-    t.claim(
-        "In slices the job takes at most 1 times its limit.",
-        sliced.measured_bytes / s.limit_bytes,
-        at_most=1,
-    )
-    t.claim(
-        "Whole, the job is refused under the limit: it computes 0 results.",
-        refused.at_once,
-        at_most=0,
-        exact=True,
-    )
+    sentence = "In slices the job takes at most 1 times its limit."
+    t.claim(sentence, sliced.measured_bytes / s.limit_bytes, at_most=1)
+    sentence = "Whole, the job is refused under the limit: it computes 0 results."
+    t.claim(sentence, refused.at_once, at_most=0, exact=True)
     result = BigResults(s.size, s.products).result_bytes
-    t.claim(
-        "The refused job allocates less than 1 result.", refused.measured_bytes / result, at_most=1
-    )
+    sentence = "The refused job allocates less than 1 result."
+    t.claim(sentence, refused.measured_bytes / result, at_most=1)
     if not (fits.at_once.last and sliced.at_once.last):
         return t.answer(f"The job could not be run: {fits.said or sliced.said}")
     t.answer(f"""A job of {s.products} products takes {fits.of_needs:.3f} times the memory that was predicted before its

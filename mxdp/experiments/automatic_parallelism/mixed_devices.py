@@ -11,7 +11,6 @@ While the workers compute the first layer's gradient, the keeper already sums th
 the tasks; MXNet's engine finds this order. The cost model simulates it.
 """
 
-import itertools
 from functools import partial
 
 import numpy as onp
@@ -32,8 +31,20 @@ COMPARED = (
 TOGETHER = True
 CHECKS = SEVERAL
 PRESETS = {
-    "quick": dict(devices=[3], timeout=120.0, batch_size=512, size=1024, steps=4),
-    "full": dict(devices=[3], timeout=900.0, batch_size=1024, size=1536, steps=4),
+    "quick": dict(
+        devices=[3],
+        timeout=120.0,
+        batch_size=512,
+        size=1024,
+        steps=4,
+    ),
+    "full": dict(
+        devices=[3],
+        timeout=900.0,
+        batch_size=1024,
+        size=1536,
+        steps=4,
+    ),
 }
 LITTLE = dict(batch_size=40, size=64, steps=2)
 RECORDED_STEPS = 3
@@ -46,30 +57,25 @@ WORKER_TASKS = {
     "fc2 backward": (2.0, ("loss {0} @{2}", "fc1 forward {0} @{2}", "fc2 copy {1}")),
     "fc1 backward": (1.0, ("fc2 backward {0} @{2}", "batch {0}")),
 }
-"""The cost of each, in matrix products of a worker's share of the batch, and its needs: {0} is the step, {1} the one
-before (the first step does without), {2} the worker's rank."""
+"""The cost of each, in matrix products of a worker's share of the batch, and its needs. There {0} is the step, {1} the
+one before (the first step does without), {2} the worker's rank."""
 SMALL = 0.05
 """The cost of each of the keeper's tasks: in products of the whole batch."""
 
 
 def step_tasks(workers, steps):
-    """In the program's order. Lane 0 is the keeper, 1 + rank a worker; without workers, lane 0 does everything."""
+    """The tasks in the program's order. Lane 0 is the keeper, 1 + rank a worker. Without workers, lane 0 does
+    everything."""
     ranks = range(max(1, workers))
     tasks = []
     for step in range(steps):
         tasks.append(Job(f"batch {step}", 0, (), SMALL))
-        for rank, (name, (products, needs)) in itertools.product(ranks, WORKER_TASKS.items()):
-            known = tuple(
-                need.format(step, step - 1, rank) for need in needs if step or "{1}" not in need
-            )
-            tasks.append(
-                Job(
-                    f"{name} {step} @{rank}",
-                    1 + rank if workers else 0,
-                    known,
-                    products / len(ranks),
-                )
-            )
+        for rank in ranks:
+            lane = 1 + rank if workers else 0
+            for name, (products, needs) in WORKER_TASKS.items():
+                there = [need for need in needs if step or "{1}" not in need]
+                known = tuple(need.format(step, step - 1, rank) for need in there)
+                tasks.append(Job(f"{name} {step} @{rank}", lane, known, products / len(ranks)))
         for name in ("fc2", "fc1"):
             gradients = tuple(f"{name} backward {step} @{rank}" for rank in ranks)
             weights = (f"{name} update {step - 1}",) if step else ()
@@ -90,20 +96,20 @@ def cases(s):
 
 def expect(s, cores):
     n = max(s.devices)
-    free, waits = (length(_groups(n, run, s.steps), cores) for run in ("free", "waits"))
+    free = length(_groups(n, "free", s.steps), cores)
+    waits = length(_groups(n, "waits", s.steps), cores)
     return f"""On {plural(cores, "core")} {n} devices are {waits / free:.2f} times as fast without waits as with them,
         if each task of the keeper takes {SMALL:.0%} of a product of the whole batch."""
 
 
 def oracle(case, s):
     batches, weights, serial = whole_numbers_run(s.seed)
-    done = run_tasks(
-        _groups(case.devices, case.run, len(batches)),
-        task_functions(lanes(case, s), batches, weights, 1.0),
-    )
+    functions = task_functions(lanes(case, s), batches, weights, 1.0)
+    done = run_tasks(_groups(case.devices, case.run, len(batches)), functions)
     for step, expected in enumerate(serial):
         for layer, (gradient, weight) in enumerate(expected, 1):
-            yield done[f"fc{layer} sum {step}"][0].asnumpy(), gradient, 0.0
+            (summed,) = done[f"fc{layer} sum {step}"]
+            yield summed.asnumpy(), gradient, 0.0
             for array in done[f"fc{layer} update {step}"] + done[f"fc{layer} copy {step}"]:
                 yield array.asnumpy(), weight, 0.0
 
@@ -122,19 +128,20 @@ def set_up(case, s):
 
     for _ in range(2):  # the first ones ask for memory, which takes longer than the tasks
         measure()
-    few = partial(
-        run_tasks, _groups(case.devices, case.run, min(RECORDED_STEPS, s.steps)), functions
-    )
-    return Work(measure, lanes(case, s), record=None if case.run == "one" else few)
+    few = _groups(case.devices, case.run, min(RECORDED_STEPS, s.steps))
+    record = None if case.run == "one" else partial(run_tasks, few, functions)
+    return Work(measure, lanes(case, s), record=record)
 
 
 def lanes(case, s):
     """The case's devices, the keeper first: ``cpu(0)`` and GPUs if there are enough for all cases, else CPU devices. A
     single device is a worker."""
     workers = devices(max(1, max(s.devices) - 1), s.kind)
-    if workers[0].device_type == "gpu":
-        return [mx.cpu(0), *workers][: case.devices] if case.devices > 1 else workers[:1]
-    return devices(case.devices, s.kind)
+    if workers[0].device_type != "gpu":
+        return devices(case.devices, s.kind)
+    if case.devices == 1:
+        return workers[:1]
+    return [mx.cpu(0), *workers][: case.devices]
 
 
 def _groups(devices, run, steps):
@@ -143,24 +150,23 @@ def _groups(devices, run, steps):
 
 
 def task_functions(devices, batches, weights, lr):
-    """The function of each task of :func:`step_tasks`, with a step for each batch. ``weights``: (hidden, inputs) and
+    """The function of each task of :func:`step_tasks`, with a step for each batch. ``weights`` are (hidden, inputs) and
     (outputs, hidden). The loss is half the squared error, summed; gradients are sums.
 
-    What the tasks return: ``batch`` X, Y of worker 0, X, Y of worker 1, ...; ``fc2 backward`` the weights' gradient on
-    the keeper and the hidden layer's gradient; ``copy`` the weights on worker 0, 1, ...; every other task one array. A
-    copy to another device is pushed by the task that has its source, on whose worker MXNet runs it.
+    ``batch`` returns X, Y of worker 0, X, Y of worker 1, ...; ``fc2 backward`` the weights' gradient on the keeper and
+    the hidden layer's gradient; ``copy`` the weights on worker 0, 1, ...; every other task one array. A copy to another
+    device is pushed by the task that has its source, on whose worker MXNet runs it.
     """
-    keeper, workers = devices[0], list(devices[1:]) or [devices[0]]
+    keeper = devices[0]
+    workers = list(devices[1:]) or [keeper]
     first = [upload(weight, keeper) for weight in weights]
     sent = [copy_to(workers, (weight,)) for weight in first]
     functions: dict = {}
     for step, (X, Y) in enumerate(batches):
         functions[f"batch {step}"] = partial(_split, upload(X, keeper), upload(Y, keeper), workers)
         for rank in range(len(workers)):
-            of_rank = _worker(rank, keeper, sent)
-            functions.update(
-                {f"{name} {step} @{rank}": function for name, function in of_rank.items()}
-            )
+            for name, function in _worker(rank, keeper, sent).items():
+                functions[f"{name} {step} @{rank}"] = function
         for layer, weight in enumerate(first, 1):
             functions[f"fc{layer} sum {step}"] = _sum
             functions[f"fc{layer} update {step}"] = partial(_update, weight, lr)
@@ -169,18 +175,20 @@ def task_functions(devices, batches, weights, lr):
 
 
 def _split(X, Y, workers):
-    shares = zip(workers, bounds(len(X), len(workers)))
-    return tuple(
-        array[start:stop].as_in_ctx(worker) for worker, (start, stop) in shares for array in (X, Y)
-    )
+    shares = []
+    for worker, (start, stop) in zip(workers, bounds(len(X), len(workers))):
+        shares += [array[start:stop].as_in_ctx(worker) for array in (X, Y)]
+    return tuple(shares)
 
 
 def _sum(*parts):
-    return (sum((part[0] for part in parts[1:]), parts[0][0]),)
+    first, *others = [part[0] for part in parts]
+    return (sum(others, first),)
 
 
 def _update(first, lr, gradient, before=()):
-    return ((before or (first,))[0] - lr * gradient[0],)
+    weight = before[0] if before else first
+    return (weight - lr * gradient[0],)
 
 
 def _product(a, b):
@@ -189,36 +197,51 @@ def _product(a, b):
 
 
 def _worker(rank, keeper, first):
-    """A worker's functions. ``first``: each layer's weights for the first step, in which no task copies them."""
+    """A worker's functions. ``first`` has each layer's weights for the first step, in which no task copies them."""
 
     def fc1_forward(batch, weights=first[0]):
-        return (npx.activation(_product(batch[2 * rank], weights[rank]), act_type="relu"),)
+        X = batch[2 * rank]
+        return (npx.activation(_product(X, weights[rank]), act_type="relu"),)
+
+    def fc2_forward(hidden, weights=first[1]):
+        return (_product(hidden[0], weights[rank]),)
+
+    def loss(outputs, batch):
+        Y = batch[2 * rank + 1]
+        return (outputs[0] - Y,)
 
     def fc2_backward(error, hidden, weights=first[1]):
         # The weights' gradient comes first, so that its copy starts before this layer's other product.
         gradient = _product(error[0].T, hidden[0].T).as_in_ctx(keeper)
-        return gradient, _product(error[0], weights[rank].T) * (hidden[0] > 0).astype("float32")
+        back = _product(error[0], weights[rank].T)
+        return gradient, back * (hidden[0] > 0).astype("float32")
+
+    def fc1_backward(above, batch):
+        X = batch[2 * rank]
+        return (_product(above[1].T, X.T).as_in_ctx(keeper),)
 
     return {
         "fc1 forward": fc1_forward,
-        "fc2 forward": lambda hidden, weights=first[1]: (_product(hidden[0], weights[rank]),),
-        "loss": lambda outputs, batch: (outputs[0] - batch[2 * rank + 1],),
+        "fc2 forward": fc2_forward,
+        "loss": loss,
         "fc2 backward": fc2_backward,
-        "fc1 backward": lambda above, batch: (
-            _product(above[1].T, batch[2 * rank].T).as_in_ctx(keeper),
-        ),
+        "fc1 backward": fc1_backward,
     }
 
 
 def random_floats(s):
     """Batches and weights for timing: ``size`` hidden units, half as many inputs and outputs."""
-    random, half = random_of(s), max(1, s.size // 2)
+    random = random_of(s)
+    half = max(1, s.size // 2)
 
     def draw(rows, columns, scale=1.0):
         return random.normal(scale=scale, size=(rows, columns)).astype("float32")
 
-    batches = [(draw(s.batch_size, half), draw(s.batch_size, half)) for _ in range(s.steps)]
-    return batches, [draw(s.size, half, half**-0.5), draw(half, s.size, s.size**-0.5)]
+    shape = (s.batch_size, half)
+    batches = [(draw(*shape), draw(*shape)) for _ in range(s.steps)]
+    W1 = draw(s.size, half, half**-0.5)
+    W2 = draw(half, s.size, s.size**-0.5)
+    return batches, [W1, W2]
 
 
 def whole_numbers_run(seed, batch=11, steps=2):
@@ -226,16 +249,24 @@ def whole_numbers_run(seed, batch=11, steps=2):
     learning rate of 1. The labels are drawn so that every output is off by -1, 0 or 1: then gradients stay small, and
     every sum is exact in float32, in any order. Raises an ArithmeticError if one would not be."""
     random = onp.random.RandomState(seed)
-    W1, W2 = random.randint(-1, 2, size=(17, 9)), random.randint(-1, 2, size=(5, 17))
-    weights, batches, done = [W1, W2], [], []
+    W1 = random.randint(-1, 2, size=(17, 9))
+    W2 = random.randint(-1, 2, size=(5, 17))
+    weights = [W1.astype("float32"), W2.astype("float32")]
+    batches = []
+    done = []
     for _ in range(steps):
-        X, error = random.randint(-2, 3, size=(batch, 9)), random.randint(-1, 2, size=(batch, 5))
+        X = random.randint(-2, 3, size=(batch, 9))
+        error = random.randint(-1, 2, size=(batch, 5))
         hidden = onp.maximum(_exact(X, W1.T), 0)
-        batches.append((X.astype("float32"), (_exact(hidden, W2.T) - error).astype("float32")))
-        gradients = (_exact((_exact(error, W2) * (hidden > 0)).T, X), _exact(error.T, hidden))
-        W1, W2 = W1 - gradients[0], W2 - gradients[1]
-        done.append([*zip(gradients, (W1, W2))])
-    return batches, [weight.astype("float32") for weight in weights], done
+        Y = _exact(hidden, W2.T) - error
+        batches.append((X.astype("float32"), Y.astype("float32")))
+        back = _exact(error, W2) * (hidden > 0)
+        first = _exact(back.T, X)
+        second = _exact(error.T, hidden)
+        W1 = W1 - first
+        W2 = W2 - second
+        done.append([(first, W1), (second, W2)])
+    return batches, weights, done
 
 
 def _exact(a, b):
@@ -254,7 +285,9 @@ def tell(t, s):
         about="the order, simulated with each task's time, measured with waits",
     )
     t.column(
-        "together", form=".0%", about="the share of a timeline in which two or more devices work"
+        "together",
+        form=".0%",
+        about="the share of a timeline in which two or more devices work",
     )
     t.note("The tasks are listed in the same order with waits and without.")
     t.bars(unit="ms", scale=1e3 / s.steps, title="Time of a step")

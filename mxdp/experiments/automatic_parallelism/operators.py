@@ -21,12 +21,24 @@ SOURCE = f"exercise 1 of {sources.PARALLELISM}"
 COMPARED = "independent products, against NumPy's, exactly"
 TOGETHER = True
 PRESETS = {
-    "quick": dict(products=8, timeout=120.0, round_seconds=0.03, sides=[8, 32, 64, 128, 256, 512]),
+    "quick": dict(
+        products=8,
+        timeout=120.0,
+        round_seconds=0.03,
+        sides=[8, 32, 64, 128, 256, 512],
+    ),
     "full": dict(
-        products=8, timeout=600.0, round_seconds=0.05, sides=[8, 16, 32, 64, 128, 256, 512, 1024]
+        products=8,
+        timeout=600.0,
+        round_seconds=0.05,
+        sides=[8, 16, 32, 64, 128, 256, 512, 1024],
     ),
 }
-LITTLE = dict(sides=[8, 32], products=2, round_seconds=0.001)
+LITTLE = dict(
+    sides=[8, 32],
+    products=2,
+    round_seconds=0.001,
+)
 WORKERS = (1, 2)
 RECORDED = 256
 """The products of this side are recorded, or of the nearest side that is measured."""
@@ -35,12 +47,8 @@ RECORDED = 256
 def cases(s):
     for count in WORKERS:
         for side in s.sides:
-            yield Case(
-                f"{plural(count, 'worker')}, {side}",
-                environment=workers(count),
-                workers=count,
-                side=side,
-            )
+            label = f"{plural(count, 'worker')}, {side}"
+            yield Case(label, environment=workers(count), workers=count, side=side)
 
 
 def expect(s, cores):
@@ -68,14 +76,13 @@ def set_up(case, s):
         return Products([x] * count, w, chain=False)
 
     def measure():
-        one, together = (
-            mean_seconds(products(count).push, s.round_seconds)[1] for count in (1, s.products)
-        )
+        _, one = mean_seconds(products(1).push, s.round_seconds)
+        _, together = mean_seconds(products(s.products).push, s.round_seconds)
         return together, {"one_seconds": one}
 
     measure()  # the first one of small products takes twice as long
     recorded = case.side == min(s.sides, key=lambda side: abs(side - RECORDED))
-    return Work(measure, [device], record=recorded and products(s.products).push)
+    return Work(measure, [device], record=products(s.products).push if recorded else None)
 
 
 def tell(t, s):
@@ -94,8 +101,13 @@ def tell(t, s):
         scale=1e6,
         about="that of k independent products, pushed without a wait",
     )
-    over_one = "all over k times one: 1 means one after the other, 0.5 two at a time"
-    t.column("over_k_times_one", "/k x one", ".2f", spread=True, about=over_one)
+    t.column(
+        "over_k_times_one",
+        "/k x one",
+        ".2f",
+        spread=True,
+        about="all over k times one: 1 means one after the other, 0.5 two at a time",
+    )
     t.column(
         "over_one_worker",
         "/1 worker",
@@ -107,7 +119,8 @@ def tell(t, s):
         "A row is a number of workers, set in the environment of its process, and a side of the square matrices."
     )
     t.bars("over_k_times_one", "", title="All products over k times one", colour="workers")
-    least, most = min(s.sides), max(s.sides)
+    least = min(s.sides)
+    most = max(s.sides)
     one, two = (t.one(workers=count, side=most) for count in WORKERS)
     t.answer(f"""With two workers, a set of {s.products} independent products of {most} x {most}
         {faster(1 / two.over_k_times_one)} as one by one; with one worker it {faster(1 / one.over_k_times_one)}.""")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import Any, Iterator, Sequence, Tuple
 
 import numpy as onp
 
 from mxdp.backend import Device, NDArray, np, upload
 from mxdp.engine import prepare
+from mxdp.scratch import Arrays
 
 SLIDES = "the book's slides: 50 of 4000 x 4000"
 
@@ -20,7 +21,7 @@ class Products:
         independent   x1 w, x2 w, x3 w           chain   x1 w, x1 w w, x1 w w w
     """
 
-    def __init__(self, lefts: Sequence[NDArray], w: NDArray, chain: bool) -> None:
+    def __init__(self, lefts: Arrays, w: NDArray, chain: bool) -> None:
         self.results = [np.zeros(left.shape, ctx=left.ctx) for left in lefts]
         if chain:
             lefts = [lefts[0], *self.results[:-1]]
@@ -38,24 +39,28 @@ def factors(height: int, width: int, device: Device, seed: int) -> Tuple[NDArray
     """Two random matrices, (height, width) and (width, width). The columns of the second sum to 1, so that numbers stay
     as large as they are, product after product."""
     random = onp.random.RandomState(seed)
-    x, w = (random.uniform(size=(rows, width)).astype("float32") for rows in (height, width))
+    x = random.uniform(size=(height, width)).astype("float32")
+    w = random.uniform(size=(width, width)).astype("float32")
     return upload(x, device), upload(w / w.sum(axis=0), device)
 
 
-def whole_factors(count: int, device: Device, seed: int) -> Tuple[List[NDArray], NDArray]:
-    """``count`` different matrices and one more, (33, 33), of -1, 0 and 1: their products, and a chain of four, are
+def whole_factors(count: int, device: Device, seed: int) -> Tuple[Arrays, NDArray]:
+    """``count`` different matrices and one more, (33, 33), of -1, 0 and 1. Their products, and a chain of four, are
     exact in float32 in any order of additions, as 33 ** 4 is below 2 ** 24."""
-    *lefts, w = (
-        onp.random.RandomState(seed).randint(-1, 2, size=(count + 1, 33, 33)).astype("float32")
-    )
+    numbers = onp.random.RandomState(seed).randint(-1, 2, size=(count + 1, 33, 33))
+    *lefts, w = numbers.astype("float32")
     return [upload(left, device) for left in lefts], upload(w, device)
 
 
 def compare_products(
-    found: Sequence[Sequence[NDArray]], lefts: Sequence[NDArray], w: NDArray, chain: bool
+    found: Sequence[Sequence[NDArray]],
+    lefts: Arrays,
+    w: NDArray,
+    chain: bool,
 ) -> Iterator[Tuple[Any, Any, float]]:
     """For an oracle: each array of ``found[i]`` beside NumPy's product i, with tolerance 0."""
-    right, weights = lefts[0].asnumpy(), w.asnumpy()
+    right = lefts[0].asnumpy()
+    weights = w.asnumpy()
     for left, arrays in zip(lefts, found):
         right = onp.dot(right if chain else left.asnumpy(), weights)
         for array in arrays:

@@ -26,9 +26,8 @@ def other(s):
     if question.module.__name__ == __name__:
         raise UsageError("profile can't record itself: set 'of' to another experiment")
     known = question.preset("quick")
-    return question, Settings(
-        {**known, **{name: value for name, value in s.items() if name in known}}
-    )
+    same = {name: value for name, value in s.items() if name in known}
+    return question, Settings({**known, **same})
 
 
 def cases(s):
@@ -55,10 +54,14 @@ def set_up(case, s):
     def seconds():
         done = []
         whole = timed(lambda: done.append(work.round()))
-        return whole if done[0] is None else done[0][0] if isinstance(done[0], tuple) else done[0]
+        (measured,) = done
+        if isinstance(measured, tuple):
+            measured = measured[0]
+        return whole if measured is None else measured
 
     def measure():
-        plain, took = seconds(), []
+        plain = seconds()
+        took = []
         try:
             timeline = recorded(lambda: took.append(seconds()), devices)
         except TraceError as error:
@@ -87,7 +90,8 @@ def tell(t, s):
         "The timelines in the report are of the last process, with a trace of each for ui.perfetto.dev."
     )
     t.bars("together", "%", 100, title="At least two devices work")
-    most, worst = (max(t, key=lambda row: row.get(name).median) for name in ("together", "cost"))
+    most = max(t, key=lambda row: row.together.median)
+    worst = max(t, key=lambda row: row.cost.median)
     t.answer(f"""Two devices work at the same time for up to {most.together:.0%} of a round; that is the case
         {most.label!r} of {s.of}.""")
     t.explain(f"A recorded round takes at most {worst.cost:.2f} times as long as a plain one.")

@@ -10,6 +10,7 @@ n (t1 + t2 + t3), pushed at once t1 + n t2 + t3, *if* n t2 > (n - 1) t1; otherwi
 
 import math
 import time
+from functools import partial
 
 from mxdp.backend import np, npx, upload
 from mxdp.datasets.minibatches import Stream
@@ -47,7 +48,13 @@ PRESETS = {
         products=10,
     ),
 }
-LITTLE = dict(batch_size=20, samples=100, size=64, products=2, additions=20)
+LITTLE = dict(
+    batch_size=20,
+    samples=100,
+    size=64,
+    products=2,
+    additions=20,
+)
 POLICIES = ("never", "each epoch", "each step", "2 ahead, events")
 BOUNDED = POLICIES[-1]
 WAITS = {
@@ -55,15 +62,18 @@ WAITS = {
     "the first: wait_to_read": lambda products: products[0].wait_to_read(),
     "the first: completion event": lambda products: CompletionEvent(products[:1]).wait(),
 }
-"""For all products; for the first by MXNet's own wait, and by ours."""
-EPOCHS, LR, RECORDED_STEPS = 2, 0.1, 4
+"""Waits for all products; for the first by MXNet's own wait, and by ours."""
+EPOCHS = 2
+LR = 0.1
+RECORDED_STEPS = 4
 OWN_PROCESS = "RUN_AHEAD_PROCESS"  # Nothing reads this variable: cases of equal environment would share their memory.
 
 
 def cases(s):
     n = max(s.devices)
     for name in POLICIES:
-        yield Case(name.replace("each", "wait each"), n, environment={OWN_PROCESS: name}, wait=name)
+        label = name.replace("each", "wait each")
+        yield Case(label, n, environment={OWN_PROCESS: name}, wait=name)
     for name in WAITS:
         yield Case(name, n, way=name)
     yield Case(f"{s.additions:,} additions", 1, each=False)
@@ -79,10 +89,8 @@ def expect(s, cores):
 def oracle(case, s):
     devices = devices_of(case, s)
     if case.get("wait"):
-        waited, (serial,) = (
-            _trained("each step", devices, s.seed),
-            _trained("each step", devices[:1], s.seed),
-        )
+        waited = _trained("each step", devices, s.seed)
+        (serial,) = _trained("each step", devices[:1], s.seed)
         for replica, same in zip(_trained(case.wait, devices, s.seed), waited):
             for param, bits, number in zip(replica, same, serial):
                 yield param, bits, 0.0
@@ -95,7 +103,8 @@ def oracle(case, s):
         for answer in answers:
             yield answer.asnumpy(), exact, 0.0
     else:
-        yield additions(np.ones((1, 2), ctx=devices[0]), 10, case.each).asnumpy(), [[2.0, 2.0]], 0.0
+        last = additions(np.ones((1, 2), ctx=devices[0]), 10, case.each)
+        yield last.asnumpy(), [[2.0, 2.0]], 0.0
 
 
 def _trained(way, devices, seed):
@@ -113,7 +122,7 @@ def set_up(case, s):
     if case.get("wait"):
         return _train(case.wait, devices, s)
     if case.get("way"):
-        push = products(devices, s.size, s.products, s)[1]
+        _, push = products(devices, s.size, s.products, s)
 
         def until_python_goes_on():
             """Seconds. Products that run after this wait don't count; the laboratory waits for them."""
@@ -121,45 +130,52 @@ def set_up(case, s):
             WAITS[case.way](push())
             return time.perf_counter() - started
 
-        for _ in range(
-            3
-        ):  # alone in its process, the first rounds after a single push took twice as long
+        # Alone in its process, the first rounds after a single push took twice as long.
+        for _ in range(3):
             until_python_goes_on()
             npx.waitall()
         return Work(until_python_goes_on)
     x = np.ones((1, 2), ctx=devices[0])
     additions(x, -(-s.additions // 10), case.each)
-    return Work(lambda: timed(lambda: additions(x, s.additions, case.each)))
+    add = partial(additions, x, s.additions, case.each)
+    return Work(lambda: timed(add))
 
 
 def _train(way, devices, s):
     stream = Stream(load_synthetic(s.seed, s.samples, 1).train, s.batch_size, s.seed)
-    training, epoch_steps = Training(devices, s.seed, way), -(-s.samples // s.batch_size)
+    training = Training(devices, s.seed, way)
+    epoch_steps = -(-s.samples // s.batch_size)
 
     def train(some):
         return training.steps(stream.take(some), epoch_steps)
 
     def measure():
-        seconds, ahead = [], []
-        peak = grown(lambda: seconds.append(timed(lambda: ahead.append(train(EPOCHS * s.samples)))))
+        ahead = []
+        seconds = []
+
+        def epochs():
+            ahead.append(train(EPOCHS * s.samples))
+
+        peak = grown(lambda: seconds.append(timed(epochs)))
         return seconds[0], {"ahead": ahead[0], "peak_bytes": peak}
 
     train(s.samples)
     # In a few steps, waiting each epoch is the same as never waiting.
-    return Work(
-        measure, record=way != "each epoch" and (lambda: train(RECORDED_STEPS * s.batch_size))
-    )
+    few = None if way == "each epoch" else partial(train, RECORDED_STEPS * s.batch_size)
+    return Work(measure, record=few)
 
 
 class Training:
-    """LeNet on ``devices``, a replica each, trained by the step of :func:`mxdp.train`. ``way``: of :data:`POLICIES`."""
+    """LeNet on ``devices``, a replica each, trained by the step of :func:`mxdp.train`, in one of the ways of
+    :data:`POLICIES`."""
 
     def __init__(self, devices, seed, way, scale=0.01):
-        self.devices, self._way, params = devices, way, init_lenet(seed, scale)
+        self.devices = devices
+        self._way = way
+        params = init_lenet(seed, scale)
         self.replicas = [get_params(params, device) for device in devices]
-        self._step = TrainStep(
-            self.replicas, devices, LR, run_ahead=RUN_AHEAD if way == BOUNDED else math.inf
-        )
+        most = RUN_AHEAD if way == BOUNDED else math.inf
+        self._step = TrainStep(self.replicas, devices, LR, run_ahead=most)
 
     def steps(self, batches, epoch_steps):
         """A step for each batch. Returns the most steps that were pushed and not done, the one being pushed included.
@@ -168,9 +184,8 @@ class Training:
         for number, (X, y) in enumerate(batches, 1):
             ahead = max(ahead, self._step.ahead + 1)
             self._step(X, y)
-            if self._way == "each step" or (
-                self._way == "each epoch" and number % epoch_steps == 0
-            ):
+            last = number % epoch_steps == 0
+            if self._way == "each step" or (self._way == "each epoch" and last):
                 npx.waitall()
         return ahead
 
@@ -180,9 +195,11 @@ def products(devices, size, count, s):
     # Whole numbers this small have exact float32 products, in any order of the sums.
     factor = random_of(s).randint(-8, 9, size=(size, size)).astype("float32")
     in_turn = [upload(factor, device) for device in devices] * count
-    return factor, lambda: [
-        npx.fully_connected(x, x, num_hidden=size, no_bias=True) for x in in_turn
-    ]
+
+    def push():
+        return [npx.fully_connected(x, x, num_hidden=size, no_bias=True) for x in in_turn]
+
+    return factor, push
 
 
 def additions(x, count, each):
@@ -195,12 +212,17 @@ def additions(x, count, each):
 
 
 def tell(t, s):
-    never, bounded = t.one(wait="never"), t.one(wait=BOUNDED)
-    pushed, waited = t.one(each=False), t.one(each=True)
+    never = t.one(wait="never")
+    bounded = t.one(wait=BOUNDED)
+    pushed = t.one(each=False)
+    waited = t.one(each=True)
     for row in t.rows:
-        first = never if row.get("wait") else t.one(way="waitall") if row.get("way") else pushed
-        row.of_first = row.seconds / first.seconds
-        if first is pushed:
+        if row.get("wait"):
+            row.of_first = row.seconds / never.seconds
+        elif row.get("way"):
+            row.of_first = row.seconds / t.one(way="waitall").seconds
+        else:
+            row.of_first = row.seconds / pushed.seconds
             row.us_an_op = row.seconds * 1e6 / s.additions
     t.column("seconds", "ms", scale=1e3, about="the time of a round")
     t.column(
@@ -211,16 +233,18 @@ def tell(t, s):
         about="the time over that of the first row of its kind",
     )
     t.column(
-        "peak_bytes", "peak MB", ".1f", 1e-6, about="the most that the process grew in a round"
+        "peak_bytes",
+        "peak MB",
+        ".1f",
+        1e-6,
+        about="the most that the process grew in a round",
     )
     t.column("ahead", form=".0f", about="the most steps pushed and not done")
     t.column("us_an_op", "µs an op", ".1f", about="the time of an addition")
     t.note("""The first rows: two epochs of LeNet. The next rows: the time until Python goes on after it has pushed
         several products. The last rows: y = x + 1, many times.""")
-    trained, steps = (
-        [row for row in t.rows if row.get("wait")],
-        EPOCHS * -(-s.samples // s.batch_size),
-    )
+    trained = [row for row in t.rows if row.get("wait")]
+    steps = EPOCHS * -(-s.samples // s.batch_size)
     t.bars("peak_bytes", "MB", 1e-6, title="Memory at the worst moment", rows=trained)
     t.bars(unit="ms", scale=1e3 / steps, title="Time of a step", rows=trained)
     peak = bounded.peak_bytes / never.peak_bytes

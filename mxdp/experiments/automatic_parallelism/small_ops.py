@@ -34,13 +34,17 @@ PRESETS = {
 }
 LITTLE = dict(sizes=[4, 4096], round_seconds=0.001)
 CHECKS = {
-    "sizes": (lambda sizes: all(n % 4 == 0 for n in sizes), "multiples of 4, a float32's bytes")
+    "sizes": (
+        lambda sizes: all(n % 4 == 0 for n in sizes),
+        "multiples of 4, a float32's bytes",
+    ),
 }
 COUNT = 30
 """Operators in a group."""
 COMPARED_BYTES = 1 << 18
 """Bytes of the largest arrays that are compared with NumPy's: a group has 30 of them, and there are many groups."""
-ONE, TWO = "1 worker", "2 workers"
+ONE = "1 worker"
+TWO = "2 workers"
 BOTH = "_two_devices"
 WAYS = {ONE: ("calls", "ready", f"calls{BOTH}", f"ready{BOTH}"), TWO: ("calls", "ready")}
 
@@ -48,28 +52,25 @@ WAYS = {ONE: ("calls", "ready", f"calls{BOTH}", f"ready{BOTH}"), TWO: ("calls", 
 def cases(s):
     for number, under in enumerate(WAYS, 1):
         for nbytes in sorted(s.sizes):
-            yield Case(
-                f"{under}, {size(nbytes)}",
-                2,
-                environment=workers(number),
-                under=under,
-                bytes=nbytes,
-            )
+            label = f"{under}, {size(nbytes)}"
+            yield Case(label, 2, environment=workers(number), under=under, bytes=nbytes)
 
 
 def expect(s, cores):
+    where = "from about 100 to 200 KB on" if cores > 1 else "nowhere"
     return f"""On {plural(cores, "core")}, with calls of 10 to 20 µs and a memory of 20 GB/s, two devices help
-        {"from about 100 to 200 KB on" if cores > 1 else "nowhere"}."""
+        {where}."""
 
 
 def group(way, nbytes, s):
     """A group of ``COUNT`` operators on arrays of ``nbytes``: the input on the host, the results, and what pushes it,
     by MXNet's function (``calls``) or calls prepared once (``ready``). A second device has every second one."""
-    places = devices(2, s.kind)[: 2 if way.endswith(BOTH) else 1]
+    count = 2 if way.endswith(BOTH) else 1
+    places = devices(2, s.kind)[:count]
     host = whole_numbers(0, nbytes // 4, s.seed)
     inputs = [upload(host, device) for device in places]
-    results = [np.zeros(host.shape, ctx=places[i % len(places)]) for i in range(COUNT)]
-    jobs = [(inputs[i % len(inputs)], i, result) for i, result in enumerate(results)]
+    results = [np.zeros(host.shape, ctx=places[i % count]) for i in range(COUNT)]
+    jobs = [(inputs[i % count], i, result) for i, result in enumerate(results)]
     prepared = [prepare("_npi_add_scalar", [x], result, scalar=i) for x, i, result in jobs]
 
     def calls():
@@ -100,9 +101,8 @@ def set_up(case, s):
         numbers = {}
         for way in WAYS[case.under]:
             pushed, done = mean_seconds(group(way, case.bytes, s)[-1], s.round_seconds)
-            numbers.update(
-                {f"{way}_us": 1e6 * done / COUNT, f"{way}_push_us": 1e6 * pushed / COUNT}
-            )
+            numbers[f"{way}_us"] = 1e6 * done / COUNT
+            numbers[f"{way}_push_us"] = 1e6 * pushed / COUNT
         return numbers["calls_us"] / 1e6, numbers
 
     return Work(measure, devices(2, s.kind))
@@ -117,17 +117,18 @@ def tell(t, s):
     )
     t.column("calls_push_us", "push", ".1f", about="the part of it until the call returns")
     t.column("ready_us", "ready", ".1f", about="calls prepared once (mxdp.engine)")
+    about = "every second operator on another device"
     for way in ("calls", "ready"):
-        t.column(
-            f"{way}{BOTH}_us", f"{way}+", ".1f", about="every second operator on another device"
-        )
+        t.column(f"{way}{BOTH}_us", f"{way}+", ".1f", about=about)
     t.note("A row is a device's number of workers, and the bytes of an array.")
     t.draw(partial(_draw, t))
-    least, most = min(s.sizes), max(s.sizes)
+    least = min(s.sizes)
+    most = max(s.sizes)
     t.first([row for row in t.rows if row.bytes in (least, most) and row.under in WAYS])
-    tiny, tiny_shared, large, large_shared = (
-        t.one(under=under, bytes=nbytes) for nbytes in (least, most) for under in (ONE, TWO)
-    )
+    tiny = t.one(under=ONE, bytes=least)
+    tiny_shared = t.one(under=TWO, bytes=least)
+    large = t.one(under=ONE, bytes=most)
+    large_shared = t.one(under=TWO, bytes=most)
     t.answer(f"""Spread over two devices, additions of {size(least)} take
         {tiny.calls_two_devices_us / tiny.calls_us:.2f} times as long as on one; over two workers of one device,
         {tiny_shared.calls_us / tiny.calls_us:.2f} times.""")

@@ -1,7 +1,7 @@
 """A computation as a graph of tasks: planned as data, run, and timed.
 
 A task is a :class:`~mxdp.plans.cost.simulate.Job`: it names the tasks that it needs, and its *lane* is a device. Tasks
-are pushed in *groups*, with a wait after each: one group for all leaves everything to MXNet's engine, one for each task
+are pushed in *groups*, with a wait after each. One group for all leaves everything to MXNet's engine, one for each task
 leaves nothing to it, and what a person would do lies between.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple
 
-from mxdp.backend import Device, NDArray, npx
+from mxdp.backend import Devices, NDArray, npx
 from mxdp.experiments.devices import timed
 from mxdp.experiments.lab import Number
 from mxdp.plans.cost.simulate import Job, simulate
@@ -20,18 +20,22 @@ Task = Job[str]
 Groups = Sequence[Sequence[Task]]
 Results = Tuple[NDArray, ...]
 Functions = Mapping[str, Callable[..., Results]]
-"""By a task's name: takes the results of the tasks it needs, in that order, and pushes the task's operators."""
+"""For each task a function: it takes the results of the tasks that it needs, in that order, and pushes operators."""
 
 
 def length(
-    groups: Groups, cores: int, workers: int = 1, seconds: Optional[Mapping[str, Number]] = None
+    groups: Groups,
+    cores: int,
+    workers: int = 1,
+    seconds: Optional[Mapping[str, Number]] = None,
 ) -> float:
     """The simulated time until the last task ends, in the unit of the costs. With ``seconds``, measured for each task,
     their medians are the costs."""
     if seconds:
-        groups = [
-            [replace(task, cost=seconds[task.name].median) for task in group] for group in groups
-        ]
+        measured = []
+        for group in groups:
+            measured.append([replace(task, cost=seconds[task.name].median) for task in group])
+        groups = measured
     return max(end for _, end in simulate(groups, cores, workers).values())
 
 
@@ -52,7 +56,7 @@ def alone(tasks: Sequence[Task], functions: Functions) -> Dict[str, float]:
     return {task.name: timed(partial(_push, task, functions, done)) for task in tasks}
 
 
-def copy_to(devices: Sequence[Device], arrays: Results) -> Results:
+def copy_to(devices: Devices, arrays: Results) -> Results:
     """The first of ``arrays``, on each of ``devices``."""
     return tuple(arrays[0].as_in_ctx(device) for device in devices)
 

@@ -20,8 +20,18 @@ SOURCE = f"{sources.PARALLELISM}; {sources.PARALLELISM_SLIDES}"
 COMPARED = "products, against NumPy's, exactly"
 TOUR = True
 PRESETS = {
-    "quick": dict(devices=[2], products=50, size=600, timeout=120.0),
-    "full": dict(devices=[2], products=50, size=1000, timeout=3600.0),
+    "quick": dict(
+        devices=[2],
+        products=50,
+        size=600,
+        timeout=120.0,
+    ),
+    "full": dict(
+        devices=[2],
+        products=50,
+        size=1000,
+        timeout=3600.0,
+    ),
 }
 LITTLE = dict(size=64, products=2)
 # mxdp would warn of exactly what the reference shows.
@@ -39,33 +49,29 @@ def cases(s):
             yield Case(f"job {job + 1} of {n} alone", n, environment=space, run="alone", job=job)
         yield Case(f"{_all(n)}, in turn", n, environment=space, run="in turn")
         yield Case(f"{_all(n)} at once", n, environment=space, run="at once")
-        yield Case(
-            f"{_all(n)} at once, shared temp space",
-            n,
-            environment=STOCK,
-            reference=True,
-            run="at once",
-        )
+        label = f"{_all(n)} at once, shared temp space"
+        yield Case(label, n, environment=STOCK, reference=True, run="at once")
 
 
 def expect(s, cores):
-    ratios = [
-        f"{_all(n).capitalize()} at once over one: {jobs_ratio(n, cores):.2f}" for n in s.devices
-    ]
+    ratios = []
+    for n in s.devices:
+        ratios.append(f"{_all(n).capitalize()} at once over one: {jobs_ratio(n, cores):.2f}")
     return f"{'; '.join(ratios)} (on {plural(cores, 'core')}). One after the other: as many times as jobs."
 
 
 def oracle(case, s):
     """Whole numbers this small have exact float32 products, in whatever order they are added up."""
-    factors = random_of(s).randint(-8, 9, size=(case.devices, 257, 257)).astype("float32")
-    for factor, job in _jobs(case, s, factors, products=3):
+    factors = random_of(s).randint(-8, 9, size=(case.devices, 257, 257))
+    for factor, job in _jobs(case, s, factors.astype("float32"), products=3):
         for answer in job():
             yield answer.asnumpy(), factor @ factor, 0.0
 
 
 def set_up(case, s):
     """A round is every job of the case."""
-    factors = random_of(s).uniform(size=(case.devices, s.size, s.size)).astype("float32")
+    shape = (case.devices, s.size, s.size)
+    factors = random_of(s).uniform(size=shape).astype("float32")
     jobs = [job for _, job in _jobs(case, s, factors, s.products)]
     for _, warm_up in _jobs(case, s, factors, min(s.products, WARM_UP)):
         warm_up()
@@ -76,7 +82,9 @@ def set_up(case, s):
             if case.run == "in turn":
                 npx.waitall()
 
-    devices = devices_of(case, s) if case.run != "alone" else [devices_of(case, s)[case.job]]
+    devices = devices_of(case, s)
+    if case.run == "alone":
+        devices = [devices[case.job]]
     return Work(push, devices, record=case.run == "at once")
 
 
@@ -93,10 +101,10 @@ def _push(x, products):
 
 def tell(t, s):
     for row in t:
-        row.over_one = row.seconds / mean(
-            one.seconds for one in t.find(run="alone", devices=row.devices)
-        )
-    both, stock = t.find(run="at once")[-1], t.references[-1]
+        alone = t.find(run="alone", devices=row.devices)
+        row.over_one = row.seconds / mean(one.seconds for one in alone)
+    both = t.find(run="at once")[-1]
+    stock = t.references[-1]
     t.column("seconds", form=".3f", spread=True, about="the time of all jobs of the row")
     over_one = "that over the mean time of a job alone: 1 if the devices work side by side, 2 if they wait in turn"
     t.column("over_one", form=".2f", spread=True, about=over_one)

@@ -41,10 +41,17 @@ PRESETS = {
     "quick": dict(COMMON, timeout=600.0, most_updates=800),
     "full": dict(COMMON, most_updates=1600),
 }
-LITTLE = dict(data="synthetic", batch_size=16, accuracy=0.01, updates=2, most_updates=4)
+LITTLE = dict(
+    data="synthetic",
+    batch_size=16,
+    accuracy=0.01,
+    updates=2,
+    most_updates=4,
+)
 SLOW = 2.0
 """How many times as long the slow worker takes to compute."""
-EVEN, ONE_SLOW = "equal workers", "one slow worker"
+EVEN = "equal workers"
+ONE_SLOW = "one slow worker"
 TEST = 2000
 """Test pictures in an evaluation."""
 CHECKED = 5
@@ -66,35 +73,33 @@ def expect(s, cores):
 
 
 class Worker:
-    """With its own part of the training set. The server updates the parameters; its last key counts the updates."""
+    """It has its own part of the training set. The server updates the parameters; its last key counts the updates."""
 
     def __init__(self, case, s):
-        self.case, self.batch_size, self.lr, self._seed = case, s.batch_size, s.lr, s.seed
+        self.case = case
+        self._s = s
         self.store = store(case.engine)
-        self.store.set_optimizer(
-            mx.optimizer.SGD(learning_rate=s.lr, rescale_grad=1 / s.batch_size)
-        )
+        optimizer = mx.optimizer.SGD(learning_rate=s.lr, rescale_grad=1 / s.batch_size)
+        self.store.set_optimizer(optimizer)
         (self.device,) = devices(1, "cpu")
         data = load(s.data, s.data_dir, seed=s.seed)
-        share = slice(case.process, None, case.processes)
-        part = Split(
-            onp.ascontiguousarray(data.train.X[share]), onp.ascontiguousarray(data.train.y[share])
-        )
+        X = data.train.X[case.process :: case.processes]
+        y = data.train.y[case.process :: case.processes]
+        part = Split(onp.ascontiguousarray(X), onp.ascontiguousarray(y))
         self._stream = Stream(part, s.batch_size // case.processes, s.seed)
         self._test = data.test.take(TEST)
-        self._wait = (
-            SLOW - 1 if case.workers == ONE_SLOW and case.process == case.processes - 1 else 0.0
-        )
+        last = case.process == case.processes - 1
+        self._wait = SLOW - 1 if last and case.workers == ONE_SLOW else 0.0
         self._at_once = case.processes if case.engine == SYNC else 1
 
     def start(self):
         """Parameters as at the beginning, under keys of their own: a store can't be given values twice."""
-        self.params, self.seen = get_params(init_lenet(self._seed, scale=0.1), self.device), 0
-        self._values = [*(param.as_nd_ndarray() for param in self.params), mx.nd.zeros((1,))]
-        self._gradients = [
-            *(param.grad.as_nd_ndarray() for param in self.params),
-            mx.nd.zeros((1,)),
-        ]
+        self.params = get_params(init_lenet(self._s.seed, scale=0.1), self.device)
+        self.seen = 0
+        self._values = [param.as_nd_ndarray() for param in self.params]
+        self._values.append(mx.nd.zeros((1,)))
+        self._gradients = [param.grad.as_nd_ndarray() for param in self.params]
+        self._gradients.append(mx.nd.zeros((1,)))
         self._keys = list(itertools.islice(KEYS, len(self._values)))
         for key, value in zip(self._keys, self._values):
             self.store.init(key, value)
@@ -105,33 +110,35 @@ class Worker:
         """Train until the server has made that many updates; how stale each gradient was."""
         stale = []
         while self.seen < updates:
-            X, y = next(self._stream.take(self.batch_size // self.case.processes))
+            X, y = next(self._stream.take(self._s.batch_size // self.case.processes))
             started = time.perf_counter()
             # With a step of 0 no parameter moves here: the server's do.
             train_batch(X, y, [self.params], [self.device], 0.0)
             npx.waitall()
             time.sleep(self._wait * (time.perf_counter() - started))
-            before, self.seen = self.seen, self.exchange()
+            before = self.seen
+            self.seen = self.exchange()
             stale.append(self.seen - before - self._at_once)
         return stale
 
     def accuracy(self):
-        """Of the parameters on the server, as the first worker finds them; for all of them."""
+        """The accuracy of the parameters on the server, as the first worker finds them; for all workers."""
         self.pull()
-        return self.case.share(
-            evaluate(self._test, [self.params]) if self.case.process == 0 else None
-        )[0]
+        own = evaluate(self._test, [self.params]) if self.case.process == 0 else None
+        return self.case.share(own)[0]
 
     def exchange(self):
-        """Push the gradients, pull the parameters; how many updates the server has made. Waits. MXNet's store keeps the
-        array that was pushed as its buffer, and a pull overwrites it."""
-        self._gradients[-1][:] = -self.batch_size / self.lr  # by which the server's step adds 1
+        """Push the gradients, pull the parameters, and return how many updates the server has made. Waits. MXNet's
+        store keeps the array that was pushed as its buffer, and a pull overwrites it."""
+        self._gradients[-1][:] = (
+            -self._s.batch_size / self._s.lr
+        )  # by which the server's step adds 1
         for key, gradient in zip(self._keys, self._gradients):
             self.store.push(key, gradient)
         return self.pull()
 
     def pull(self):
-        """The parameters; how many updates the server has made. Waits."""
+        """Pull the parameters, and return how many updates the server has made. Waits."""
         for key, value in zip(self._keys, self._values):
             self.store.pull(key, value)
         return round(float(self._values[-1].asscalar()))
@@ -159,7 +166,10 @@ def set_up(case, s):
 
     def train():
         worker.start()
-        seconds, stale, updates, accuracy = 0.0, [], 0, 0.0
+        seconds = 0.0
+        stale = []
+        updates = 0
+        accuracy = 0.0
         while accuracy < s.accuracy and updates < s.most_updates:
             updates += s.updates
             case.share()
@@ -167,10 +177,15 @@ def set_up(case, s):
             staleness = worker.train(updates)
             shared = case.share((time.perf_counter() - started, staleness))
             seconds += max(took for took, _ in shared)
-            stale += [number for _, of_worker in shared for number in of_worker]
+            for _, of_worker in shared:
+                stale += of_worker
             accuracy = worker.accuracy()
-        numbers = dict(staleness=statistics.median(stale), updates=updates, test_accuracy=accuracy)
-        return seconds, dict(numbers, reached=accuracy >= s.accuracy)
+        return seconds, {
+            "staleness": statistics.median(stale),
+            "updates": updates,
+            "test_accuracy": accuracy,
+            "reached": accuracy >= s.accuracy,
+        }
 
     worker.start()
     worker.train(WARM_UP * case.processes)

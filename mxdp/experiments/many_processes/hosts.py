@@ -33,7 +33,9 @@ from mxdp.processes import World, world
 
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 CABLE = "mxdp0"
-TUNSETIFF, TAP, NO_PREFIX = 0x400454CA, 0x0002, 0x1000
+TUNSETIFF = 0x400454CA
+TAP = 0x0002
+NO_PREFIX = 0x1000
 PLUGGED_IN = 10.0
 """Seconds until a cable must be up."""
 FRAME = 9000
@@ -78,31 +80,21 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
             raise Skipped(
                 f"no network namespaces can be made here (root can): {made[0].stderr.strip()}"
             )
-        _ip(
-            "link",
-            "add",
-            CABLE,
-            "netns",
-            names[0],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            CABLE,
-            "netns",
-            names[1],
-        )
+        first, second = names
+        ends = [CABLE, "netns", first, "type", "veth", "peer", "name", CABLE, "netns", second]
+        _ip("link", "add", *ends)
         for name, address in zip(names, ADDRESSES):
             _ip("-n", name, "addr", "add", f"{address}/24", "dev", CABLE)
             for device in ("lo", CABLE):
                 _ip("-n", name, "link", "set", device, "up")
         _wait_for_cable(names)
-        shell, file = folder / "shell", folder / "hosts"
-        shell.write_text(SHELL % (ADDRESSES[0], *names))
+        shell = folder / "shell"
+        shell.write_text(SHELL % (ADDRESSES[0], first, second))
         shell.chmod(0o755)
+        file = folder / "hosts"
         file.write_text("\n".join(ADDRESSES))
-        named = f'hostname {names[0]}; exec "$@"'
-        inside = ["ip", "netns", "exec", names[0], "unshare", "--uts", "sh", "-c", named, "sh"]
+        named = f'hostname {first}; exec "$@"'
+        inside = ["ip", "netns", "exec", first, "unshare", "--uts", "sh", "-c", named, "sh"]
         mpiexec = f"--mpiexec=-ppn 1 -launcher ssh -launcher-exec {shell}"
         options = ["--hosts", str(file), "--interface", CABLE, mpiexec]
         yield Hosts(names, inside, options, {**os.environ, "UCX_TLS": "tcp,self"})
@@ -112,7 +104,13 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
                 _ip("netns", "del", name)
 
 
-def launched(module: str, order: Any, ranks: int, rate: int = 0, delay: float = 0.0) -> List[Any]:
+def launched(
+    module: str,
+    order: Any,
+    ranks: int,
+    rate: int = 0,
+    delay: float = 0.0,
+) -> List[Any]:
     """What each of ``ranks`` processes of ``module``, started by mxdp's launcher, has written. They are given a folder
     with the ``order``, and write ``rank.0``, ``rank.1`` and so on there; all are pickles. Each has a core: one that
     waits for the others polls MPI in a busy loop. With a ``rate`` two of them are on two hosts, whose cable is slow
@@ -120,11 +118,13 @@ def launched(module: str, order: Any, ranks: int, rate: int = 0, delay: float = 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mxdp-hosts-")))
         (folder / "order").write_bytes(pickle.dumps(order))
-        command, environ = [sys.executable, "-m", "mxdp.launch", "-n", str(ranks)], dict(os.environ)
+        command = [sys.executable, "-m", "mxdp.launch", "-n", str(ranks)]
+        environ = dict(os.environ)
         if rate:
             hosts = stack.enter_context(two_hosts(folder))
             stack.enter_context(slow_cable(hosts, rate, delay))
-            command, environ = [*hosts.inside, *command, *hosts.options], hosts.environ
+            command = [*hosts.inside, *command, *hosts.options]
+            environ = hosts.environ
         else:
             command.append("--mpiexec=-bind-to core")
         command += ["--", sys.executable, "-m", module, str(folder)]
@@ -133,19 +133,32 @@ def launched(module: str, order: Any, ranks: int, rate: int = 0, delay: float = 
             raise MxdpError(
                 f"its processes ended with status {done.returncode}: {done.stderr[-500:]}"
             )
-        return [pickle.loads((folder / f"rank.{rank}").read_bytes()) for rank in range(ranks)]
+        return written(folder, ranks)
 
 
 def answer(do: Callable[[Any, World], Any]) -> None:
     """In a process that :func:`launched` has started: do what is ordered, and write what came of it."""
-    folder, ranks = Path(sys.argv[1]), world()
-    result = do(pickle.loads((folder / "order").read_bytes()), ranks)
-    (folder / f"rank.{ranks.rank}").write_bytes(pickle.dumps(result))
+    folder = Path(sys.argv[1])
+    ranks = world()
+    write(folder, ranks.rank, do(pickle.loads((folder / "order").read_bytes()), ranks))
+
+
+def write(folder: Path, rank: int, result: Any) -> None:
+    """Leave what a process has found in ``folder``, whole or not at all."""
+    part = folder / f"{rank}.part"
+    part.write_bytes(pickle.dumps(result))
+    part.rename(folder / f"rank.{rank}")
+
+
+def written(folder: Path, ranks: int) -> List[Any]:
+    """What all ``ranks`` processes have left by :func:`write`."""
+    return [pickle.loads((folder / f"rank.{rank}").read_bytes()) for rank in range(ranks)]
 
 
 def _remove_left_behind() -> None:
-    """A process that was killed could not remove its hosts."""
-    for name, pid in re.findall(r"^(mxdp-(\d+)-\w+)", _ip("netns", "list").stdout, re.MULTILINE):
+    """Remove hosts of a process that was killed, and could not remove them."""
+    listed = _ip("netns", "list").stdout
+    for name, pid in re.findall(r"^(mxdp-(\d+)-\w+)", listed, re.MULTILINE):
         if not psutil.pid_exists(int(pid)):
             _ip("netns", "del", name)
 
@@ -153,12 +166,13 @@ def _remove_left_behind() -> None:
 def _wait_for_cable(names: Sequence[str]) -> None:
     """Linux tells up to a second later that a cable is plugged in. MPI does not use one of which it was not told."""
     until = time.monotonic() + PLUGGED_IN
-    while any(" state UP " not in _ip("-n", name, "link", "show", CABLE).stdout for name in names):
-        if time.monotonic() > until:
-            raise MxdpError(
-                f"the network interface {CABLE} of {' and '.join(names)} is not up within {PLUGGED_IN:g} s"
-            )
-        time.sleep(0.02)
+    for name in names:
+        while " state UP " not in _ip("-n", name, "link", "show", CABLE).stdout:
+            if time.monotonic() > until:
+                raise MxdpError(
+                    f"the network interface {CABLE} of {' and '.join(names)} is not up within {PLUGGED_IN:g} s"
+                )
+            time.sleep(0.02)
 
 
 @contextmanager
@@ -169,24 +183,22 @@ def slow_cable(hosts: Hosts, rate: int, delay: float) -> Iterator[None]:
         for name in hosts.names:
             # What the cable lets through at once after a pause would hide a part of each sum behind the step.
             limit = ["rate", f"{rate}mbit", "burst", "16kb", "latency", "400ms"]
-            _cable_ip(
-                "netns", "exec", name, "tc", "qdisc", "add", "dev", CABLE, "root", "tbf", *limit
-            )
+            queue = ["tc", "qdisc", "add", "dev", CABLE, "root", "tbf", *limit]
+            _cable_ip("netns", "exec", name, *queue)
         yield
 
 
 @contextmanager
 def _late_cable(hosts: Hosts, delay: float) -> Iterator[None]:
     with ExitStack() as stack:
+        ends = []
+        made = []
+        request = struct.pack("16sH22x", b"mxdp%d", TAP | NO_PREFIX)
         try:
-            files = [
-                stack.enter_context(open("/dev/net/tun", "r+b", buffering=0)) for _ in hosts.names
-            ]
-            ends = [file.fileno() for file in files]
-            made = [
-                fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH22x", b"mxdp%d", TAP | NO_PREFIX))
-                for end in ends
-            ]
+            for _ in hosts.names:
+                file = stack.enter_context(open("/dev/net/tun", "r+b", buffering=0))
+                ends.append(file.fileno())
+                made.append(fcntl.ioctl(ends[-1], TUNSETIFF, request))
         except OSError as error:
             raise Skipped(
                 f"no cable that delays can be made here (root can, with /dev/net/tun): {error}"
@@ -207,10 +219,9 @@ def _late_cable(hosts: Hosts, delay: float) -> Iterator[None]:
 
 
 def _carry(ends: Sequence[int], delay: float, pulled: int) -> None:
-    """Until ``pulled`` can be read, or an end is gone."""
-    under_way: Deque[Tuple[float, int, bytes]] = (
-        deque()
-    )  # all take equally long, so they arrive as they were sent
+    """Carry frames until ``pulled`` can be read, or an end is gone."""
+    # All take equally long, so they arrive as they were sent.
+    under_way: Deque[Tuple[float, int, bytes]] = deque()
     with suppress(OSError):
         while True:
             wait = max(0.0, under_way[0][0] - time.monotonic()) if under_way else None
@@ -218,9 +229,9 @@ def _carry(ends: Sequence[int], delay: float, pulled: int) -> None:
             if pulled in ready:
                 return
             for end in ready:
-                under_way.append(
-                    (time.monotonic() + delay, ends[1 - ends.index(end)], os.read(end, 1 << 16))
-                )
+                arrives = time.monotonic() + delay
+                other = ends[1 - ends.index(end)]
+                under_way.append((arrives, other, os.read(end, 1 << 16)))
             while under_way and under_way[0][0] <= time.monotonic():
                 _, other, frame = under_way.popleft()
                 os.write(other, frame)

@@ -25,7 +25,19 @@ from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, by_process, faster, fastest, mean
 from mxdp.experiments.many_processes import hosts
 from mxdp.experiments.many_processes import traffic_ranks as forms
-from mxdp.experiments.many_processes.traffic_ranks import FULL, HALF, LARGEST, WORKERS
+from mxdp.experiments.many_processes.traffic_ranks import (
+    BETWEEN_HOSTS,
+    BFLOAT,
+    CARELESS,
+    EVERY,
+    FULL,
+    HALF,
+    KEEPING,
+    LARGEST,
+    MXNET,
+    TWO_BITS,
+    WORKERS,
+)
 from mxdp.experiments.show import style
 from mxdp.processes import World
 from mxdp.scratch import evaluate, lenet
@@ -47,11 +59,24 @@ COMMON = dict(
 )
 PRESETS = {
     "quick": dict(COMMON, steps=48, test=500, hosts_steps=8),
-    "full": dict(COMMON, timeout=1800.0, steps=384, test=2000, hosts_steps=40, processes=6),
+    "full": dict(
+        COMMON,
+        timeout=1800.0,
+        steps=384,
+        test=2000,
+        hosts_steps=40,
+        processes=6,
+    ),
 }
-LITTLE = dict(data="synthetic", batch_size=4, steps=48, test=100, hosts_steps=8)
+LITTLE = dict(
+    data="synthetic",
+    batch_size=4,
+    steps=48,
+    test=100,
+    hosts_steps=8,
+)
 PARTS = 6
-"""Of a training: the network is evaluated before it and after each of them."""
+"""Parts of a training: the network is evaluated before it and after each of them."""
 CHECKS = {
     "steps": (lambda steps: steps > 0 and steps % (8 * PARTS) == 0, f"a multiple of {8 * PARTS}"),
     "every": (lambda every: every in (2, 4, 8), "2, 4 or 8"),
@@ -69,24 +94,24 @@ NUMBERS = 129_068
 
 
 def titles(s):
-    """Of each form, in the order of the rows."""
+    """The title of each form, in the order of the rows."""
     share = f"largest {100 * s.share:g} %"
     return {
         FULL: "full sum",
         HALF: "float16",
-        forms.BFLOAT: "bfloat16",
-        forms.TWO_BITS: "2 bits",
+        BFLOAT: "bfloat16",
+        TWO_BITS: "2 bits",
         LARGEST: share,
-        forms.CARELESS: f"{share}, nothing kept",
-        forms.EVERY: f"every {s.every} steps",
-        forms.MXNET: "2 bits by MXNet's store",
+        CARELESS: f"{share}, nothing kept",
+        EVERY: f"every {s.every} steps",
+        MXNET: "2 bits by MXNet's store",
     }
 
 
 def cases(s):
     for place, rate in (("devices", 0), ("hosts", s.rate)):
         for form, title in titles(s).items():
-            if form in forms.BETWEEN_HOSTS or not rate:
+            if form in BETWEEN_HOSTS or not rate:
                 yield Case(f"{place}: {title}", WORKERS, form=form, place=place)
 
 
@@ -99,27 +124,32 @@ def expect(s, cores):
 
 @lru_cache(maxsize=None)
 def between_hosts(settings_words, number):
-    """By form what the processes of both hosts have found, all started once (the ``number``-th time)."""
+    """What the process of each host has found, by form: all started once (the ``number``-th time)."""
     order = json.loads(settings_words)
-    found = hosts.launched(forms.__name__, order, WORKERS, order["rate"])
-    return {form: [rank[form] for rank in found] for form in forms.BETWEEN_HOSTS}
+    return hosts.launched(forms.__name__, order, WORKERS, order["rate"])
 
 
 def oracle(case, s):
     if case.place == "hosts":
-        ranks = between_hosts(json.dumps({**s, "compare": True}), 0)[case.form]
+        found = between_hosts(json.dumps({**s, "compare": True}), 0)
+        ranks = [rank[case.form] for rank in found]
     else:
         ranks = forms.compared(case.form, s, devices_of(case, s), World())
-    for found, right in zip(ranks, forms.in_numpy(case.form, s)):
-        for vector, expected in zip([*found[0], *found[1:]], [*right[0], *right[1:]]):
-            if vector is not None:
-                yield vector, expected, 0.0
-    if (
-        case.form in forms.KEEPING and ranks[0][2] is not None
-    ):  # what was said and kept are all gradients together
-        said = sum(gradients.astype("float64") for gradients in ranks[0][0])
-        yield said + sum(kept for *_, kept in ranks), sum(forms.in_numpy(FULL, s)[0][0]), 0.0
-    if case.form == forms.EVERY and case.place == "devices":
+    for (after, params, kept), right in zip(ranks, forms.in_numpy(case.form, s)):
+        expected_after, expected_params, expected_kept = right
+        for vector, expected in zip(after, expected_after):
+            yield vector, expected, 0.0
+        yield params, expected_params, 0.0
+        if kept is not None:
+            yield kept, expected_kept, 0.0
+    after, _, kept = ranks[0]
+    if case.form in KEEPING and kept is not None:
+        # What was said and kept are all gradients together.
+        said = sum(gradients.astype("float64") for gradients in after)
+        kept = sum(of_rank for _, _, of_rank in ranks)
+        full, *_ = forms.in_numpy(FULL, s)[0]
+        yield said + kept, sum(full), 0.0
+    if case.form == EVERY and case.place == "devices":
         yield from forms.one_by_one(devices_of(case, s), s)
 
 
@@ -131,32 +161,37 @@ def set_up(case, s):
     if case.place == "hosts":
         words = json.dumps({**s, "compare": False})
         names = [f"cpu(0) of host {rank + 1}" for rank in range(WORKERS)]
-        return Work(lambda: between_hosts(words, next(numbers))[case.form][0], names)
-    devices, net, data = (
-        devices_of(case, s),
-        BoundNet(lenet),
-        forms.pictures(s.data, s.data_dir, s.seed, s.test),
-    )
+        return Work(lambda: between_hosts(words, next(numbers))[0][case.form], names)
+    devices = devices_of(case, s)
+    net = BoundNet(lenet)
+    data = forms.pictures(s.data, s.data_dir, s.seed, s.test)
+    halves = {BFLOAT: BFLOAT16, HALF: FLOAT16}
+    of_many = sums_of_ones(halves[case.form]) if case.form in halves else None
 
     def train(seed, parts):
         replicas, train_part, sync = forms.training(case.form, s, seed, devices)
-        stream, part = Stream(data.train, s.batch_size, seed), s.steps // PARTS
-        seconds, accuracies = 0.0, {"0": evaluate(data.test, replicas, net=net)}
+        stream = Stream(data.train, s.batch_size, seed)
+        part = s.steps // PARTS
+        seconds = 0.0
+        accuracies = {"0": evaluate(data.test, replicas, net=net)}
         for number in range(1, parts + 1):
             seconds += train_part(stream.take(part * s.batch_size))
             accuracies[str(number * part)] = evaluate(data.test, replicas, net=net)
-        sent = {"sent": sync.sent / (parts * part)} if hasattr(sync, "sent") else {}
-        return seconds / (parts * part), {"accuracies": accuracies, "seed": seed, **sent, **of_many}
+        numbers = {"accuracies": accuracies, "seed": seed}
+        if hasattr(sync, "sent"):
+            numbers["sent"] = sync.sent / (parts * part)
+        if of_many:
+            numbers["of_many"] = of_many
+        return seconds / (parts * part), numbers
 
-    halves = {forms.BFLOAT: BFLOAT16, HALF: FLOAT16}
-    of_many = {"of_many": sums_of_ones(halves[case.form])} if case.form in halves else {}
     train(s.seed, 1)  # warms up what the form calls: each training makes its arrays anew
     return Work(lambda: train(next(seeds), PARTS), data=data.name)
 
 
 def sums_of_ones(form):
     """What as many ones as :data:`MANY` make, added one after another in this form, as shares of their sums."""
-    total, shares = onp.zeros(1, "float32"), {}
+    total = onp.zeros(1, "float32")
+    shares = {}
     for count in range(1, max(MANY) + 1):
         total = form.decode(form.encode(total + 1), 1)
         if count in MANY:
@@ -165,11 +200,15 @@ def sums_of_ones(form):
 
 
 def tell(t, s):
-    devices, words = {row.form: row for row in t.find(place="devices")}, titles(s)
+    devices = {row.form: row for row in t.find(place="devices")}
+    far = {row.form: row for row in t.find(place="hosts")}
+    shown = far or devices
+    words = titles(s)
     for place in ("devices", "hosts"):
         rows = t.find(place=place)
         for row in rows:
-            _tell_row(row, t.one(place=place, form=FULL), fastest(rows), devices, s)
+            full = t.one(place=place, form=FULL)
+            _tell_row(row, full, fastest(rows), devices, s)
     t.column("seconds", "ms", ".3g", 1e3, about="a step")
     t.column(
         "of_full", "of full", ".2f", spread=True, about="that over the full sum's at the same place"
@@ -187,64 +226,54 @@ def tell(t, s):
     t.column("time_gain", "in equal time", "+.3f", spread=True, about=about)
     t.note("""Devices: two of one process. Hosts: two network namespaces of this machine with a cable of a limited rate,
         a process on each. The accuracy is that of the training on devices: between hosts the numbers are the same.""")
-    t.claim(
-        LESS.format(words[LARGEST]), devices[forms.CARELESS].gain, at_most=0.0, source=sources.SEIDE
-    )
-    t.claim(
-        MANY_ONES,
-        devices[HALF].of_many[str(MANY[-1])],
-        at_most=0.5,
-        exact=True,
-        source=sources.FLOAT16,
-    )
-    far = {row.form: row for row in t.find(place="hosts")}
-    where = (
-        f"Between two hosts at {s.rate} Mbit/s" if far else "Between two devices of this machine"
-    )
-    shown = far or devices
-    t.first(list(shown.values()))
-    t.answer(f"""{where}, a step with the {words[LARGEST]} {faster(1 / shown[LARGEST].of_full)} as with the full
+    less = LESS.format(words[LARGEST])
+    t.claim(less, devices[CARELESS].gain, at_most=0.0, source=sources.SEIDE)
+    of_most = devices[HALF].of_many[str(MANY[-1])]
+    t.claim(MANY_ONES, of_most, at_most=0.5, exact=True, source=sources.FLOAT16)
+    where = f"two hosts at {s.rate} Mbit/s" if far else "two devices of this machine"
+    rows = list(shown.values())
+    t.first(rows)
+    t.answer(f"""Between {where}, a step with the {words[LARGEST]} {faster(1 / shown[LARGEST].of_full)} as with the full
         sum; after equal steps the accuracy differs by {shown[LARGEST].gain:+.3f}.""")
     t.explain(f"""With float16 it {faster(1 / shown[HALF].of_full)}. In equal time the accuracy with the
         {words[LARGEST]} differs by {shown[LARGEST].time_gain:+.3f}. Without error feedback, after equal steps, it
-        differs by {devices[forms.CARELESS].gain:+.3f}. Between devices of one machine the {words[LARGEST]} takes
+        differs by {devices[CARELESS].gain:+.3f}. Between devices of one machine the {words[LARGEST]} takes
         {devices[LARGEST].of_full:.1f} times as long as the full sum: the host encodes it.""")
-    least = min(
-        (devices[form] for form in (HALF, forms.BFLOAT, forms.TWO_BITS, forms.EVERY)), key=_gain
-    )
+    others = [devices[form] for form in (HALF, BFLOAT, TWO_BITS, EVERY)]
+    least = min(others, key=lambda row: row.gain.median)
     t.explain(
         f"Of the other forms the least accurate is '{words[least.form]}': it differs by {least.gain:+.3f}."
     )
-    t.draw(lambda axes: _draw_accuracy(axes, list(shown.values()), devices, words))
-    t.bars(unit="ms", scale=1e3, title="A step", rows=list(shown.values()))
-    t.draw(lambda axes: _draw_many(axes, [devices[HALF], devices[forms.BFLOAT]]))
-
-
-def _gain(row):
-    return row.gain.median
+    t.draw(lambda axes: _draw_accuracy(axes, rows, devices, words))
+    t.bars(unit="ms", scale=1e3, title="A step", rows=rows)
+    t.draw(lambda axes: _draw_many(axes, [devices[HALF], devices[BFLOAT]]))
 
 
 def _tell_row(row, full, least, devices, s):
-    """``full``, ``least``: the full sum and the fastest form at the row's place."""
+    """``full`` and ``least`` are the full sum and the fastest form at the row's place."""
+    on_devices = devices[row.form]
+    steps_known = [int(steps) for steps in on_devices.accuracies]
 
     def by_then(mine, fast, *accuracies):
-        return float(onp.interp(s.steps * fast / mine, [int(steps) for steps in known], accuracies))
+        return float(onp.interp(s.steps * fast / mine, steps_known, accuracies))
 
     def in_time(row):
-        return by_process(
-            by_then, row.seconds, least.seconds, *devices[row.form].accuracies.values()
-        )
+        accuracies = devices[row.form].accuracies.values()
+        return by_process(by_then, row.seconds, least.seconds, *accuracies)
 
-    known = devices[row.form].accuracies
     row.of_full = row.seconds / full.seconds
-    row.sent_bytes = (
-        devices[row.form].get("sent") or {FULL: 4 * NUMBERS, forms.MXNET: NUMBERS / 4}[row.form]
-    )
-    row.accuracy, of_full = (
-        mean(list(devices[form].accuracies.values())[-3:]) for form in (row.form, FULL)
-    )
+    row.sent_bytes = on_devices.get("sent")
+    if not row.sent_bytes:
+        row.sent_bytes = NUMBERS / 4 if row.form == MXNET else 4 * NUMBERS
+    row.accuracy = _accuracy(on_devices)
     if row is not full:
-        row.gain, row.time_gain = row.accuracy - of_full, in_time(row) - in_time(full)
+        row.gain = row.accuracy - _accuracy(devices[FULL])
+        row.time_gain = in_time(row) - in_time(full)
+
+
+def _accuracy(row):
+    """The mean of a training's last three evaluations."""
+    return mean(list(row.accuracies.values())[-3:])
 
 
 def _draw_accuracy(axes, rows, devices, words):

@@ -24,22 +24,35 @@ COMPARED = (
     "decoded pictures, exactly; parameters of every replica in every process after three steps"
 )
 NEEDS = ranks.NEEDS[ranks.MPI]
-COMMON = dict(devices=[2], data="auto", data_dir=None, batch_size=64, lr=0.1, steps=16)
-PRESETS = {"quick": dict(COMMON, scales=[1, 32]), "full": dict(COMMON, scales=[1, 8, 32])}
+COMMON = dict(
+    devices=[2],
+    data="auto",
+    data_dir=None,
+    batch_size=64,
+    lr=0.1,
+    steps=16,
+)
+PRESETS = {
+    "quick": dict(COMMON, scales=[1, 32]),
+    "full": dict(COMMON, scales=[1, 8, 32]),
+}
 CHECKS = {"scales": (lambda scales: len(set(scales)) == len(scales), "different numbers")}
-LITTLE = dict(data="synthetic", batch_size=8, steps=2, scales=[1, 2])
+LITTLE = dict(
+    data="synthetic",
+    batch_size=8,
+    steps=2,
+    scales=[1, 2],
+)
 PARTS = ("input", "compute")
 PICTURES = 256
-"""That are stored. Batches are drawn from them again and again."""
+"""The pictures that are stored. Batches are drawn from them again and again."""
 
 
 def cases(s):
     for n in s.devices:
         for scale in s.scales:
-            label, settings = (
-                f"{plural(n, 'device')}, decode x {scale}",
-                dict(devices_in_all=n, scale=scale),
-            )
+            label = f"{plural(n, 'device')}, decode x {scale}"
+            settings = dict(devices_in_all=n, scale=scale)
             yield Case(f"{label}: one loader", n, **settings)
             yield Case(f"{label}: a loader a process", 1, n, ranks.MPI, **settings)
 
@@ -54,9 +67,11 @@ def expect(s, cores):
 def stored(split, scale):
     """The pictures as bytes: each enlarged ``scale`` times in height and width, and compressed."""
     pixels = onp.rint(split.X[:, 0] * 255).astype("uint8")
-    return [
-        zlib.compress(picture.repeat(scale, 0).repeat(scale, 1).tobytes(), 1) for picture in pixels
-    ]
+    pictures = []
+    for picture in pixels:
+        large = picture.repeat(scale, 0).repeat(scale, 1)
+        pictures.append(zlib.compress(large.tobytes(), 1))
+    return pictures
 
 
 def decoded(pictures, scale):
@@ -74,18 +89,19 @@ class LoadingRank(TrainingRank):
     def __init__(self, case, s):
         super().__init__(case, s)
         split = self.dataset.take(PICTURES, 1).train
-        self._pictures, self._labels, self._scale = stored(split, case.scale), split.y, case.scale
+        self._pictures = stored(split, case.scale)
+        self._labels = split.y
+        self._scale = case.scale
         self._random = onp.random.RandomState(s.seed)  # draws the same batches in each rank
         (self._batch,) = self._batches(1)
         self.computing = TrainStep(self._replicas, self.devices, s.lr, lambda: None)
 
     def _batches(self, steps):
         for _ in range(steps):
-            numbers = self._random.permutation(len(self._labels))[self.ranks.shard(self.batch_size)]
-            yield (
-                decoded([self._pictures[number] for number in numbers], self._scale),
-                self._labels[numbers],
-            )
+            order = self._random.permutation(len(self._labels))
+            own = order[self.ranks.shard(self.batch_size)]
+            pictures = [self._pictures[number] for number in own]
+            yield decoded(pictures, self._scale), self._labels[own]
 
     def _train_own(self, batches, step, samples):
         """Train on batches of which this rank has loaded its own part alone, of ``samples`` in all ranks together."""
@@ -98,7 +114,7 @@ class LoadingRank(TrainingRank):
             self._train_own([(X[part], y[part])], step, len(X))
 
     def run(self, part, steps):
-        """All of ``steps`` steps, to their end, or one part of them; computing on one batch."""
+        """Do all of ``steps`` steps, to their end, or one part of them; computing is on one batch."""
         if part == "input":
             for _ in self._batches(steps):
                 pass
@@ -111,7 +127,8 @@ class LoadingRank(TrainingRank):
 
 def oracle(case, s):
     split = load(s.data, s.data_dir, seed=s.seed).take(20, 1).train
-    yield decoded(stored(split, case.scale), case.scale), onp.rint(split.X * 255) / 255, 1e-6
+    found = decoded(stored(split, case.scale), case.scale)
+    yield found, onp.rint(split.X * 255) / 255, 1e-6
     yield from compare_ranks(case, s, LoadingRank(case, s))
 
 
@@ -129,9 +146,9 @@ def set_up(case, s):
         slowest(part, WARM_UP)
 
     def measure():
-        return slowest("all", s.steps), {
-            f"{part}_ms": slowest(part, s.steps) / s.steps * 1e3 for part in PARTS
-        }
+        seconds = slowest("all", s.steps)
+        parts = {f"{part}_ms": slowest(part, s.steps) / s.steps * 1e3 for part in PARTS}
+        return seconds, parts
 
     return Work(measure, rank.devices, data=rank.dataset.name)
 
@@ -142,9 +159,9 @@ def tell(t, s):
         row.step_ms = row.seconds * (1e3 / s.steps)
         if row.engine == ranks.MPI:
             row.of_one = row.seconds / one.seconds
-            row.expected = expected(
-                one.input_ms.median, one.compute_ms.median, row.devices_in_all, row.cores
-            )
+            load_ms = one.input_ms.median
+            compute_ms = one.compute_ms.median
+            row.expected = expected(load_ms, compute_ms, row.devices_in_all, row.cores)
     t.column("step_ms", "ms/step", ".1f")
     t.column("input_ms", "input", ".1f", about="read and decode the batch, alone")
     t.column(
@@ -159,7 +176,8 @@ def tell(t, s):
     )
     t.column("expected", "exp.", ".2f", about="what the parts would give if nothing else counted")
     t.note("'Decode x 8': a picture is stored 8 times as high and wide, compressed by zlib.")
-    cheap, dear = (t.find(engine=ranks.MPI, scale=end(s.scales))[-1] for end in (min, max))
+    cheap = t.find(engine=ranks.MPI, scale=min(s.scales))[-1]
+    dear = t.find(engine=ranks.MPI, scale=max(s.scales))[-1]
     parts = t.find(engine="", scale=dear.scale)[-1]
     more = "" if cheap is dear else f"; with the cheapest decoding it {faster(1 / cheap.of_one)}"
     t.answer(f"""Where decoding takes {parts.input_ms.median / parts.compute_ms.median:.1f} times as long as computing,
@@ -173,7 +191,7 @@ def expected(load, compute, n, cores):
     >>> expected(4.0, 1.0, 2, 2), expected(0.0, 1.0, 2, 2)
     (0.75, 1.0)
     """
-    several, one = (
-        max(load / loaders, compute, (load + n * compute) / cores) for loaders in (n, 1)
-    )
+    on_cores = (load + n * compute) / cores
+    several = max(load / n, compute, on_cores)
+    one = max(load, compute, on_cores)
     return several / one

@@ -9,7 +9,6 @@ launcher ends the job when a process dies. With these two somebody has to notice
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -26,38 +25,55 @@ from mxdp.experiments import sources
 from mxdp.experiments.lab import Case, Settings, Work, ranks
 from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC, WORDS, running
 from mxdp.experiments.many_processes import victim
-from mxdp.experiments.many_processes.hosts import two_hosts
+from mxdp.experiments.many_processes.hosts import two_hosts, written
 from mxdp.experiments.many_processes.victim import CUT_OFF, KILLED, STOPPED
 
 SOURCE = f"exercise 3 of {sources.PARAMETER_SERVERS}; {sources.LOST}"
 COMPARED = "parameters of the processes of an undisturbed training, with each other, bit for bit"
 TOGETHER = True
-COMMON = dict(devices=[2], kind="cpu", data="synthetic", data_dir=None, batch_size=20, lr=0.3)
+COMMON = dict(
+    devices=[2],
+    kind="cpu",
+    data="synthetic",
+    data_dir=None,
+    batch_size=20,
+    lr=0.3,
+)
 EVERY = f"{MPI},{SYNC},{HOROVOD}"
 PRESETS = {
     "quick": dict(
         COMMON, timeout=600.0, samples=400, silent=2.0, wait=3.0, engines=f"{MPI},{SYNC}"
     ),
-    "full": dict(COMMON, timeout=600.0, samples=400, silent=3.0, wait=8.0, engines=EVERY),
+    "full": dict(
+        COMMON,
+        timeout=600.0,
+        samples=400,
+        silent=3.0,
+        wait=8.0,
+        engines=EVERY,
+    ),
 }
 CHECKS = {
     "devices": (lambda counts: min(counts) > 1, "2 or more, since one process is lost"),
     "engines": (lambda engines: {*engines.split(",")} <= {*EVERY.split(",")}, f"of {EVERY}"),
 }
-LITTLE = dict(samples=100, silent=2.0, wait=0.5, engines=EVERY)
+LITTLE = dict(
+    samples=100,
+    silent=2.0,
+    wait=0.5,
+    engines=EVERY,
+)
 WITHIN = 30
 
 
 def cases(s):
     for n in s.devices:
-        for harm, engines in (
-            (KILLED, (MPI, SYNC, HOROVOD)),
-            (STOPPED, (MPI, SYNC, HOROVOD)),
-            (CUT_OFF, (MPI,)),
-        ):
-            for by in (engine for engine in engines if engine in s.engines.split(",")):
-                needs = ranks.NEEDS.get(by, {})
-                yield Case(f"{harm}: {WORDS[by]}", n, needs=needs, by=by, workers=n, harm=harm)
+        for harm in (KILLED, STOPPED, CUT_OFF):
+            for by in (MPI, SYNC, HOROVOD):
+                if by in s.engines.split(",") and (by == MPI or harm != CUT_OFF):
+                    needs = ranks.NEEDS.get(by, {})
+                    label = f"{harm}: {WORDS[by]}"
+                    yield Case(label, n, needs=needs, by=by, workers=n, harm=harm)
 
 
 def expect(s, cores):
@@ -67,7 +83,7 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """By the launcher: the processes of an undisturbed training. By another engine: as ``machines``."""
+    """Compare the processes of an undisturbed training, by the launcher; by another engine, as ``machines`` does."""
     if case.by == MPI:
         (first, *others), _ = undisturbed(case.workers, json.dumps(s))
         for bits in others:
@@ -79,10 +95,8 @@ def oracle(case, s):
 def set_up(case, s):
     """A round is one training of which the last process is lost in the middle. Its time is that until the engine ends
     the job or raises an error in the first process; where it did neither, how long we waited."""
-    return Work(
-        partial(lost_by_launcher if case.by == MPI else lost_by_engine, case, s),
-        ["cpu"] * case.workers,
-    )
+    lost = lost_by_launcher if case.by == MPI else lost_by_engine
+    return Work(partial(lost, case, s), ["cpu"] * case.workers)
 
 
 def lost_by_engine(case, s):
@@ -91,8 +105,9 @@ def lost_by_engine(case, s):
         time.sleep(0.5)
         started = time.monotonic()
         os.kill(pids[-1], victim.SIGNALS[case.harm])
-        left = [psutil.Process(pids[0])] if psutil.pid_exists(pids[0]) else []
-        noticed = not psutil.wait_procs(left, s.wait)[1]
+        first = [psutil.Process(pids[0])] if psutil.pid_exists(pids[0]) else []
+        _, left = psutil.wait_procs(first, s.wait)
+        noticed = not left
         seconds = time.monotonic() - started
     return seconds, {"noticed": noticed, "lost": None, "same": False}
 
@@ -107,43 +122,44 @@ def compared_by(engine, workers, settings_words):
 @contextmanager
 def by_engine(engine, workers, s, harm):
     """Processes of an engine other than mxdp's, which train until the block's end, and what each has written first."""
-    with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
+        folder = Path(name)
         command = _command(workers, engine, s, folder, harm, 0)
         started, servers = ranks.commands(engine, workers, command, os.environ)
-        files = [Path(folder, f"rank.{rank}") for rank in range(workers)]
         with running([*started, *servers], 2) as every:
-            while not all(file.exists() for file in files):
-                if ended := [process.returncode for process in every if process.poll() is not None]:
-                    raise MxdpError(f"a process of {WORDS[engine]} ended with status {ended[0]}")
+            while len(list(folder.glob("rank.*"))) < workers:
+                for process in every:
+                    status = process.poll()
+                    if status is not None:
+                        raise MxdpError(f"a process of {WORDS[engine]} ended with status {status}")
                 time.sleep(0.02)
-            yield [pickle.loads(file.read_bytes()) for file in files]
+            yield written(folder, workers)
 
 
 @lru_cache(maxsize=None)
 def undisturbed(workers, settings_words):
     """The bits of each process, and the number of steps: trained once for the oracles and rounds of all cases."""
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as folder:
-        _, written = launch(workers, Settings(json.loads(settings_words)), Path(folder), "", 0)
-    return [rank["bits"] for rank in written], written[0]["steps"]
+        _, found = launch(workers, Settings(json.loads(settings_words)), Path(folder), "", 0)
+    return [rank["bits"] for rank in found], found[0]["steps"]
 
 
 def lost_by_launcher(case, s):
     """``mxdp.launch`` with one restart, and :func:`mxdp.train` with checkpoints."""
     expected, steps = undisturbed(case.workers, json.dumps(s))  # known since the oracle
     with tempfile.TemporaryDirectory(prefix="mxdp-lost-") as name:
-        folder, at = Path(name), steps // 2
-        noticed, written = launch(case.workers, s, folder, case.harm, at)
+        folder = Path(name)
+        at = steps // 2
+        noticed, found = launch(case.workers, s, folder, case.harm, at)
         seconds = noticed - float((folder / "harmed").read_text())
-    lost = at - (steps - written[-1]["steps"])
-    return seconds, {
-        "noticed": True,
-        "lost": lost,
-        "same": [rank["bits"] for rank in written] == expected,
-    }
+    lost = at - (steps - found[-1]["steps"])
+    same = [rank["bits"] for rank in found] == expected
+    return seconds, {"noticed": True, "lost": lost, "same": same}
 
 
 def launch(workers, s, folder, harm, at):
-    """Train by the launcher, to the end; when it said that a rank is lost (``time.time``), and what each wrote."""
+    """Train by the launcher, to the end. Returns when it said that a rank is lost (``time.time``), and what each rank
+    wrote."""
     options = ["-n", str(workers), "--restarts", "1", "--silent-after", str(s.silent)]
     command = [sys.executable, "-m", "mxdp.launch", *options]
     training = ["--", *_command(workers, MPI, s, folder, harm, at)]
@@ -153,7 +169,7 @@ def launch(workers, s, folder, harm, at):
             noticed = heard(command, hosts.environ, lambda: hosts.cable("up"))
     else:
         noticed = heard([*command, *training], os.environ, lambda: None)
-    return noticed, [json.loads((folder / f"rank.{rank}").read_text()) for rank in range(workers)]
+    return noticed, written(folder, workers)
 
 
 def _command(workers, by, s, folder, harm, at):
@@ -162,10 +178,16 @@ def _command(workers, by, s, folder, harm, at):
 
 
 def heard(command, environ, then):
-    """Run a launcher to its end, and do ``then`` when it says that a rank is lost; when that was."""
-    noticed, lines = 0.0, []
-    quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
-    with subprocess.Popen(command, env=environ, stdout=quiet, stderr=pipe, text=True) as launcher:
+    """Run a launcher to its end, and do ``then`` when it says that a rank is lost. Returns when that was."""
+    noticed = 0.0
+    lines = []
+    with subprocess.Popen(
+        command,
+        env=environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as launcher:
         for line in launcher.stderr or ():
             lines.append(line)
             if line.startswith("mxdp.launch: rank "):
@@ -187,7 +209,8 @@ def tell(t, s):
     words = "Started again by the launcher, the training ends with the bits of an undisturbed one."
     t.claim(words, *(row.same for row in ours), at_least=1, exact=True)
     for row in t.rows:
-        row.noticed, row.same = all(row.noticed.values), all(row.same.values)
+        row.noticed = all(row.noticed.values)
+        row.same = all(row.same.values)
     t.column(
         "seconds",
         form=".1f",
@@ -207,7 +230,8 @@ def tell(t, s):
     t.bars(title="Until it is noticed, or until we waited no longer", colour="noticed")
     if not ours:
         return t.answer("Without MPI, nothing was measured of mxdp's launcher.")
-    killed, slowest = t.find(by=MPI, harm=KILLED)[-1], max(ours, key=lambda row: row.seconds.median)
+    killed = t.find(by=MPI, harm=KILLED)[-1]
+    slowest = max(ours, key=lambda row: row.seconds.median)
     lost = [steps for row in ours for steps in row.lost.different]
     steps = plural(round(max(lost)), "step")
     if min(lost) < max(lost):

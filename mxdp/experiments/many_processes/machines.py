@@ -14,7 +14,13 @@ from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
 
 SOURCE = sources.PARAMETER_SERVERS
 COMPARED = "parameters of every replica in every process after three steps; bit for bit among the processes"
-COMMON = dict(devices=[2], data="auto", data_dir=None, batch_size=256, lr=0.2)
+COMMON = dict(
+    devices=[2],
+    data="auto",
+    data_dir=None,
+    batch_size=256,
+    lr=0.2,
+)
 PRESETS = {"quick": dict(COMMON, steps=10), "full": dict(COMMON, steps=20)}
 LITTLE = dict(data="synthetic", batch_size=24, steps=2)
 
@@ -23,9 +29,14 @@ def cases(s):
     for n in s.devices:
         yield Case(f"{plural(n, 'device')}: one process", n, devices_in_all=n)
         for engine in (MPI, SYNC, HOROVOD, ALONE):
-            needs, label = ranks.NEEDS.get(engine, {}), f"{plural(n, 'device')}: {WORDS[engine]}"
             yield Case(
-                label, 1, n, engine, reference=engine == ALONE, needs=needs, devices_in_all=n
+                f"{plural(n, 'device')}: {WORDS[engine]}",
+                1,
+                n,
+                engine,
+                reference=engine == ALONE,
+                needs=ranks.NEEDS.get(engine, {}),
+                devices_in_all=n,
             )
 
 
@@ -50,9 +61,10 @@ def tell(t, s):
         row.step_ms = row.seconds * (1e3 / s.steps)
         alone = t.maybe(reference=True, devices_in_all=row.devices_in_all)
         one = t.maybe(reference=False, engine="", devices_in_all=row.devices_in_all)
-        for name, below in (("of_alone", alone), ("of_one", one)):
-            if below and row is not below:
-                setattr(row, name, row.seconds / below.seconds)
+        if alone and row is not alone:
+            row.of_alone = row.seconds / alone.seconds
+        if one and row is not one:
+            row.of_one = row.seconds / one.seconds
         row.has_cores = row.engine == MPI and 1 < row.processes <= row.cores
     t.column("step_ms", "ms/step", ".1f")
     t.column(
@@ -72,11 +84,10 @@ def tell(t, s):
         averages over processes by default; here it sums.""")
     n = max([row.processes for row in t.find(has_cores=True)] or s.devices)
     by = {row.engine: row for row in t.find(devices_in_all=n)}
-    times = [
-        f"{by[engine].of_alone:.2f} times as long by {words}"
-        for engine, words in ((MPI, "MPI"), (SYNC, "MXNet's dist_sync"))
-        if engine in by
-    ]
+    times = []
+    for engine, words in ((MPI, "MPI"), (SYNC, "MXNet's dist_sync")):
+        if engine in by:
+            times.append(f"{by[engine].of_alone:.2f} times as long by {words}")
     t.answer(f"Exchanging gradients makes a step of {plural(n, 'process')} {' and '.join(times)}.")
     if MPI in by:
         t.explain(f"""By MPI it takes {by[MPI].of_one:.2f} times as long as in one process with as many devices: its

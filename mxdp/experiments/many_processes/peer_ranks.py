@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import chain, islice, repeat
-from typing import Any, Deque, List, Sequence, Tuple
+from typing import Any, Deque, List, Tuple
 
-from mxdp.backend import HostArray, NDArray, autograd, devices, gluon, mx, np, npx
+from mxdp.backend import HostArray, autograd, devices, gluon, mx, np, npx
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
 from mxdp.engine import CompletionEvent
 from mxdp.experiments import book_loop
 from mxdp.experiments.lab import Case, Settings
-from mxdp.scratch import cross_entropy, get_params, init_lenet
+from mxdp.experiments.many_processes.training import sums_of_losses
+from mxdp.scratch import Arrays, Params, cross_entropy, get_params, init_lenet
 from mxdp.training import RUN_AHEAD
 
 
@@ -20,29 +21,35 @@ class BookRank:
     """The book's loop: d2l's loader, and a ``waitall`` after each step."""
 
     def __init__(self, case: Case, s: Settings) -> None:
-        self.devices, self._lr = devices(case.devices, s.kind), s.lr
+        self.devices = devices(case.devices, s.kind)
+        self._lr = s.lr
         self.dataset = book_loop.splittable(load(s.data, s.data_dir, seed=s.seed), case.devices)
         loader = book_loop.data_loader(self.dataset.train, self.dataset.test, case.batch_size)
         self._batches = chain.from_iterable(repeat(loader))
         self._replicas = self._copies(init_lenet(s.seed))
 
     def train(self, steps: int) -> None:
-        """``steps`` steps of training, to their end."""
+        """Train ``steps`` steps, to their end."""
         book_loop.train_epoch(islice(self._batches, steps), self._replicas, self.devices, self._lr)
 
     def losses(
-        self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int
+        self,
+        X: HostArray,
+        y: HostArray,
+        params: Params,
+        lr: float,
+        steps: int,
     ) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
-        replicas, sums = self._copies(params), []
+        replicas = self._copies(params)
+        sums = []
         for _ in range(steps):
-            sums.append(
-                float(cross_entropy(book_loop.lenet(np.array(X), replicas[0]), np.array(y)).sum())
-            )
+            scores = book_loop.lenet(np.array(X), replicas[0])
+            sums.append(float(cross_entropy(scores, np.array(y)).sum()))
             book_loop.train_batch(np.array(X), np.array(y), replicas, self.devices, lr)
         return sums
 
-    def _copies(self, params: Sequence[NDArray]) -> List[List[NDArray]]:
+    def _copies(self, params: Params) -> List[Arrays]:
         layout = book_loop.book_layout(params)
         return [get_params(layout, device) for device in self.devices]
 
@@ -52,18 +59,16 @@ class GluonRank:
     events as there. With ``hybrid``, the network has static memory and shapes."""
 
     def __init__(self, case: Case, s: Settings, hybrid: bool) -> None:
-        self.devices, self._hybrid, self._batch_size = (
-            devices(case.devices, s.kind),
-            hybrid,
-            case.batch_size,
-        )
+        self.devices = devices(case.devices, s.kind)
+        self._hybrid = hybrid
+        self._batch_size = case.batch_size
         self.dataset = load(s.data, s.data_dir, seed=s.seed)
         self._stream = Stream(self.dataset.train, case.batch_size, s.seed)
         self._loss = gluon.loss.SoftmaxCrossEntropyLoss()
         self._net, self._trainer = self._trained(init_lenet(s.seed), s.lr)
 
     def train(self, steps: int) -> None:
-        """``steps`` steps of training, to their end."""
+        """Train ``steps`` steps, to their end."""
         pending: Deque[CompletionEvent] = deque()
         for X, y in self._stream.take(steps * self._batch_size):
             pending.append(CompletionEvent(self.step(X, y, self._net, self._trainer)))
@@ -72,18 +77,20 @@ class GluonRank:
         npx.waitall()
 
     def losses(
-        self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int
+        self,
+        X: HostArray,
+        y: HostArray,
+        params: Params,
+        lr: float,
+        steps: int,
     ) -> List[float]:
         """The sum of all samples' losses before each step on one batch."""
         net, trainer = self._trained(params, lr)
-        sums = [
-            sum(float(losses.sum()) for losses in self.step(X, y, net, trainer))
-            for _ in range(steps)
-        ]
+        sums = sums_of_losses(lambda: self.step(X, y, net, trainer), steps)
         npx.waitall()  # MXNet frees the trainer's store at once, and its jobs would still use it
         return sums
 
-    def _trained(self, params: Sequence[NDArray], lr: float) -> Tuple[Any, Any]:
+    def _trained(self, params: Params, lr: float) -> Tuple[Any, Any]:
         nn = gluon.nn
         net = nn.HybridSequential()
         net.add(
@@ -102,14 +109,13 @@ class GluonRank:
             net.collect_params(), "sgd", {"learning_rate": lr}, kvstore="device"
         )
 
-    def step(self, X: HostArray, y: HostArray, net: Any, trainer: Any) -> List[NDArray]:
+    def step(self, X: HostArray, y: HostArray, net: Any, trainer: Any) -> Arrays:
         """The losses of each device's samples. Doesn't wait."""
-        shards = [
-            gluon.utils.split_and_load(np.array(part), self.devices, even_split=False)
-            for part in (X, y)
-        ]
+        split = gluon.utils.split_and_load
+        X_shards = split(np.array(X), self.devices, even_split=False)
+        y_shards = split(np.array(y), self.devices, even_split=False)
         with autograd.record():
-            losses = [self._loss(net(X_shard), y_shard) for X_shard, y_shard in zip(*shards)]
+            losses = [self._loss(net(X), y) for X, y in zip(X_shards, y_shards)]
         for loss in losses:
             loss.backward()
         trainer.step(len(X))

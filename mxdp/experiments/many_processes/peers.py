@@ -17,12 +17,18 @@ from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP, defaults
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
-from mxdp.experiments.many_processes.training import CHECKED, TrainingRank
+from mxdp.experiments.many_processes.training import CHECKED, TrainingRank, sums_of_losses
 from mxdp.experiments.oracle import random_batch
 from mxdp.scratch import get_params, init_lenet, train_batch
 
 COMPARED = "the losses of five steps on one batch, against mxdp on one device"
-COMMON = dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2)
+COMMON = dict(
+    devices=[1, 2],
+    data="auto",
+    data_dir=None,
+    batch_size=256,
+    lr=0.2,
+)
 WORDS = {
     "book": "the book's loop",
     "gluon": "gluon.Trainer",
@@ -36,10 +42,24 @@ WORDS = {
 }
 """The peers, in the order of the rows."""
 BOOK, GLUON, HYBRID, HOROVOD, TORCH, DDP, MXDP, MXDP_MPI, CEILING = WORDS
-FEW, ALL = "book,gluon-hybrid,torch,mxdp,mxdp-mpi,ceiling", ",".join(WORDS)
+FEW = "book,gluon-hybrid,torch,mxdp,mxdp-mpi,ceiling"
+ALL = ",".join(WORDS)
 PRESETS = {
-    "quick": dict(COMMON, devices=[2], timeout=600.0, samples=1280, peers=FEW, half=False),
-    "full": dict(COMMON, timeout=1200.0, samples=5120, peers=ALL, half=True),
+    "quick": dict(
+        COMMON,
+        devices=[2],
+        timeout=600.0,
+        samples=1280,
+        peers=FEW,
+        half=False,
+    ),
+    "full": dict(
+        COMMON,
+        timeout=1200.0,
+        samples=5120,
+        peers=ALL,
+        half=True,
+    ),
 }
 CHECKS = {
     "peers": (
@@ -47,7 +67,13 @@ CHECKS = {
         f"mxdp, and of {ALL}",
     )
 }
-LITTLE = dict(data="digits", batch_size=24, samples=168, peers=ALL, half=True)
+LITTLE = dict(
+    data="digits",
+    batch_size=24,
+    samples=168,
+    peers=ALL,
+    half=True,
+)
 HYBRIDS = "a hybridised gluon.Trainer"
 ENGINES = {HOROVOD: ranks.HOROVOD, DDP: ranks.DDP, MXDP_MPI: ranks.MPI}
 SEVERAL = (HOROVOD, DDP, MXDP_MPI, CEILING)
@@ -55,46 +81,46 @@ SEVERAL = (HOROVOD, DDP, MXDP_MPI, CEILING)
 BOOK_NEEDS = {
     "d2l": "`make`, or `pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`"
 }
-STEPS, LR = 5, 0.5
-"""Whose losses are compared."""
+STEPS = 5
+"""Steps whose losses are compared."""
+LR = 0.5
 TOLERANCE = 1e-3
-"""Of the largest loss. Frameworks round differently, and a sum that is almost 0 is on either side of relu's kink."""
+"""A share of the largest loss. Frameworks round differently, and a sum that is almost 0 is on either side of relu's
+kink."""
 
 
 def cases(s):
-    whole, half = s.batch_size, s.batch_size // 2
+    half = s.batch_size // 2
     for n in s.devices:
-        peers = [(peer, whole) for peer in s.peers.split(",")] + (
-            [(MXDP, half), (CEILING, half)] if s.half else []
-        )
-        if n == 1:
-            peers = [
-                (peer, whole) for peer in (HYBRID, TORCH, MXDP)
-            ]  # the others are there to use several
-        for peer, batch_size in peers:
-            label = f"{plural(n, 'device')}{f', batch {half}' if batch_size == half else ''}: {WORDS[peer]}"
-            engine, (each_has, processes) = (
-                ENGINES.get(peer, ranks.ALONE),
-                (1, n) if peer in SEVERAL else (n, 1),
-            )
-            needs = {BOOK: BOOK_NEEDS, TORCH: ranks.NEEDS[ranks.DDP]}.get(
-                peer, ranks.NEEDS.get(engine, {})
-            )
-            environment, settings = (
-                defaults(n) if peer == BOOK else {},
-                dict(devices_in_all=n, batch_size=batch_size),
-            )
-            yield Case(
-                label,
-                each_has,
-                processes,
-                engine,
-                environment,
-                peer == CEILING,
-                needs,
-                peer=peer,
-                **settings,
-            )
+        # The others are there to use several devices.
+        peers = s.peers.split(",") if n > 1 else (HYBRID, TORCH, MXDP)
+        for peer in peers:
+            yield case_of(peer, n, s.batch_size)
+        if s.half and n > 1:
+            for peer in (MXDP, CEILING):
+                yield case_of(peer, n, half, f", batch {half}")
+
+
+def case_of(peer, n, batch_size, more=""):
+    """A peer on ``n`` devices; ``more`` is added to the label."""
+    engine = ENGINES.get(peer, ranks.ALONE)
+    needs = ranks.NEEDS.get(engine, {})
+    if peer == BOOK:
+        needs = BOOK_NEEDS
+    elif peer == TORCH:
+        needs = ranks.NEEDS[ranks.DDP]
+    return Case(
+        f"{plural(n, 'device')}{more}: {WORDS[peer]}",
+        devices=1 if peer in SEVERAL else n,
+        processes=n if peer in SEVERAL else 1,
+        engine=engine,
+        environment=defaults(n) if peer == BOOK else {},
+        reference=peer == CEILING,
+        needs=needs,
+        peer=peer,
+        devices_in_all=n,
+        batch_size=batch_size,
+    )
 
 
 def expect(s, cores):
@@ -107,11 +133,17 @@ def rank_of(case, s):
         from mxdp.experiments.torch_ddp import TorchTraining, initial
 
         return TorchTraining(
-            initial(s.seed, 0.01), s, case.batch_size, size=case.processes, threads=case.devices
+            initial(s.seed, 0.01),
+            s,
+            case.batch_size,
+            size=case.processes,
+            threads=case.devices,
         )
     if case.peer in (GLUON, HYBRID):
         return GluonRank(case, s, case.peer == HYBRID)
-    return (BookRank if case.peer == BOOK else TrainingRank)(case, s)
+    if case.peer == BOOK:
+        return BookRank(case, s)
+    return TrainingRank(case, s)
 
 
 def oracle(case, s):
@@ -121,13 +153,14 @@ def oracle(case, s):
 
         code = f"from {__name__} import *; print(serial_losses({s.seed}, {s.kind!r}))"
         done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
-        params, serial = initial(s.seed, 0.1), json.loads(done.stdout)
+        params = initial(s.seed, 0.1)
+        serial = json.loads(done.stdout)
     else:
-        params, serial = init_lenet(s.seed, scale=0.1), serial_losses(s.seed, s.kind)
-    losses = onp.sum(
-        case.share(rank_of(case, s).losses(*random_batch(CHECKED, s.seed), params, LR, STEPS)),
-        axis=0,
-    )
+        params = init_lenet(s.seed, scale=0.1)
+        serial = serial_losses(s.seed, s.kind)
+    X, y = random_batch(CHECKED, s.seed)
+    own = rank_of(case, s).losses(X, y, params, LR, STEPS)
+    losses = onp.sum(case.share(own), axis=0)
     steps = 1 if case.peer == CEILING else STEPS
     yield losses[:steps], onp.array(serial[:steps]), TOLERANCE
 
@@ -137,11 +170,12 @@ def serial_losses(seed, kind):
     X, y = random_batch(CHECKED, seed)
     (device,) = devices(1, kind)
     replicas = [get_params(init_lenet(seed, scale=0.1), device)]
-    return [float(train_batch(X, y, replicas, [device], LR)[0].sum()) for _ in range(STEPS)]
+    return sums_of_losses(lambda: train_batch(X, y, replicas, [device], LR), STEPS)
 
 
 def set_up(case, s):
-    rank, steps = rank_of(case, s), math.ceil(s.samples / case.batch_size)
+    rank = rank_of(case, s)
+    steps = math.ceil(s.samples / case.batch_size)
     rank.train(min(steps, WARM_UP // 2))
     return Work(lambda: rank.train(steps), rank.devices, data=rank.dataset.name, steps=steps)
 
@@ -171,11 +205,10 @@ def tell(t, s):
     t.bars("step_seconds", "ms/step", 1e3)
     n = max(s.devices)
     peers = {row.peer: row for row in t.find(devices_in_all=n, batch_size=s.batch_size)}
-    times = [
-        f"{peers[peer].of_mxdp:.2f} times as long by {words}"
-        for peer, words in ((HYBRID, HYBRIDS), (TORCH, "PyTorch"))
-        if peer in peers
-    ]
+    times = []
+    for peer, words in ((HYBRID, HYBRIDS), (TORCH, "PyTorch")):
+        if peer in peers:
+            times.append(f"{peers[peer].of_mxdp:.2f} times as long by {words}")
     _tell_sizes(t, s)
     t.answer(f"Compared with mxdp on {plural(n, 'device')}, training takes {' and '.join(times)}.")
 

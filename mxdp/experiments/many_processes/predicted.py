@@ -24,15 +24,34 @@ COMPARED = (
 TOGETHER = True
 COMMON = dict(kind="cpu", at_least=0.35)
 PRESETS = {
-    "quick": dict(COMMON, timeout=300.0, ranks=[2], rates=[100], delays=[10], resnet=[8], lenet=[64]),
+    "quick": dict(
+        COMMON,
+        timeout=300.0,
+        ranks=[2],
+        rates=[100],
+        delays=[10],
+        resnet=[8],
+        lenet=[64],
+    ),
     "full": dict(
-        COMMON, timeout=1800.0, ranks=[2, 4], rates=[10, 100, 1000], delays=[1, 10], resnet=[8, 16, 32],
+        COMMON,
+        timeout=1800.0,
+        ranks=[2, 4],
+        rates=[10, 100, 1000],
+        delays=[1, 10],
+        resnet=[8, 16, 32],
         lenet=[16, 64, 256],
     ),
-}  # fmt: skip
-LITTLE = dict(rates=[100], delays=[1], lenet=[4], resnet=[], at_least=0.01)
+}
+LITTLE = dict(
+    rates=[100],
+    delays=[1],
+    lenet=[4],
+    resnet=[],
+    at_least=0.01,
+)
 FEW_COPIES = {"MXNET_CPU_TEMP_COPY": "16"}
-"""Of temporary space: enough for one device, here and in each process, and the same for both."""
+"""Pieces of temporary space: enough for one device, here and in each process, and the same for both."""
 DELAYED = 100
 """Mbit/s of a cable that delays: no more, since Python carries its frames."""
 FAST = 500
@@ -47,9 +66,15 @@ def cases(s):
         for batch in s[net]:
             for n, rate, delay, words in places:
                 if batch % n == 0 and (not rate or _carried(net, rate)):
-                    settings = dict(net=net, batch=batch, ranks=n, rate=rate, delay=delay)
                     yield Case(
-                        f"{title}, batch {batch}, {words}", n, environment=FEW_COPIES, **settings
+                        f"{title}, batch {batch}, {words}",
+                        n,
+                        environment=FEW_COPIES,
+                        net=net,
+                        batch=batch,
+                        ranks=n,
+                        rate=rate,
+                        delay=delay,
                     )
 
 
@@ -59,12 +84,12 @@ def _carried(net, rate):
 
 
 def expect(s, cores):
-    sums = [
-        f"{style.number(4 * count * 8 / (rate * 1e6))} s for {title} at {rate:,} Mbit/s"
-        for net, (title, count) in NETS.items()
-        for rate in s.rates
-        if _carried(net, rate)
-    ]
+    sums = []
+    for net, (title, count) in NETS.items():
+        for rate in s.rates:
+            if _carried(net, rate):
+                seconds = style.number(4 * count * 8 / (rate * 1e6))
+                sums.append(f"{seconds} s for {title} at {rate:,} Mbit/s")
     return f"""A sum sends each process's gradients once: {", ".join(sums) or "nothing to wait for"}.
         {plural(cores, "core")} compute at the same time."""
 
@@ -73,21 +98,22 @@ def launched(case, s, before=None):
     """What each of the case's processes found: its parameters after a step from those ``before``, or the measurement.
     Raises Skipped where there must be hosts with a slow cable, and they can't be made."""
     order = dict(
-        net=case.net, batch=case.batch, seed=s.seed, kind=s.kind, at_least=s.at_least, before=before
+        net=case.net,
+        batch=case.batch,
+        seed=s.seed,
+        kind=s.kind,
+        at_least=s.at_least,
+        before=before,
     )
     return hosts.launched(predicted_ranks.__name__, order, case.ranks, case.rate, case.delay / 1e3)
 
 
 def oracle(case, s):
     """A step from parameters that are nowhere zero, in float64; and the processes bit for bit with each other."""
-    one, (X, y) = (
-        predicted_ranks.PredictedRank(case.net, s.seed, s.kind),
-        random_batch(case.batch, s.seed),
-    )
-    before, gradients = (
-        [param.asnumpy() for param in one.params],
-        serial_gradients(one.model, X, y, case.ranks),
-    )
+    one = predicted_ranks.PredictedRank(case.net, s.seed, s.kind)
+    X, y = random_batch(case.batch, s.seed)
+    before = [param.asnumpy() for param in one.params]
+    gradients = serial_gradients(one.model, X, y, case.ranks)
     first, *others = launched(case, s, before)
     for param, start, gradient in zip(first, before, gradients):
         yield changed(param, start, -LR / len(X) * gradient)
@@ -103,15 +129,15 @@ def set_up(case, s):
 
     def measure():
         measured, *_ = launched(case, s)
-        link, steps = fit_link(measured["sums"]), measured["steps"]
+        link = fit_link(measured["sums"])
+        steps = measured["steps"]
         shard_seconds, python_seconds = one.steps(X, y, steps, -(-steps // 4))
-        sums = sum(
-            link.seconds(4 * sum(inside))
-            for inside in in_buckets([param.size for param in one.params])
-        )
-        return measured["seconds"], dict(
-            shard_seconds=shard_seconds, python_seconds=python_seconds, sum_seconds=sums
-        )
+        buckets = in_buckets([param.size for param in one.params])
+        return measured["seconds"], {
+            "shard_seconds": shard_seconds,
+            "python_seconds": python_seconds,
+            "sum_seconds": sum(link.seconds(4 * sum(sizes)) for sizes in buckets),
+        }
 
     return Work(measure, [f"cpu(0) of process {rank}" for rank in range(case.ranks)])
 
@@ -122,9 +148,13 @@ def _off(row):
 
 def tell(t, s):
     for row in t.rows:
-        times = row.shard_seconds, row.python_seconds, row.sum_seconds
         row.predicted_seconds = by_process(
-            lambda a, b, c, row=row: step_seconds(a, b, row.ranks, row.cores, c), *times
+            step_seconds,
+            row.shard_seconds,
+            row.python_seconds,
+            row.ranks,
+            row.cores,
+            row.sum_seconds,
         )
         row.off = factor(row.predicted_seconds / row.seconds)
     t.column(
@@ -144,13 +174,10 @@ def tell(t, s):
     usual = statistics.median(map(_off, t.rows))
     t.answer(f"""The predicted times of {plural(len(t.rows), "row")} are off by a factor of {usual:.2f} in the middle,
         and of {worst.off:.2f} in the worst row ({worst.label}).""")
+    here = [row for row in t.rows if not row.rate]
     kinds = {
-        "in as many processes as there are cores": [
-            row for row in t.rows if not row.rate and row.ranks <= row.cores
-        ],
-        "in more processes than cores": [
-            row for row in t.rows if not row.rate and row.ranks > row.cores
-        ],
+        "in as many processes as there are cores": [row for row in here if row.ranks <= row.cores],
+        "in more processes than cores": [row for row in here if row.ranks > row.cores],
         "between two hosts with a slow link": [row for row in t.rows if row.rate],
     }
     for where, rows in kinds.items():
@@ -167,10 +194,8 @@ def tell(t, s):
 def _draw(axes, rows):
     for words, linked in (("processes", False), ("hosts", True)):
         shown = [row for row in rows if bool(row.rate) is linked]
-        x, y = (
-            [1e3 * row.get(name).median for row in shown]
-            for name in ("seconds", "predicted_seconds")
-        )
+        x = [1e3 * row.seconds.median for row in shown]
+        y = [1e3 * row.predicted_seconds.median for row in shown]
         axes.plot(x, y, "o", label=words)
     axes.axline((1, 1), (10, 10), color=style.GREY, linestyle="--")
     axes.set(xscale="log", yscale="log", xlabel="measured, ms", ylabel="predicted, ms")

@@ -28,7 +28,11 @@ class PredictedRank:
         self.params = self.model.replicas[0]
 
     def steps(
-        self, X: HostArray, y: HostArray, steps: int, warm_up: int = 0
+        self,
+        X: HostArray,
+        y: HostArray,
+        steps: int,
+        warm_up: int = 0,
     ) -> Tuple[float, float]:
         """Mean seconds of ``steps`` steps after ``warm_up`` others, and Python's processor time of one. Waits."""
         part = self.ranks.shard(len(X))
@@ -50,34 +54,32 @@ class PredictedRank:
         """Bytes, and median seconds of a sum over all processes, of the slowest. Waits."""
         taken: List[Tuple[float, float]] = []
         for nbytes in SUMS:
-            array, times = mx.nd.zeros((nbytes // 4,), ctx=self.device), []
+            array = mx.nd.zeros((nbytes // 4,), ctx=self.device)
+            times = []
             for _ in range(1 + rounds):
                 self.ranks.barrier()
                 times.append(timed(partial(self.ranks.sum, [array])))
-            taken.append((nbytes, max(self.ranks.gather(statistics.median(times[1:])))))
+            own = statistics.median(times[1:])
+            taken.append((nbytes, max(self.ranks.gather(own))))
         return taken
 
     def measured(self, X: HostArray, y: HostArray, at_least: float) -> Dict[str, Any]:
         """The sums, and the seconds of a step of the slowest rank, of about ``at_least`` seconds of steps."""
-        once = max(self.ranks.gather(self.steps(X, y, 2)[0]))
+        own, _ = self.steps(X, y, 2)
+        once = max(self.ranks.gather(own))
         steps = max(1, min(MOST, round(at_least / once)))
         sums = self.sums()
-        return dict(
-            steps=steps,
-            sums=sums,
-            seconds=max(self.ranks.gather(self.steps(X, y, steps, -(-steps // 4))[0])),
-        )
+        own, _ = self.steps(X, y, steps, -(-steps // 4))
+        return dict(steps=steps, sums=sums, seconds=max(self.ranks.gather(own)))
 
 
 def obey(order: Dict[str, Any], ranks: World) -> Any:
     """The parameters after a step from those ``before``, if the order has any; else the measurement."""
     rank = PredictedRank(order["net"], order["seed"], order["kind"], ranks)
     batch = random_batch(order["batch"], order["seed"])
-    return (
-        rank.stepped(order["before"], *batch)
-        if order["before"]
-        else rank.measured(*batch, order["at_least"])
-    )
+    if order["before"]:
+        return rank.stepped(order["before"], *batch)
+    return rank.measured(*batch, order["at_least"])
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ And what every form must come to, in plain NumPy and without bytes, for the orac
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as onp
 
-from mxdp.backend import HostArray, devices, mx, upload
+from mxdp.backend import Devices, HostArray, devices, mx, upload
 from mxdp.collectives import GradientSync
 from mxdp.collectives.compress import BFLOAT16, FLOAT16, FLOAT32, CompressedSync, largest, two_bits
 from mxdp.datasets import Dataset, load
@@ -19,15 +19,16 @@ from mxdp.experiments.devices import timed
 from mxdp.experiments.many_processes.hosts import answer
 from mxdp.experiments.oracle import random_batch, same_bits
 from mxdp.processes import World
-from mxdp.scratch import Params, get_params, init_lenet
+from mxdp.scratch import Replicas, get_params, init_lenet
 from mxdp.training import TrainStep, train_steps
 
-WORKERS, CHECKED = 2, 10
-"""``CHECKED``: sums that are compared."""
+WORKERS = 2
+CHECKED = 10
+"""Sums that are compared."""
 SCALE = 0.1
-"""Of the weights: larger than the book's, which learn nothing in few steps."""
+"""The scale of the weights: larger than the book's, which learn nothing in few steps."""
 LR = 0.125
-"""Of the updates that are compared: exact in float32."""
+"""The learning rate of the updates that are compared: exact in float32."""
 WARM = 24
 """Steps before the clock starts. Each ``every`` that a setting may have (2, 4, 8) divides it."""
 BETWEEN_HOSTS = ("full", "float16", "bfloat16", "two-bits", "largest", "careless", "every")
@@ -41,10 +42,13 @@ Compared = Tuple[Vectors, HostArray, Optional[HostArray]]
 
 
 def sync_of(
-    form: str, replicas: Sequence[Params], s: Settings, ranks: Optional[World] = None
+    form: str,
+    replicas: Replicas,
+    s: Settings,
+    ranks: Optional[World] = None,
 ) -> Callable[[], Any]:
-    """What sums the gradients of all workers in this form. ``s`` has the threshold of 2 bits, the share that is sent of
-    the largest, and every how many steps local steps are summed."""
+    """What sums the gradients of all workers in this form. ``s`` has the threshold of 2 bits, the share of the largest
+    that is sent, and every how many steps local steps are summed."""
     if form == FULL:
         return GradientSync(replicas, world=ranks)
     if form == MXNET:
@@ -60,9 +64,10 @@ def sync_of(
     return CompressedSync(replicas, world=ranks, **compressed[form])
 
 
-def _by_store(replicas: Sequence[Params], threshold: float) -> Callable[[], None]:
+def _by_store(replicas: Replicas, threshold: float) -> Callable[[], None]:
     """MXNet's own store, which keeps what 2 bits can't say by itself."""
-    store, gradients = mx.kv.create("device"), []
+    store = mx.kv.create("device")
+    gradients = []
     store.set_gradient_compression({"type": "2bit", "threshold": threshold})
     for key, of_param in enumerate(zip(*replicas)):
         gradients.append([param.grad.as_nd_ndarray() for param in of_param])
@@ -76,32 +81,34 @@ def _by_store(replicas: Sequence[Params], threshold: float) -> Callable[[], None
 
 
 def known_gradient(worker: int, step: int, sizes: Sequence[int], seed: int) -> HostArray:
-    """Of that worker in that step: multiples of 2^-10, whose sums are exact in float32, and which float16 rounds."""
+    """A worker's gradient in a step: multiples of 2^-10, whose sums are exact in float32, and which float16 rounds."""
     random = onp.random.RandomState([seed, worker, step])
     return (random.randint(-4096, 4097, sum(sizes)) / 1024).astype("float32")
 
 
-def compared(form: str, s: Settings, on: Sequence[Any], ranks: World) -> List[Compared]:
+def compared(form: str, s: Settings, on: Devices, ranks: World) -> List[Compared]:
     """What became of each replica's known gradients: the gradients after each sum; its parameters in the end, and what
     its worker has kept (None: it can't be seen). Each sum is followed by an update that is not divided. Waits."""
     replicas, _, sync = training(form, s, s["seed"], on, ranks)
     sizes = [param.size for param in replicas[0]]
+    cuts = onp.cumsum(sizes)[:-1]
     after: List[Vectors] = [[] for _ in replicas]
     for step in range(CHECKED):
-        for number, params in enumerate(replicas):
-            vector = known_gradient(ranks.rank * len(on) + number, step, sizes, s["seed"])
-            for param, part in zip(params, onp.split(vector, onp.cumsum(sizes)[:-1])):
+        for worker, params in enumerate(replicas, ranks.rank * len(on)):
+            vector = known_gradient(worker, step, sizes, s["seed"])
+            for param, part in zip(params, onp.split(vector, cuts)):
                 param.grad[()] = upload(part.reshape(param.shape), param.ctx)
         sync()
         for params, sums in zip(replicas, after):
             sums.append(flat(param.grad for param in params))
             for param in params:
                 param[()] = param - LR * param.grad
-    return list(zip(after, map(flat, replicas), getattr(sync, "kept", [None] * len(replicas))))
+    kept = getattr(sync, "kept", [None] * len(replicas))
+    return list(zip(after, map(flat, replicas), kept))
 
 
 def flat(arrays: Iterable[Any]) -> HostArray:
-    """One vector of all. Waits."""
+    """All of ``arrays`` in one vector. Waits."""
     return onp.concatenate([array.asnumpy().ravel() for array in arrays])
 
 
@@ -113,21 +120,31 @@ def pictures(name: str, folder: Optional[str], seed: int, test: int) -> Dataset:
 
 
 def training(
-    form: str, s: Settings, seed: int, on: Sequence[Any], ranks: Optional[World] = None
-) -> Tuple[Sequence[Params], Callable[[Iterable[Any]], float], Any]:
+    form: str,
+    s: Settings,
+    seed: int,
+    on: Devices,
+    ranks: Optional[World] = None,
+) -> Tuple[Replicas, Callable[[Iterable[Any]], float], Any]:
     """Replicas at the seed's start, what trains on (all ranks') batches and returns the seconds, and what sums."""
     replicas = [get_params(init_lenet(seed, SCALE), device) for device in on]
     sync = sync_of(form, replicas, s, ranks)
     step = TrainStep(replicas, on, s["lr"], sync)
-    return replicas, lambda batches: timed(lambda: train_steps(batches, step, ranks)), sync
+
+    def train(batches: Iterable[Any]) -> float:
+        return timed(partial(train_steps, batches, step, ranks))
+
+    return replicas, train, sync
 
 
-def in_numpy(form: str, s: Any) -> List[Tuple[Vectors, HostArray, HostArray]]:
-    """Of each worker: what its gradients must be after each sum, its parameters in the end, and what it has kept."""
+def in_numpy(form: str, s: Any) -> List[Compared]:
+    """What each worker's gradients must be after each sum, its parameters in the end, and what it has kept."""
     start = init_lenet(s.seed, SCALE)
-    sizes, every = [param.size for param in start], s.every if form == EVERY else 1
+    sizes = [param.size for param in start]
+    every = s.every if form == EVERY else 1
     kept = [onp.zeros(sum(sizes), "float32")] * WORKERS
-    params, after = [flat(start)] * WORKERS, []
+    params = [flat(start)] * WORKERS
+    after = []
     for step in range(CHECKED):
         if step % every == 0:
             together = params
@@ -137,12 +154,14 @@ def in_numpy(form: str, s: Any) -> List[Tuple[Vectors, HostArray, HostArray]]:
             after.append([WORKERS * gradient for gradient in new])
         else:
             said = [_said(form, vector, s) for vector in kept]
-            lost: Vectors = [vector - sent for vector, sent in zip(kept, said)]
-            kept = lost if form in KEEPING else [onp.zeros_like(vector) for vector in lost]
+            kept = [vector - sent for vector, sent in zip(kept, said)]
+            if form not in KEEPING:
+                kept = [onp.zeros_like(vector) for vector in kept]
             after.append([sum(said, onp.zeros_like(said[0]))] * WORKERS)
             params = together
         params = [param - LR * gradient for param, gradient in zip(params, after[-1])]
-    return [(list(sums), param, rest) for sums, param, rest in zip(zip(*after), params, kept)]
+    of_each = [list(sums) for sums in zip(*after)]
+    return list(zip(of_each, params, kept))
 
 
 def _said(form: str, vector: HostArray, s: Any) -> HostArray:
@@ -151,21 +170,21 @@ def _said(form: str, vector: HostArray, s: Any) -> HostArray:
         return vector.astype("float16").astype("float32")
     if form == BFLOAT:
         mantissa, exponent = onp.frexp(vector)
-        return onp.ldexp(onp.rint(mantissa * 256) / 256, exponent).astype(
-            "float32"
-        )  # 8 significant bits
+        rounded = onp.rint(mantissa * 256) / 256  # 8 significant bits
+        return onp.ldexp(rounded, exponent).astype("float32")
     if form in (TWO_BITS, MXNET):
         signs = 1.0 * (vector >= s.threshold) - (vector <= -s.threshold)
         return onp.asarray(s.threshold * signs, "float32")
     if form in (LARGEST, CARELESS):
-        few = onp.argsort(-onp.abs(vector), kind="stable")[
-            : max(1, -int(-vector.size * s.share // 1))
-        ]
-        return onp.where(onp.isin(onp.arange(vector.size), few), vector, 0).astype("float32")
+        count = max(1, -int(-vector.size * s.share // 1))
+        few = onp.argsort(-onp.abs(vector), kind="stable")[:count]
+        said = onp.zeros_like(vector)
+        said[few] = vector[few]
+        return said
     return vector
 
 
-def one_by_one(on: Sequence[Any], s: Any) -> Iterator[Tuple[Any, ...]]:
+def one_by_one(on: Devices, s: Any) -> Iterator[Tuple[Any, ...]]:
     """For an oracle: three steps with a float32 sum every step, and with mxdp's own all-reduce, bit for bit."""
     X, y = random_batch(s.batch_size, s.seed)
     found = []
@@ -178,19 +197,18 @@ def one_by_one(on: Sequence[Any], s: Any) -> Iterator[Tuple[Any, ...]]:
 
 def of_each_form(s: Settings, ranks: World) -> Dict[str, Any]:
     """For each form: what became of known gradients, or the seconds of a step, of the slowest rank."""
-    on, batch, steps, found = (
-        devices(1, s["kind"]),
-        random_batch(s["batch_size"], s["seed"]),
-        s["hosts_steps"],
-        {},
-    )
+    on = devices(1, s["kind"])
     if s["compare"]:
         return {form: compared(form, s, on, ranks)[0] for form in BETWEEN_HOSTS}
+    batch = random_batch(s["batch_size"], s["seed"])
+    steps = s["hosts_steps"]
+    found = {}
     trains = {form: training(form, s, s["seed"], on, ranks)[1] for form in BETWEEN_HOSTS}
     for train in trains.values():  # all forms, before the first is timed
         train([batch] * WARM)
     for form, train in trains.items():
-        train([batch] * (s["every"] if form == EVERY else 2))
+        few = s["every"] if form == EVERY else 2
+        train([batch] * few)
         ranks.barrier()
         found[form] = max(ranks.gather(train([batch] * steps))) / steps
     return found

@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from itertools import count
 from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
-from mxdp.backend import HostArray, NDArray, devices, mx, npx, upload
+from mxdp.backend import HostArray, devices, mx, npx, upload
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
@@ -14,14 +14,16 @@ from mxdp.experiments.lab import Case, Settings
 from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC
 from mxdp.experiments.oracle import random_batch, same_bits, tolerances_of
 from mxdp.processes import World, world
-from mxdp.scratch import Params, get_params, init_lenet, train_batch
+from mxdp.scratch import Arrays, Params, Replicas, get_params, init_lenet, train_batch
 from mxdp.training import TrainStep, train_steps
 
-STEPS, CHECKED = 3, 60
-"""Steps, and samples of their batch, that are compared with the serial run."""
+STEPS = 3
+"""Steps that are compared with the serial run."""
+CHECKED = 60
+"""Samples of their batch."""
 Sync = Callable[[], Any]
 KEYS = count()
-"""Of what servers are given: they can't be given a value twice under one key."""
+"""Keys of what servers are given: they can't be given a value twice under one key."""
 
 
 def join(case: Case) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
@@ -48,12 +50,10 @@ def store(engine: str) -> Any:
     return mx.kv.create(engine)
 
 
-def _by_stores(replicas: Sequence[Params]) -> Sync:
+def _by_stores(replicas: Replicas) -> Sync:
     """MXNet's own servers add up what all workers push; each pulls the sum."""
-    servers, gradients = (
-        store(SYNC),
-        {key: gradient for gradient, key in zip(_gradients(replicas), KEYS)},
-    )
+    servers = store(SYNC)
+    gradients = {key: gradient for gradient, key in zip(_gradients(replicas), KEYS)}
     for key, gradient in gradients.items():
         servers.init(key, mx.nd.zeros_like(gradient))
 
@@ -66,7 +66,7 @@ def _by_stores(replicas: Sequence[Params]) -> Sync:
     return sync
 
 
-def _by_horovod(replicas: Sequence[Params]) -> Sync:
+def _by_horovod(replicas: Replicas) -> Sync:
     """Horovod averages by default, since its ``step`` takes a process's own batch. Asked to, it adds up."""
     import horovod.mxnet as hvd
 
@@ -80,7 +80,7 @@ def _by_horovod(replicas: Sequence[Params]) -> Sync:
     return sync
 
 
-def _gradients(replicas: Sequence[Params]) -> List[Any]:
+def _gradients(replicas: Replicas) -> List[Any]:
     (params,) = replicas
     return [param.grad.as_nd_ndarray() for param in params]
 
@@ -97,43 +97,54 @@ class TrainingRank:
         self._replicas, self.step = self._trained(init_lenet(s.seed), s.lr)
 
     def train(self, steps: int) -> None:
-        """``steps`` steps of training, to their end."""
+        """Train ``steps`` steps, to their end."""
         self.steps(self._stream.take(steps * self.batch_size), self.step)
         npx.waitall()
 
-    def steps(self, batches: Any, step: Callable[..., List[NDArray]]) -> List[NDArray]:
+    def steps(self, batches: Any, step: Callable[..., Arrays]) -> Arrays:
         """Train on whole batches, of which this rank takes its part."""
         return train_steps(batches, step, self.ranks)
 
-    def check(
-        self, X: HostArray, y: HostArray, params: Sequence[NDArray]
-    ) -> List[List[List[HostArray]]]:
+    def check(self, X: HostArray, y: HostArray, params: Params) -> List[List[List[HostArray]]]:
         """The parameters of its replicas after each of a few steps on one batch. Waits after the last one alone."""
-        (replicas, step), trail = self._trained(params, 0.1), []
+        replicas, step = self._trained(params, 0.1)
+        after = []
         for _ in range(STEPS):
             self.steps([(X, y)], step)
-            trail.append([[param.copy() for param in replica] for replica in replicas])
-        return [[[param.asnumpy() for param in replica] for replica in copies] for copies in trail]
+            after.append([[param.copy() for param in replica] for replica in replicas])
+        trail = []
+        for copies in after:
+            trail.append([[param.asnumpy() for param in replica] for replica in copies])
+        return trail
 
     def losses(
-        self, X: HostArray, y: HostArray, params: Sequence[NDArray], lr: float, steps: int
+        self,
+        X: HostArray,
+        y: HostArray,
+        params: Params,
+        lr: float,
+        steps: int,
     ) -> List[float]:
         """The sum of the losses of this rank's samples before each step on one batch."""
         _, step = self._trained(params, lr)
-        return [
-            sum(float(losses.sum()) for losses in self.steps([(X, y)], step)) for _ in range(steps)
-        ]
+        return sums_of_losses(lambda: self.steps([(X, y)], step), steps)
 
-    def _trained(
-        self, params: Sequence[NDArray], lr: float
-    ) -> Tuple[List[List[NDArray]], TrainStep]:
+    def _trained(self, params: Params, lr: float) -> Tuple[List[Arrays], TrainStep]:
         replicas = [get_params(params, device) for device in self.devices]
         return replicas, TrainStep(replicas, self.devices, lr, self._sync(replicas))
 
 
+def sums_of_losses(step: Callable[[], Arrays], steps: int) -> List[float]:
+    """The sum of all samples' losses that each of ``steps`` calls of ``step`` returns, device by device. Waits."""
+    sums = []
+    for _ in range(steps):
+        sums.append(sum(float(losses.sum()) for losses in step()))
+    return sums
+
+
 def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple[Any, ...]]:
-    """For an oracle: this rank's replicas after each of a few steps, against the same step on one device (without an
-    exchange, on the same part of the batch), and bit for bit with rank 0's first."""
+    """For an oracle: this rank's replicas after each of a few steps, against the same step on one device, and bit for
+    bit with rank 0's first. Without an exchange that step is on the same part of the batch."""
     X, y = random_batch(CHECKED, s.seed)
     start = init_lenet(s.seed, scale=0.1)  # larger ones, so that gradients are
     trail = rank.check(X, y, start)
@@ -141,13 +152,14 @@ def compare_ranks(case: Case, s: Settings, rank: TrainingRank) -> Iterator[Tuple
     (device,) = devices(1, s.kind)
     alone = case.processes > 1 and not case.engine
     part = rank.ranks.shard(len(X)) if alone else slice(None)
+    X_part = X[part]
+    lr = 0.1 * len(X_part) / len(X)
+    limits = tolerances_of(len(X))
     for replicas, (of_first, *_) in zip(trail, of_rank_0):
         serial = get_params(start, device)
-        train_batch(X[part], y[part], [serial], [device], 0.1 * len(X[part]) / len(X))
+        train_batch(X_part, y[part], [serial], [device], lr)
         for replica in replicas:
-            for param, expected, first, limit in zip(
-                replica, serial, of_first, tolerances_of(len(X))
-            ):
+            for param, expected, first, limit in zip(replica, serial, of_first, limits):
                 yield param, expected.asnumpy(), limit
                 if not alone:
                     yield same_bits(param, first)
