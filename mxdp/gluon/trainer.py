@@ -11,6 +11,7 @@ from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.buckets import Buckets
 from mxdp.collectives.checksums import Checksums
 from mxdp.collectives.shards import ShardedBuckets
+from mxdp.files import write_beside
 from mxdp.gluon.bucketed import (
     AddingUp,
     Replicas,
@@ -31,7 +32,6 @@ from mxdp.gluon.checks import (
 from mxdp.gluon.record import give_rank_0s, of_parameters, of_update, sum_and_compare, unique_names
 from mxdp.gluon.states import from_bytes, to_bytes
 from mxdp.gluon.updater import Updater, check_shardable
-from mxdp.plans.show.files import write_beside
 from mxdp.processes import World, agree_names
 
 
@@ -115,6 +115,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             self._world.agree(self._record())
             self._lay_out()
         if not self._alone:
+            agree_names(self._world, [param.name for param in self._params])  # sorted
             self._make_store()
 
     @contextmanager
@@ -244,6 +245,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         """Make all replicas equal, as gluon does before its first sum."""
         if not self._kv_initialized:
             self._init_kvstore()
+        if self._kvstore:
+            self._kvstore.of_mxdp = True
         if self._params_to_init:
             self._init_params()
 
