@@ -48,9 +48,8 @@ if _missing and _find_spec("mxnet"):
 if not _missing:  # else there is no MXNet to prepare for: plans and predictions need neither
     _process.warn(_process.prepare_process().warnings)
     _compat.install()
-    _plugin.register_stores(
-        lambda name: importlib.import_module("mxdp.gluon.store").by_name(name)
-    )  # which loads MXNet
+    # To make a store loads MXNet.
+    _plugin.register_stores(lambda name: importlib.import_module("mxdp.gluon.store").by_name(name))
 
 
 def __getattr__(name: str) -> Any:
@@ -62,7 +61,8 @@ def __getattr__(name: str) -> Any:
         raise ModuleNotFoundError(_sentence)
     # To look at a name changes no semantics: functions that promise NumPy's turn them on when they are called.
     with _plugin.semantics_kept():
-        globals()[name] = value = getattr(importlib.import_module(_HOME[name]), name)
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
     return value
 
 

@@ -64,9 +64,8 @@ def _import_mxnet() -> None:
 def _set_up(mxnet: Any) -> None:
     mxnet.npx.set_np()
     mxnet.autograd.backward = _of_losses(mxnet.autograd.backward)
-    os.environ.setdefault(
-        "MXNET_SUBGRAPH_VERBOSE", "0"
-    )  # else each Symbol.bind writes a line to stderr
+    # Else each Symbol.bind writes a line to stderr.
+    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")
 
 
 def _of_losses(backward: Any) -> Any:
@@ -121,9 +120,9 @@ def devices(n: int, kind: str = "auto") -> List[Device]:
     """``n`` different devices of a ``kind``: ``"cpu"``, ``"gpu"``, or ``"auto"`` (GPUs if ``n`` are usable, else CPUs).
 
     There may be more CPU devices than processors, which they share. Turns MXNet's NumPy semantics on. Raises a
-    ValueError if ``n`` is no whole number of at least 1 or ``kind`` is another, and a BackendError, which says why, if
-    ``kind`` is ``"gpu"`` and fewer than ``n`` are usable. Warns once a process of a setting that makes CPU devices wait
-    for each other, or hang (MxdpWarning).
+    ValueError if ``n`` is no whole number of at least 1, or ``kind`` is another. Raises a BackendError, which says why,
+    if ``kind`` is ``"gpu"`` and fewer than ``n`` are usable. Warns once a process of a setting that makes CPU devices
+    wait for each other, or hang (MxdpWarning).
     """
     found = find_devices(n, kind)
     use_numpy()
@@ -141,7 +140,8 @@ def find_devices(n: int, kind: str) -> List[Device]:
         if len(gpus) >= n:
             return gpus[:n]
         if kind == "gpu":
-            raise BackendError(_shortage(n, len(gpus)))
+            with_cuda = mx.runtime.Features().is_enabled("CUDA")
+            raise BackendError(cuda.shortage(n, len(gpus), with_cuda, *_count_gpus()))
     if n >= 2:
         # SETTINGS fill in what the environment lacks: the import of mxdp has warned of that already.
         settings = {**process.SETTINGS, **os.environ}
@@ -153,9 +153,8 @@ def find_devices(n: int, kind: str) -> List[Device]:
 def check_device_list(devices: Any, samples: float = math.inf) -> List[Device]:
     """The devices. Raises a TypeError if it is no list of devices, a ValueError if not 1 to ``samples`` different ones.
     ``samples``: of a batch of which each device needs a part."""
-    if not isinstance(devices, (list, tuple)) or not all(
-        isinstance(device, mx.Context) for device in devices
-    ):
+    listed = isinstance(devices, (list, tuple))
+    if not listed or not all(isinstance(device, mx.Context) for device in devices):
         raise TypeError(
             f"devices must be a list of devices, such as mxdp.devices(2), not {devices!r}"
         )
@@ -176,30 +175,29 @@ def check_replicas(device_params: Any, devices: Any = ...) -> List[Device]:
     """Raise unless replica i lies on ``devices[i]``, all devices differ, and all replicas have equal shapes and dtypes.
     With ``devices``, which are about to train, every parameter must have a gradient and be given once. Returns the
     replicas' devices. Doesn't wait. Raises a TypeError for what is no list of arrays or devices, else a ValueError."""
+    train = devices is not ...
     for number, params in enumerate(device_params):
-        check_params(params, f"replica {number}", tied=devices is ..., least=1)
-    places = [[param.ctx for param in params] for params in device_params]
-    train, devices = (
-        devices is not ...,
-        [place[0] for place in places] if devices is ... else devices,
-    )
+        check_params(params, f"replica {number}", tied=not train, least=1)
+    if not train:
+        devices = [params[0].ctx for params in device_params]
     check_device_list(devices)
-    if len(places) != len(devices):
+    if len(device_params) != len(devices):
         raise ValueError(
-            f"{len(places)} replicas for {len(devices)} devices: there must be one for each"
+            f"{len(device_params)} replicas for {len(devices)} devices: there must be one for each"
         )
-    kinds = [[(param.shape, param.dtype) for param in params] for params in device_params]
-    for number, (place, device) in enumerate(zip(places, devices)):
-        if place != [device] * len(place):
-            named = ", ".join(sorted(set(map(str, place))))
+    first = [(param.shape, param.dtype) for param in device_params[0]]
+    for number, (params, device) in enumerate(zip(device_params, devices)):
+        places = [param.ctx for param in params]
+        if places != [device] * len(places):
+            named = ", ".join(sorted(set(map(str, places))))
             raise ValueError(
                 f"replica {number} lies on {named}, not on {device}: get_params(params, {device}) copies it"
             )
-        if kinds[number] != kinds[0]:
+        if [(param.shape, param.dtype) for param in params] != first:
             raise ValueError(
                 f"replica {number} has other shapes or dtypes than replica 0: make all by get_params, from one list"
             )
-        if train and not all(map(_has_gradient, device_params[number])):
+        if train and not all(map(_has_gradient, params)):
             raise ValueError(
                 f"replica {number} lacks a gradient: get_params(params, device) gives each parameter one"
             )
@@ -222,12 +220,10 @@ def check_params(params: Any, what: str = "params", tied: bool = False, least: i
 
 
 def _has_gradient(param: NDArray) -> bool:
-    grad = (
-        ctypes.c_void_p()
-    )  # ``param.grad`` would make an array object, and take several times as long
-    return not mx.base._LIB.MXNDArrayGetGrad(param.handle, ctypes.byref(grad)) and bool(
-        grad and not mx.base._LIB.MXNDArrayFree(grad)
-    )
+    # ``param.grad`` would make an array object, and take several times as long.
+    grad = ctypes.c_void_p()
+    failed = mx.base._LIB.MXNDArrayGetGrad(param.handle, ctypes.byref(grad))
+    return bool(not failed and grad and not mx.base._LIB.MXNDArrayFree(grad))
 
 
 def check_losses(losses: Sequence[NDArray], shards: Sequence[NDArray], name: str = "loss") -> None:
@@ -300,9 +296,8 @@ def upload(host: HostArray, device: Device) -> NDArray:
     be pending. For a GPU, a copy of that array then starts in the background (not run on a GPU).
     """
     on_cpu = device.device_type == "cpu"
-    array = np.empty(
-        host.shape, dtype=host.dtype.newbyteorder("="), ctx=device if on_cpu else mx.cpu()
-    )
+    dtype = host.dtype.newbyteorder("=")
+    array = np.empty(host.shape, dtype, ctx=device if on_cpu else mx.cpu())
     if host.size:
         host_view(array)[...] = host
     return array if on_cpu else array.copyto(device)
@@ -329,22 +324,3 @@ def _count_gpus() -> Tuple[int, Optional[str]]:
         return int(mx.context.num_gpus()), None
     except mx.MXNetError as error:
         return 0, str(error).strip().splitlines()[-1]
-
-
-def _shortage(n: int, usable: int) -> str:
-    driver = cuda.query_driver()
-    there = len(driver.gpus)
-    asked = f"{n} GPU{'s were' if n > 1 else ' was'} asked for, this machine has {there} and MXNet can use {usable}"
-    if not mx.runtime.Features().is_enabled("CUDA"):
-        cure = '`pip install ".[cu112]"` in the clone of mxdp, or ' if there else ""
-        return f"{asked}: this is MXNet's CPU build; {cure}use kind='cpu'."
-    seen, failure = _count_gpus()
-    if driver.problem:
-        reason = driver.problem
-    elif seen < there:
-        cause = failure or "CUDA does not start"
-        reason = f"MXNet itself counts {seen} ({cause}): see `nvidia-smi`, or use kind='cpu'."
-    else:
-        unusable = [text for text in map(cuda.gpu_problem, driver.gpus) if text]
-        reason = unusable[0] if unusable else "ask for fewer, or use kind='cpu'."
-    return f"{asked}: {reason}"

@@ -22,7 +22,7 @@ import re
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 FINANCIAL = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
@@ -36,6 +36,9 @@ WRITES_ATTRIBUTES = (
 """The modules of MXNet that write attributes by ``str(value)``. They use the name ``str`` for nothing else."""
 DEFINES_OPERATORS = ("mxnet.ndarray.register", "mxnet.symbol.register")
 """The modules of MXNet that define a function for each operator, by ``exec(text, None, local)``."""
+
+
+Names = Dict[str, Any]
 
 
 def install() -> None:
@@ -68,12 +71,12 @@ class Loader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the module's code."""
-        names: Dict[str, Any] = vars(module)
+        names: Names = vars(module)
         names["__builtins__"] = {**vars(builtins), "__import__": _import}
-        if module.__name__ in WRITES_ATTRIBUTES and _version(
-            importlib.import_module("numpy").__version__
-        ) >= [2]:
-            names["str"] = attribute_text
+        if module.__name__ in WRITES_ATTRIBUTES:
+            numpy = importlib.import_module("numpy")
+            if _version(numpy.__version__) >= [2]:
+                names["str"] = attribute_text
         if module.__name__ in DEFINES_OPERATORS:
             names["exec"] = functools.partial(compile_later, names)
         super().exec_module(module)
@@ -89,7 +92,7 @@ def attribute_text(value: Any = "") -> str:
     return str(_plain(value)) if type(value) in (tuple, list) else str(value)
 
 
-def compile_later(names: Dict[str, Any], text: str, _: Any, local: Dict[str, Any]) -> None:
+def compile_later(names: Names, text: str, _: Any, local: Names) -> None:
     """Do ``exec(text, names, local)``, where ``text`` defines one function, but compile the function at its first call.
     It remains the same object; until then its signature is ``(*args, **kwargs)``.
 
@@ -102,7 +105,7 @@ def compile_later(names: Dict[str, Any], text: str, _: Any, local: Dict[str, Any
     function = FunctionType(_call.__code__, names, name)
 
     def first(*args: Any, **kwargs: Any) -> Any:
-        defined: Dict[str, Any] = {}
+        defined: Names = {}
         exec(text, names, defined)
         # The code last: another thread may call the function meanwhile.
         function.__defaults__ = defined[name].__defaults__
@@ -132,7 +135,7 @@ def numpy_for_mxnet() -> ModuleType:
     return module
 
 
-def _removed(numpy: Any) -> Dict[str, Any]:
+def _removed(numpy: Any) -> Names:
     def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
         return numpy.isin(numpy.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
 
@@ -140,25 +143,21 @@ def _removed(numpy: Any) -> Dict[str, Any]:
         return numpy.sort(a, axis=0)
 
     return {
-        **dict(
-            Inf=numpy.inf,
-            PINF=numpy.inf,
-            NINF=-numpy.inf,
-            NaN=numpy.nan,
-            NAN=numpy.nan,
-            PZERO=0.0,
-            NZERO=-0.0,
-        ),
-        **dict(
-            alltrue=numpy.all,
-            sometrue=numpy.any,
-            product=numpy.prod,
-            round_=numpy.round,
-            in1d=in1d,
-            msort=msort,
-        ),
+        "Inf": numpy.inf,
+        "PINF": numpy.inf,
+        "NINF": -numpy.inf,
+        "NaN": numpy.nan,
+        "NAN": numpy.nan,
+        "PZERO": 0.0,
+        "NZERO": -0.0,
+        "alltrue": numpy.all,
+        "sometrue": numpy.any,
+        "product": numpy.prod,
+        "round_": numpy.round,
+        "in1d": in1d,
+        "msort": msort,
         "trapz": getattr(numpy, "trapezoid", None),
-        "compat": SimpleNamespace(basestring=str),
+        "compat": _stand_in("compat", basestring=str),
         **{name: _gone(name) for name in FINANCIAL},
     }
 
@@ -174,19 +173,30 @@ def _gone(name: str) -> Callable[..., Any]:
 
 
 def _import(
-    name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] = (), level: int = 0
+    name: str,
+    globals: Any = None,
+    locals: Any = None,
+    fromlist: Sequence[str] = (),
+    level: int = 0,
 ) -> Any:
     if name == "distutils.version":
-        return SimpleNamespace(StrictVersion=_version, LooseVersion=_version)
+        return _stand_in(name, StrictVersion=_version, LooseVersion=_version)
     if name == "sklearn.base":
         raise ImportError("MXNet's modules get no scikit-learn, see mxdp.compat")
     if name == "requests":
         return _Later(name)
     if name.split(".")[0] == "scipy" and importlib.util.find_spec("scipy"):
-        later = SimpleNamespace(stats=_Later("scipy.stats"), sparse=_Later("scipy.sparse"))
-        return _Later(name) if fromlist and name != "scipy" else later
+        if fromlist and name != "scipy":
+            return _Later(name)
+        return _stand_in("scipy", stats=_Later("scipy.stats"), sparse=_Later("scipy.sparse"))
     module = builtins.__import__(name, globals, locals, fromlist, level)
     return numpy_for_mxnet() if module is sys.modules.get("numpy") else module
+
+
+def _stand_in(name: str, **contents: Any) -> ModuleType:
+    module = ModuleType(name)
+    vars(module).update(contents)
+    return module
 
 
 class _Later(ModuleType):

@@ -49,7 +49,8 @@ ARM_LIBRARIES = ("libarmpl_lp64_mp.so", "libamath.so", "libastring.so")
 COMPILED: Tuple[Tuple[int, int], ...] = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
 # CUDA 11.2 runs on any driver of CUDA 11 (minor version compatibility).
 OLDEST_DRIVER = 11000
-CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+CAPABILITY_MAJOR = 75  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+CAPABILITY_MINOR = 76
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
 NO_DRIVER = (
@@ -71,9 +72,8 @@ class Gpu:
     @property
     def usable(self) -> bool:
         """Whether the wheel has code for it. Code for X.Y runs on X.Z with Z >= Y, and on no other X."""
-        return any(
-            self.capability[0] == major and self.capability[1] >= minor for major, minor in COMPILED
-        )
+        x, y = self.capability
+        return any(x == major and y >= minor for major, minor in COMPILED)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ def preload(
     """Load CUDA's libraries into this process, from ``folders`` (by default the pip packages') or else from the system,
     so that MXNet's library finds them. Returns a sentence for each problem. May be called twice."""
     folders = package_folders() if folders is None else folders
-    missing, broken = [], []
+    missing: List[str] = []
+    broken: List[str] = []
     for name, package in LIBRARIES.items():
         path = next((folder / name for folder in folders if (folder / name).is_file()), None)
         try:
@@ -108,7 +109,9 @@ def preload(
             else:
                 cure = f'`pip install --force-reinstall "{package}"`'
                 broken.append(f"{path} can't be loaded ({error}): {cure}.")
-    return ([_missing_problem(missing)] if missing else []) + broken
+    if missing:
+        broken.insert(0, _missing_problem(missing))
+    return broken
 
 
 def driver_installed(loader: LoadLibrary = ctypes.CDLL) -> bool:
@@ -126,7 +129,8 @@ def query_driver(loader: LoadLibrary = ctypes.CDLL) -> Driver:
         cuda = loader(DRIVER)
     except OSError:
         return Driver(NO_DRIVER)
-    version, count = ctypes.c_int(), ctypes.c_int()
+    version = ctypes.c_int()
+    count = ctypes.c_int()
     try:
         _call(cuda, "cuInit", 0)
         _call(cuda, "cuDriverGetVersion", ctypes.byref(version))
@@ -160,13 +164,37 @@ def gpu_problem(gpu: Gpu) -> Optional[str]:
     )
 
 
+def shortage(n: int, usable: int, with_cuda: bool, seen: int, failure: Optional[str]) -> str:
+    """Why MXNet can't use ``n`` GPUs, in one sentence with the cure. It can use ``usable`` ones, is built ``with_cuda``
+    or not, and counts ``seen`` GPUs; ``failure``: why it can't count them."""
+    driver = query_driver()
+    there = len(driver.gpus)
+    unusable = _unusable(driver)
+    if not with_cuda:
+        cure = '`pip install ".[cu112]"` in the clone of mxdp, or ' if there else ""
+        reason = f"this is MXNet's CPU build; {cure}use kind='cpu'."
+    elif driver.problem:
+        reason = driver.problem
+    elif seen < there:
+        cause = failure or "CUDA does not start"
+        reason = f"MXNet itself counts {seen} ({cause}): see `nvidia-smi`, or use kind='cpu'."
+    elif unusable:
+        reason = unusable[0]
+    else:
+        reason = "ask for fewer, or use kind='cpu'."
+    gpus = f"{n} GPUs were" if n > 1 else "1 GPU was"
+    return f"{gpus} asked for, this machine has {there} and MXNet can use {usable}: {reason}"
+
+
 def problems(
     folders: Optional[Sequence[Path]] = None, loader: LoadLibrary = ctypes.CDLL
 ) -> List[str]:
     """A sentence for each problem that keeps ``mxnet-cu112`` from this machine's GPUs. Loads libraries, starts CUDA."""
     driver = query_driver(loader)
-    unusable = [text for text in map(gpu_problem, driver.gpus) if text]
-    return [*preload(folders, loader), *([driver.problem] if driver.problem else []), *unusable]
+    found = preload(folders, loader)
+    if driver.problem:
+        found.append(driver.problem)
+    return found + _unusable(driver)
 
 
 def import_problem(error: OSError) -> str:
@@ -189,6 +217,10 @@ def import_problem(error: OSError) -> str:
     return f"MXNet's library can't be loaded ({error}): install MXNet again."
 
 
+def _unusable(driver: Driver) -> List[str]:
+    return [text for text in map(gpu_problem, driver.gpus) if text]
+
+
 class _CudaError(Exception):
     def __init__(self, function: str, status: int, name: str) -> None:
         super().__init__(f"{function}: {name or 'error'} {status}")
@@ -204,7 +236,9 @@ def _call(cuda: Any, function: str, *arguments: Any) -> None:
 
 
 def _gpu(cuda: Any, index: int) -> Gpu:
-    handle, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    handle = ctypes.c_int()
+    major = ctypes.c_int()
+    minor = ctypes.c_int()
     name = ctypes.create_string_buffer(256)
     _call(cuda, "cuDeviceGet", ctypes.byref(handle), index)
     _call(cuda, "cuDeviceGetName", name, len(name), handle)
@@ -214,8 +248,7 @@ def _gpu(cuda: Any, index: int) -> Gpu:
 
 
 def _missing_problem(missing: Sequence[str]) -> str:
-    packages = " ".join(
-        f'"{package}"' for package in dict.fromkeys(LIBRARIES[name] for name in missing)
-    )
+    packages = dict.fromkeys(f'"{LIBRARIES[name]}"' for name in missing)  # each once
     be = "is" if len(missing) == 1 else "are"
-    return f"mxnet-cu112 needs {', '.join(missing)}, which {be} missing: `pip install {packages}`."
+    how = f"`pip install {' '.join(packages)}`"
+    return f"mxnet-cu112 needs {', '.join(missing)}, which {be} missing: {how}."

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
 
 from mxdp.errors import need
-from mxdp.plans.show.files import write_beside
+from mxdp.files import write_beside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +65,8 @@ class Curves:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(alpha=0.3)
         for label, values in self.accuracies.items():
-            axes.plot(range(1, len(values) + 1), values, marker="o", markersize=4, label=label)
+            epochs = range(1, len(values) + 1)
+            axes.plot(epochs, values, marker="o", markersize=4, label=label)
         if self.accuracies:
             axes.legend()
         return figure

@@ -45,12 +45,12 @@ def prepare(operator: str, inputs: Sequence[NDArray], *outs: NDArray, **attribut
     handle = ctypes.c_void_p()
     if library.NNGetOpHandle(operator.encode(), ctypes.byref(handle)):
         raise ValueError(f"MXNet has no operator {operator!r}")
-    outputs = (ctypes.c_void_p * len(outs))(*[out.handle for out in outs])
+    outputs = _handles(outs)
     storage_types = ctypes.POINTER(ctypes.c_int)()
     arguments = (
         handle,
         ctypes.c_int(len(inputs)),
-        (ctypes.c_void_p * len(inputs))(*[array.handle for array in inputs]),
+        _handles(inputs),
         ctypes.byref(ctypes.c_int(len(outs))),
         ctypes.byref(ctypes.cast(outputs, ctypes.POINTER(ctypes.c_void_p))),
         ctypes.c_int(len(attributes)),
@@ -58,7 +58,8 @@ def prepare(operator: str, inputs: Sequence[NDArray], *outs: NDArray, **attribut
         _strings(list(attributes.values())),
         ctypes.byref(storage_types),
     )
-    invoke, check = library.MXImperativeInvokeEx, mx.base.check_call
+    invoke = library.MXImperativeInvokeEx
+    check = mx.base.check_call
     keep = (tuple(inputs), outs, outputs)
 
     def call(keep: Any = keep) -> None:
@@ -88,16 +89,17 @@ def plain_layout(data: Sequence[NDArray]) -> List[Call]:
     inference pass. MXNet fails on a view of such an array, and a job that takes its address waits for itself.
     ``Reshape`` in place restores the layout without waiting, up to four dimensions; an array of more is waited for.
     """
-    return [
-        prepare("Reshape", [x], x, shape=x.shape)
-        if x.ndim <= 4
-        else partial(_default_layout_now, x)
-        for x in data
-        if x.ndim > 1
-        and x.size
-        and onp.dtype(x.dtype) == onp.float32
-        and x.ctx.device_type.startswith("cpu")
-    ]
+    calls: List[Call] = []
+    for x in data:
+        if x.ndim < 2 or not x.size or onp.dtype(x.dtype) != onp.float32:
+            continue
+        if not x.ctx.device_type.startswith("cpu"):
+            continue
+        if x.ndim <= 4:
+            calls.append(prepare("Reshape", [x], x, shape=x.shape))
+        else:
+            calls.append(partial(_default_layout_now, x))
+    return calls
 
 
 def wait_for_use(x: NDArray) -> None:
@@ -110,6 +112,10 @@ def _default_layout_now(x: NDArray) -> None:
     address_of(x)
 
 
+def _handles(arrays: Sequence[NDArray]) -> Any:
+    return (ctypes.c_void_p * len(arrays))(*[array.handle for array in arrays])
+
+
 def _strings(values: Sequence[Any]) -> Any:
     return (ctypes.c_char_p * len(values))(*[attribute_text(value).encode() for value in values])
 
@@ -120,7 +126,7 @@ SLICE_SECONDS = 1.0
 """How often a wait looks whether its job was dropped."""
 
 _jobs: Dict[int, EngineJob] = {}
-"""By address, the jobs that the engine has yet to drop, which it does some time after it has called them."""
+"""The jobs that the engine has yet to drop, by address. It drops a job some time after it has called it."""
 _pushing = threading.RLock()
 """Held while a job is pushed, and through a fork."""
 
@@ -138,19 +144,23 @@ class EngineJob:
     """The name in MXNet's profiler, which keeps this pointer."""
 
     def _push(self, read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
-        read_handles, written_handles = (
-            (ctypes.c_void_p * len(arrays))(*[array.handle for array in arrays])
-            for arrays in (read, written)
+        address = id(self)
+        arguments = (
+            _CALLED,
+            ctypes.c_void_p(address),
+            _DROPPED,
+            ctypes.byref(_Context(1, 0)),
+            _handles(read),
+            len(read),
+            _handles(written),
+            len(written),
+            ctypes.byref(ctypes.c_int(URGENT)),
+            0,
+            self.NAME,
         )
-        cpu, urgent, address = _Context(1, 0), ctypes.c_int(URGENT), id(self)
         with _pushing:
             _jobs[address] = self
-            mx.base.check_call(
-                mx.base._LIB.MXEnginePushSyncND(
-                    _CALLED, ctypes.c_void_p(address), _DROPPED, ctypes.byref(cpu), read_handles, len(read),
-                    written_handles, len(written), ctypes.byref(urgent), 0, self.NAME,
-                )
-            )  # fmt: skip
+            mx.base.check_call(mx.base._LIB.MXEnginePushSyncND(*arguments))
 
     def _call(self) -> None:
         raise NotImplementedError
@@ -195,9 +205,8 @@ def _finish() -> None:
     try:
         npx.waitall()
     finally:
-        for _ in range(
-            1000
-        ):  # normally one; Ctrl-C may have come between the note of a job and its push
+        # Normally once. Ctrl-C may have come between the note of a job and its push: then not for ever.
+        for _ in range(1000):
             if not _jobs:
                 break
             time.sleep(0.001)
@@ -221,11 +230,8 @@ def _before_fork() -> None:
         _finish()
     except Exception as error:
         reason = str(error).strip().splitlines()[-1]
-        warnings.warn(
-            f"before this fork an operator failed ({reason}): what it writes is wrong",
-            MxdpWarning,
-            2,
-        )
+        text = f"before this fork an operator failed ({reason}): what it writes is wrong"
+        warnings.warn(text, MxdpWarning, 2)
 
 
 def _after_fork() -> None:
@@ -240,9 +246,8 @@ def _register(_: Any) -> None:
     )
 
 
-wrapt.register_post_import_hook(
-    _register, "mxnet"
-)  # after MXNet's own hooks, so these run before them
+# After MXNet's own hooks, so these run before them.
+wrapt.register_post_import_hook(_register, "mxnet")
 
 if sys.platform != "linux" or sys.version_info < (3, 10):
     # There, subprocess and multiprocessing's "spawn" fork, not vfork, and without these hooks.

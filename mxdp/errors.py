@@ -34,7 +34,7 @@ from weakref import WeakSet
 
 Main = Callable[[Optional[Sequence[str]]], Optional[int]]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Of Ctrl-C, of a system that stops, of a terminal that is closed."""
+"""They come of Ctrl-C, of a system that stops, and of a terminal that is closed."""
 
 
 class MxdpError(Exception):
@@ -61,11 +61,15 @@ class MemoryShortage(MxdpError):
     """A job needs more memory than there is; it was not started."""
 
 
+CAUSED = (MxdpError, KeyboardInterrupt, OSError, RecursionError, MemoryError)
+"""What a person can cause."""
+
+
 class SentenceParser(argparse.ArgumentParser):
     """A parser that reports an error by a :class:`UsageError`, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise it."""
+        """Raise a UsageError with this message."""
         raise UsageError(f"{message} (see --help)")
 
 
@@ -74,10 +78,10 @@ def as_command(
 ) -> Callable[[Main], Callable[..., int]]:
     """A decorator of a command's ``main(arguments)``, which returns an exit status, or None for 0.
 
-    What a person can cause ends it with a sentence on stderr, which begins with ``name``, and with the exit status
-    ``failed``, or 2 for a :class:`UsageError` or another error of ``usage``. That is an :class:`MxdpError`, Ctrl-C, a
-    full disk, or data that are nested too deeply. If the reader of its output has left, as ``head`` does, it ends in
-    silence. Characters that the output's encoding lacks are escaped. A defect of ours keeps its traceback.
+    What a person can cause ends it with a sentence on stderr, which begins with ``name``. That is an
+    :class:`MxdpError`, Ctrl-C, a full disk, or data that are nested too deeply. The exit status is then ``failed``, or
+    2 for a :class:`UsageError` or another error of ``usage``. If the reader of its output has left, as ``head`` does,
+    it ends in silence. Characters that the output's encoding lacks are escaped. A defect of ours keeps its traceback.
     """
 
     def decorate(main: Main) -> Callable[..., int]:
@@ -90,17 +94,9 @@ def as_command(
                 try:
                     return main(arguments) or 0
                 finally:
-                    print(
-                        end="", flush=True
-                    )  # what is still buffered fails here, not when Python ends
-            except (
-                usage,
-                MxdpError,
-                KeyboardInterrupt,
-                OSError,
-                RecursionError,
-                MemoryError,
-            ) as error:
+                    # What is still buffered fails here, not when Python ends.
+                    print(end="", flush=True)
+            except (usage, *CAUSED) as error:
                 _say_last(name, error)
                 return 2 if isinstance(error, (usage, UsageError)) else failed
 
@@ -116,9 +112,7 @@ def _say_last(name: str, error: BaseException) -> None:
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         why = f"the system refuses to go on: {where}{error.strerror or error}"
-    elif isinstance(
-        error, (RecursionError, MemoryError)
-    ):  # the latter is also of Python 3.8's parser
+    elif isinstance(error, (RecursionError, MemoryError)):  # of Python 3.8's parser, too
         why = f"what was given is too large, or nested too deeply ({error or type(error).__name__})"
     else:
         why = str(error)
@@ -137,8 +131,8 @@ def silence(stream: TextIO) -> None:
 
 
 def tidy_after_signals() -> None:
-    """From now on the first of :data:`SIGNALS` raises a KeyboardInterrupt with its number, and later ones are ignored:
-    they must not interrupt what a command tidies up at its end. nohup's SIGHUP stays ignored."""
+    """Let the first of :data:`SIGNALS` raise a KeyboardInterrupt with its number, and ignore later ones: they must not
+    interrupt what a command tidies up at its end. nohup's SIGHUP stays ignored."""
     for number in SIGNALS:
         if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN):
             signal.signal(number, on_signal)
@@ -147,63 +141,60 @@ def tidy_after_signals() -> None:
 def on_signal(number: int, frame: object) -> NoReturn:
     """The handler of :func:`tidy_after_signals`."""
     for every in SIGNALS:
-        signal.signal(
-            every, lambda *_: None
-        )  # with SIG_IGN, Python would complain of one that has come already
-        atexit.register(
-            signal.signal, every, signal.SIG_IGN
-        )  # while Python ends, none of its handlers works
+        # With SIG_IGN, Python would complain of one that has come already.
+        signal.signal(every, lambda *_: None)
+        # While Python ends, none of its handlers works.
+        atexit.register(signal.signal, every, signal.SIG_IGN)
     raise KeyboardInterrupt(number)
 
 
 @contextlib.contextmanager
 def signals_wait() -> Iterator[List[int]]:
-    """Until it ends, :data:`SIGNALS` are only noted; then the first is handled. In the middle of ``Popen.wait``
+    """Only note :data:`SIGNALS` inside, and handle the first of them at the end. In the middle of ``Popen.wait``
     (CPython 3.13 and before) a ``KeyboardInterrupt`` may leave a lock taken, and the next wait for that process then
     never ends."""
     noted: List[int] = []
-    now: Dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: handler for number, handler in now.items() if main and callable(handler)}
+    before: Dict[int, Any] = {}
+    in_main = threading.current_thread() is threading.main_thread()
     try:
-        for number in before:
-            signal.signal(number, lambda got, _: noted.append(got))
+        for number in SIGNALS if in_main else ():
+            handler = signal.getsignal(number)
+            if callable(handler):
+                before[number] = handler
+                signal.signal(number, lambda got, _: noted.append(got))
         yield noted
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for noticed, handler in before.items():
+            signal.signal(noticed, handler)
         for got in noted[:1]:
             before[got](got, None)
 
 
 @contextlib.contextmanager
 def without_exit() -> Iterator[None]:
-    """Around code that somebody else has written: raises an MxdpError where it calls ``sys.exit``."""
+    """Raise an MxdpError where the code inside, which somebody else has written, calls ``sys.exit``."""
     try:
         yield
     except SystemExit as error:
-        raise MxdpError(
-            f"it calls sys.exit({'' if error.code is None else error.code}), which ends all"
-        ) from error
+        code = "" if error.code is None else error.code
+        raise MxdpError(f"it calls sys.exit({code}), which ends all") from error
 
 
 def missing(what: str, extra: str, *modules: str) -> str:
     """The sentence that says how to install mxdp's ``extra``, if one of these modules is missing; else nothing."""
     lacking = ", ".join(name for name in modules if not find_spec(name))
-    return (
-        lacking and f'{what} needs {lacking}: `python -m pip install "mxdp[{extra}]"` installs it'
-    )
+    if not lacking:
+        return ""
+    return f'{what} needs {lacking}: `python -m pip install "mxdp[{extra}]"` installs it'
 
 
 def need(what: str, extra: str, *modules: str) -> None:
-    """Raises a ModuleNotFoundError if one of these modules is missing; a command (``python -m``) ends by a sentence."""
+    """Raise a ModuleNotFoundError if one of these modules is missing; a command (``python -m``) ends by a sentence."""
     sentence = missing(what, extra, *modules)
+    if sentence and sys.argv[0] == "-m":
+        raise SystemExit(f"mxdp: {sentence}")
     if sentence:
-        raise (
-            SystemExit(f"mxdp: {sentence}")
-            if sys.argv[0] == "-m"
-            else ModuleNotFoundError(sentence)
-        )
+        raise ModuleNotFoundError(sentence)
 
 
 def plural(count: int, thing: str) -> str:
@@ -212,8 +203,19 @@ def plural(count: int, thing: str) -> str:
     >>> plural(1, "device"), plural(2, "epoch"), plural(2, "process"), plural(3, "micro-batch")
     ('1 device', '2 epochs', '2 processes', '3 micro-batches')
     """
-    ending = "" if count == 1 else "es" if thing.endswith(("s", "tch", "nch")) else "s"
-    return f"{count} {thing}{ending}"
+    if count != 1:
+        thing += "es" if thing.endswith(("s", "tch", "nch")) else "s"
+    return f"{count} {thing}"
+
+
+UNITS = (
+    (1 << 30, "GiB"),
+    (10**9, "GB"),
+    (1 << 20, "MiB"),
+    (10**6, "MB"),
+    (1 << 10, "KiB"),
+    (1000, "kB"),
+)
 
 
 def size(nbytes: int) -> str:
@@ -222,16 +224,10 @@ def size(nbytes: int) -> str:
     >>> size(4), size(65536), size(1 << 24), size(160_000_000)
     ('4 bytes', '64 KiB', '16 MiB', '160 MB')
     """
-    units = (
-        (1 << 30, "GiB"),
-        (10**9, "GB"),
-        (1 << 20, "MiB"),
-        (10**6, "MB"),
-        (1 << 10, "KiB"),
-        (1000, "kB"),
-    )
-    unit, name = next((unit for unit in units if nbytes and nbytes % unit[0] == 0), (1, "bytes"))
-    return f"{nbytes // unit:,} {name}"
+    for unit, name in UNITS:
+        if nbytes and nbytes % unit == 0:
+            return f"{nbytes // unit:,} {name}"
+    return f"{nbytes:,} bytes"
 
 
 def either(names: Iterable[str]) -> str:
@@ -241,7 +237,9 @@ def either(names: Iterable[str]) -> str:
     ('a', 'a, b or c')
     """
     *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last
+    if not others:
+        return last
+    return f"{', '.join(others)} or {last}"
 
 
 def did_you_mean(given: object, allowed: Collection[str]) -> str:
@@ -253,7 +251,8 @@ def did_you_mean(given: object, allowed: Collection[str]) -> str:
     'there are: ring, tree.'
     """
     near = difflib.get_close_matches(str(given), allowed, n=1, cutoff=0.5)
-    return f"{f'did you mean {near[0]!r}? There' if near else 'there'} are: {', '.join(allowed)}."
+    there = f"did you mean {near[0]!r}? There" if near else "there"
+    return f"{there} are: {', '.join(allowed)}."
 
 
 ADDING: WeakSet[Any] = WeakSet()

@@ -10,6 +10,8 @@ batch, in inference, too, and there is no dropout. So a split run is compared nu
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 from typing import Any, List, Sequence, Tuple, Union
 
@@ -30,6 +32,11 @@ class Conv:
     kernel: int
     stride: int = 1
     padding: int = 0
+
+    @property
+    def step(self) -> int:
+        """The stride in use."""
+        return self.stride
 
 
 @dataclass(frozen=True)
@@ -75,16 +82,12 @@ class Residual:
     def paths(self, params: Sequence[Any]) -> List[List[Tuple[Layer, List[Any]]]]:
         """The body and the shortcut: a list of their layers, each with its parameters."""
         rest = iter(params)
-        return [
-            [
-                (
-                    layer,
-                    [next(rest) for _ in range(2 * isinstance(layer, (Conv, BatchNorm, Dense)))],
-                )
-                for layer in path
-            ]
-            for path in (self.body, self.shortcut)
-        ]
+
+        def with_its(layer: Layer) -> Tuple[Layer, List[Any]]:
+            has = isinstance(layer, (Conv, BatchNorm, Dense))
+            return layer, [next(rest), next(rest)] if has else []
+
+        return [list(map(with_its, path)) for path in (self.body, self.shortcut)]
 
 
 Layer = Union[Conv, BatchNorm, Relu, Pool, Dense, Residual]
@@ -104,8 +107,10 @@ def resnet18(width: int = 64) -> Net:
     Source: Dive into Deep Learning, "Concise Implementation for Multiple GPUs"."""
     net: List[Layer] = [Conv(width, kernel=3, padding=1), BatchNorm(), Relu()]
     for number in range(8):
-        channels, stride = width << number // 2, 2 if number in (2, 4, 6) else 1
-        first, second = Conv(channels, 3, stride, padding=1), Conv(channels, 3, padding=1)
+        channels = width << number // 2
+        stride = 2 if number in (2, 4, 6) else 1
+        first = Conv(channels, 3, stride, padding=1)
+        second = Conv(channels, 3, padding=1)
         shortcut = (Conv(channels, 1, stride),) if stride > 1 else ()
         net.append(Residual((first, BatchNorm(), Relu(), second, BatchNorm()), shortcut))
     return (*net, Pool(4, kind="avg"), Dense(10))
@@ -117,7 +122,8 @@ def outputs(net: Net, input_shape: Shape) -> List[Shape]:
     >>> outputs(LENET, (1, 28, 28))[2], outputs(LENET, (1, 28, 28))[-1]
     ((20, 13, 13), (10,))
     """
-    shapes, shape = [], tuple(input_shape)
+    shapes: List[Shape] = []
+    shape = tuple(input_shape)
     for number, layer in enumerate(net):
         if isinstance(layer, Dense):
             shape = (layer.units,)
@@ -126,23 +132,17 @@ def outputs(net: Net, input_shape: Shape) -> List[Shape]:
                 raise ValueError(
                     f"layer {number}, {layer}, needs images (channels, height, width), not {shape}"
                 )
-            channels, step = (
-                (layer.channels, layer.stride)
-                if isinstance(layer, Conv)
-                else (shape[0], layer.step)
-            )
-            sides = tuple(
-                (side + 2 * layer.padding - layer.kernel) // step + 1 for side in shape[1:]
-            )
+            margin = 2 * layer.padding - layer.kernel
+            sides = [(side + margin) // layer.step + 1 for side in shape[1:]]
             if min(sides) < 1:
                 raise ValueError(
                     f"layer {number}, {layer}, has a window larger than its image {shape[1:]}"
                 )
+            channels = layer.channels if isinstance(layer, Conv) else shape[0]
             shape = (channels, *sides)
         elif isinstance(layer, Residual):
-            body, shortcut = (
-                [shape, *outputs(path, shape)][-1] for path in (layer.body, layer.shortcut)
-            )
+            body = _last(layer.body, shape)
+            shortcut = _last(layer.shortcut, shape)
             if body != shortcut:
                 raise ValueError(
                     f"layer {number} adds up {body} and {shortcut}: a Residual's paths end in one shape"
@@ -150,6 +150,11 @@ def outputs(net: Net, input_shape: Shape) -> List[Shape]:
             shape = body
         shapes.append(shape)
     return shapes
+
+
+def _last(path: Net, shape: Shape) -> Shape:
+    """The shape after the last layer; of an empty path, the one before it."""
+    return outputs(path, shape)[-1] if path else shape
 
 
 def param_shapes(net: Net, input_shape: Shape) -> List[List[Shape]]:
@@ -160,17 +165,17 @@ def param_shapes(net: Net, input_shape: Shape) -> List[List[Shape]]:
     """
     shapes: List[List[Shape]] = []
     for layer, before in zip(net, [tuple(input_shape), *outputs(net, input_shape)]):
+        its: List[Shape] = []
         if isinstance(layer, Conv):
-            shapes.append(
-                [(layer.channels, before[0], layer.kernel, layer.kernel), (layer.channels,)]
-            )
+            its = [(layer.channels, before[0], layer.kernel, layer.kernel), (layer.channels,)]
         elif isinstance(layer, Dense):
-            shapes.append([(layer.units, int(onp.prod(before))), (layer.units,)])
+            its = [(layer.units, math.prod(before)), (layer.units,)]
+        elif isinstance(layer, BatchNorm):
+            its = [before[:1], before[:1]]
         elif isinstance(layer, Residual):
-            paths = [param_shapes(path, before) for path in (layer.body, layer.shortcut)]
-            shapes.append([shape for path in paths for inner in path for shape in inner])
-        else:
-            shapes.append([before[:1]] * 2 if isinstance(layer, BatchNorm) else [])
+            for path in (layer.body, layer.shortcut):
+                its += itertools.chain(*param_shapes(path, before))
+        shapes.append(its)
     return shapes
 
 
@@ -180,63 +185,74 @@ def init(net: Net, input_shape: Shape, seed: int = 0, dtype: str = "float32") ->
     and scales about 1: no gradient vanishes, and a wrong one shows."""
     random = onp.random.RandomState(seed)
 
-    def draw(shape: Shape, number: int, norm: bool) -> NDArray:
-        if len(shape) > 1:
-            limit = (6 / (onp.prod(shape[1:]) + shape[0] * onp.prod(shape[2:]))) ** 0.5
-            return np.array(random.uniform(-limit, limit, shape), dtype=dtype)
-        return np.array(
-            random.uniform(-0.1, 0.1, shape) + (1.0 if norm and number == 0 else 0.0), dtype=dtype
-        )
+    def draw(layer: Layer, shapes: List[Shape]) -> LayerParams:
+        drawn = []
+        for shape in shapes:
+            limit = 0.1
+            if len(shape) > 1:
+                inputs = math.prod(shape[1:])
+                outputs = shape[0] * math.prod(shape[2:])
+                limit = (6 / (inputs + outputs)) ** 0.5
+            drawn.append(random.uniform(-limit, limit, shape))
+        if isinstance(layer, BatchNorm):
+            drawn[0] += 1  # the scale
+        return [np.array(array, dtype=dtype) for array in drawn]
 
     params: List[LayerParams] = []
-    for layer, sizes in zip(net, param_shapes(net, input_shape)):
-        paths = layer.paths(sizes) if isinstance(layer, Residual) else [[(layer, sizes)]]
-        params.append(
-            [
-                draw(size, n, isinstance(inner, BatchNorm))
-                for path in paths
-                for inner, its in path
-                for n, size in enumerate(its)
-            ]
-        )
+    for layer, shapes in zip(net, param_shapes(net, input_shape)):
+        paths = layer.paths(shapes) if isinstance(layer, Residual) else [[(layer, shapes)]]
+        inner_layers = itertools.chain(*paths)
+        params.append([param for inner, its in inner_layers for param in draw(inner, its)])
     return params
 
 
 def apply(layer: Layer, x: NDArray, params: Sequence[NDArray]) -> NDArray:
     """One layer's output, on the device of ``x``. Doesn't wait."""
     if isinstance(layer, Conv):
-        sides = dict(
-            kernel=(layer.kernel,) * 2, stride=(layer.stride,) * 2, pad=(layer.padding,) * 2
+        return npx.convolution(
+            x,
+            *params,
+            num_filter=params[0].shape[0],
+            kernel=(layer.kernel, layer.kernel),
+            stride=(layer.stride, layer.stride),
+            pad=(layer.padding, layer.padding),
         )
-        return npx.convolution(x, *params, num_filter=params[0].shape[0], **sides)
     if isinstance(layer, BatchNorm):
         return normalise(x, *moments(x), *params)
     if isinstance(layer, Residual):
         ends = []
         for path in layer.paths(params):
-            ends.append(x)
+            end = x
             for inner, inner_params in path:
-                ends[-1] = apply(inner, ends[-1], inner_params)
+                end = apply(inner, end, inner_params)
+            ends.append(end)
         return npx.activation(ends[0] + ends[1], act_type="relu")
     if isinstance(layer, Relu):
         return npx.activation(x, act_type="relu")
     if isinstance(layer, Pool):
-        sides = dict(kernel=(layer.kernel,) * 2, stride=(layer.step,) * 2, pad=(layer.padding,) * 2)
-        return npx.pooling(x, pool_type=layer.kind, **sides)
+        return npx.pooling(
+            x,
+            pool_type=layer.kind,
+            kernel=(layer.kernel, layer.kernel),
+            stride=(layer.step, layer.step),
+            pad=(layer.padding, layer.padding),
+        )
     return npx.fully_connected(x, *params, num_hidden=params[0].shape[0])
 
 
 def moments(x: NDArray) -> Tuple[NDArray, NDArray]:
     """Mean and variance of each channel over samples, height and width. Both have the shape (1, channels, 1, 1)."""
     mean = x.mean(axis=(0, 2, 3), keepdims=True)
-    return mean, ((x - mean) ** 2).mean(axis=(0, 2, 3), keepdims=True)
+    squares = (x - mean) ** 2
+    return mean, squares.mean(axis=(0, 2, 3), keepdims=True)
 
 
 def normalise(
     x: NDArray, mean: NDArray, variance: NDArray, scale: NDArray, shift: NDArray
 ) -> NDArray:
     """Batch normalisation with the given statistics."""
-    scale, shift = (param.reshape(1, -1, 1, 1) for param in (scale, shift))
+    scale = scale.reshape(1, -1, 1, 1)
+    shift = shift.reshape(1, -1, 1, 1)
     return (x - mean) / np.sqrt(variance + EPSILON) * scale + shift
 
 

@@ -22,10 +22,16 @@ from mxdp.backend import Device, mx
 from mxdp.errors import MemoryShortage, plural
 from mxdp.plans.partition import bounds
 
-CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+VERSION_2 = ("memory.max", "memory.current", "inactive_file")
+"""The files of a cgroup's limit and of what it uses, and what is counted there of cached files."""
 UNLIMITED = 1 << 60
 """Limits from here on mean "no limit", which cgroup v1 writes as a number near 2**63."""
-SHARED_MEMORY, RANK_BYTES = "/dev/shm", 1_064_960  # of each rank, in MPICH 5.0
+SHARED_MEMORY = "/dev/shm"
+RANK_BYTES = 1_064_960
+"""What each rank of MPICH 5.0 takes of the shared memory."""
 
 
 def need_shared_memory() -> None:
@@ -59,12 +65,11 @@ def available_bytes(device: Device) -> int:
 def check_fits(needed: int, device: Device, limit: Optional[int] = None) -> None:
     """Raise a MemoryShortage unless ``device`` has ``needed`` bytes for a job that may take at most ``limit``."""
     available = available_bytes(device)
-    room, has = available, f"{device} has {in_words(available)} left"
+    room = available
+    has = f"{device} has {in_words(available)} left"
     if limit is not None and limit < available:
-        room, has = (
-            limit,
-            f"may take {in_words(limit)} of the {in_words(available)} that {device} has left",
-        )
+        room = limit
+        has = f"may take {in_words(limit)} of the {in_words(available)} that {device} has left"
     if needed > room:
         raise MemoryShortage(
             f"this job needs {in_words(needed)} and {has}, so it was not started: cut it into slices that fit"
@@ -92,16 +97,22 @@ def slices(items: int, item_bytes: int, available: int) -> List[Tuple[int, int]]
     return bounds(items, -(-items // at_once))
 
 
+UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+
 def in_words(nbytes: int) -> str:
     """Bytes for a reader, in decimal units.
 
     >>> in_words(512), in_words(65_536), in_words(3_200_000_000)
     ('512 B', '65.5 kB', '3.20 GB')
     """
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+    for unit, name in UNITS:
+        if nbytes >= 100 * unit:
+            return f"{nbytes / unit:.0f} {name}"
+        if nbytes >= 10 * unit:
+            return f"{nbytes / unit:.1f} {name}"
         if nbytes >= unit:
-            digits = 2 if nbytes < 10 * unit else 1 if nbytes < 100 * unit else 0
-            return f"{nbytes / unit:.{digits}f} {name}"
+            return f"{nbytes / unit:.2f} {name}"
     return f"{nbytes} B"
 
 
@@ -112,28 +123,31 @@ def cgroup_bytes(file: Path = OWN_CGROUPS, root: Path = CGROUPS) -> Optional[int
     for line in _text(file).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            base, files = root, ("memory.max", "memory.current", "inactive_file")
+            base = root
+            files = VERSION_2
         elif "memory" in controllers.split(","):
-            base, files = (
-                root / "memory",
-                ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-            )
+            base = root / "memory"
+            files = VERSION_1
         else:
             continue
         # Inside a container the path may be the host's, and the mount point the container's own group.
         group = base / path.strip("/")
-        groups = [group, *group.parents]
-        left += [_left(group, *files) for group in groups[: groups.index(base) + 1]]
+        left.append(_left(group, *files))
+        while group != base:
+            group = group.parent
+            left.append(_left(group, *files))
     return min((nbytes for nbytes in left if nbytes is not None), default=None)
 
 
 def _left(group: Path, limit: str, usage: str, cached: str) -> Optional[int]:
     """Bytes left of one group's limit, whose files have these names; None without a limit."""
-    most, used = _text(group / limit).strip(), _text(group / usage).strip()
+    most = _text(group / limit).strip()
+    used = _text(group / usage).strip()
     if not (most.isdigit() and used.isdigit()) or int(most) >= UNLIMITED:
         return None
     counts = dict(line.split() for line in _text(group / "memory.stat").splitlines())
-    return max(0, int(most) - max(0, int(used) - int(counts.get(cached, 0))))
+    taken = max(0, int(used) - int(counts.get(cached, 0)))
+    return max(0, int(most) - taken)
 
 
 def _text(path: Path) -> str:

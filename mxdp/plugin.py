@@ -35,7 +35,8 @@ def semantics_kept() -> Iterator[None]:
     if mxnet is None:
         yield
         return
-    shape, array = mxnet.util.is_np_shape(), mxnet.util.is_np_array()
+    shape = mxnet.util.is_np_shape()
+    array = mxnet.util.is_np_array()
     try:
         yield
     finally:
@@ -51,6 +52,7 @@ def _fill(by_name: Callable[[str], Any], mxnet: Any) -> None:
         return type(name, (), {"__new__": lambda cls: by_name(name), "__module__": __name__})
 
     base = mxnet.kv.KVStoreBase
-    for name in [*map(store_name, sorted([*ALGORITHMS, AUTO])), MPI_STORE]:
+    names = [store_name(algorithm) for algorithm in sorted([*ALGORITHMS, AUTO])]
+    for name in [*names, MPI_STORE]:
         if name not in base.kv_registry:  # mxdp may be imported anew, by importlib.reload
             base.register(entry(name))

@@ -58,7 +58,9 @@ MALLOPT: Mapping[str, Tuple[int, Tuple[int, ...], str, str]] = {
     "M_ARENA_MAX": (-8, (1,), "MALLOC_ARENA_MAX", "glibc.malloc.arena_max"),
 }
 
-_M_TOP_PAD, _MADV_HUGEPAGE, _HUGE = -2, 14, 2 << 20
+_M_TOP_PAD = -2
+_MADV_HUGEPAGE = 14
+_HUGE = 2 << 20
 
 _IN_FORCE = re.compile(
     r"(MXNET|OMP|GOMP|OPENBLAS|KMP|MALLOC|MXDP)_|(GLIBC_TUNABLES|CUDA_VISIBLE_DEVICES)$"
@@ -103,12 +105,8 @@ def prepare_process(
         environ.update({name: SETTINGS[name] for name in missing})
         environ[MARK] = ",".join(ours)
     done = {name: environ[name] for name in _ours(environ)}
-    watched = [
-        *SETTINGS,
-        *(variable for _, _, variable, _ in MALLOPT.values()),
-        "GLIBC_TUNABLES",
-        "MXNET_ENGINE_TYPE",
-    ]
+    watched = [*SETTINGS, *(variable for _, _, variable, _ in MALLOPT.values())]
+    watched += ["GLIBC_TUNABLES", "MXNET_ENGINE_TYPE"]
     kept = {name: environ[name] for name in watched if environ.get(name) and name not in done}
     late_warnings = _late_warnings(missing) if late else []
     return Prepared(done, kept, late_warnings + _value_warnings(kept), tune_malloc(environ, libc))
@@ -138,14 +136,11 @@ def tune_malloc(environ: Mapping[str, str] = os.environ, libc: Any = None) -> Di
     done = {}
     for name, (option, values, variable, tunable) in MALLOPT.items():
         by_user = bool(environ.get(variable)) or tunable in tunables
-        done[name] = (
-            mallopt is not None
-            and not by_user
-            and any(mallopt(option, value) == 1 for value in values)
-        )
-    by_user = bool(environ.get("MALLOC_TOP_PAD_")) or bool(
-        tunables & {"glibc.malloc.top_pad", "glibc.malloc.hugetlb"}
-    )
+        done[name] = False
+        if mallopt is not None and not by_user:
+            done[name] = any(mallopt(option, value) == 1 for value in values)
+    by_tunable = tunables & {"glibc.malloc.top_pad", "glibc.malloc.hugetlb"}
+    by_user = bool(environ.get("MALLOC_TOP_PAD_") or by_tunable)
     done["MADV_HUGEPAGE"] = all(done.values()) and not by_user and _huge_pages(libc)
     return done
 
@@ -181,9 +176,8 @@ def concurrency_warnings(environ: Mapping[str, str] = os.environ) -> List[str]:
 def pinning(environ: Mapping[str, str] = os.environ) -> str:
     """The variables by which OpenMP keeps MXNet's threads on one core, from its first use on; nothing if none does."""
     places = environ.get("OMP_PLACES") or "cores"
-    if environ.get("OMP_PROC_BIND", "").lower() == "false" or not re.match(
-        r"cores|threads|\{\d+(:1)?\}", places
-    ):
+    one_core = re.match(r"cores|threads|\{\d+(:1)?\}", places)
+    if environ.get("OMP_PROC_BIND", "").lower() == "false" or not one_core:
         return ""
     names = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
     return ", ".join(f"{name}={environ[name]}" for name in names if environ.get(name))
@@ -299,18 +293,18 @@ def _libc() -> Any:
 def _huge_pages(libc: Any) -> bool:
     """Let the heap grow by a GiB, and ask for pages of 2 MiB there. With them a step on one device is some 5 % shorter.
     What is never touched takes no memory; a process that trains LeNet takes 50 to 100 MB more."""
-    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    libc.sbrk.restype, libc.sbrk.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t]
-    libc.madvise.argtypes, libc.free.argtypes = (
-        [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
-        [ctypes.c_void_p],
-    )
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    libc.sbrk.restype = ctypes.c_void_p
+    libc.sbrk.argtypes = [ctypes.c_ssize_t]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.free.argtypes = [ctypes.c_void_p]
     libc.mallopt(_M_TOP_PAD, 1 << 30)
-    block = libc.malloc(
-        31 << 20
-    )  # less than any M_MMAP_THRESHOLD above, more than the heap has left
+    # Less than any M_MMAP_THRESHOLD above, and more than the heap has left.
+    block = libc.malloc(31 << 20)
     libc.mallopt(_M_TOP_PAD, 128 << 10)  # glibc's own
-    start, end = -(-(block or 0) // _HUGE) * _HUGE, libc.sbrk(0)
-    accepted = bool(block) and start < end and libc.madvise(start, end - start, _MADV_HUGEPAGE) == 0
+    start = -(-(block or 0) // _HUGE) * _HUGE  # rounded up
+    length = libc.sbrk(0) - start
+    accepted = bool(block) and length > 0 and libc.madvise(start, length, _MADV_HUGEPAGE) == 0
     libc.free(block)
     return accepted

@@ -14,7 +14,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "mxdp"
 
 ROOMS_OF = {
-    0: "errors sections plans",
+    0: "errors files sections plans",
     1: "process cuda compat backend engine plugin __main__",
     2: "collectives layers processes scratch datasets timing curves memory",
     3: "parallel tracing",
@@ -27,8 +27,8 @@ ROOMS = ("data_parallel", "allreduce", "automatic_parallelism", "many_processes"
 """Of the experiments: none knows another one."""
 SHARED = {"lab": (), "show": ("lab",)}
 """What each of the rooms that all experiments share may import of the other."""
-PURE = """__future__ typing dataclasses mxdp.plans mxdp.errors math os numbers functools itertools argparse sys difflib
-json shutil textwrap html contextlib collections statistics pathlib"""
+PURE = """__future__ typing dataclasses mxdp.plans mxdp.errors mxdp.files math os numbers functools itertools argparse
+sys difflib json shutil textwrap html contextlib collections statistics pathlib"""
 """What floor 0 imports. (shutil knows how wide the terminal of ``python -m mxdp.plans`` is, html makes its page.)"""
 MOST_FILES = 20
 MOST_LINES = 60

@@ -16,7 +16,7 @@ import nbformat
 from nbclient import NotebookClient
 from traitlets.config import Config
 
-from mxdp.plans.show.files import write_beside
+from mxdp.files import write_beside
 
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = ROOT / "experiments" / "lessons"

@@ -27,7 +27,7 @@ from mxdp.experiments.lab import provenance, result
 from mxdp.experiments.lab.module import Question, discover
 from mxdp.experiments.predict.published import HEADINGS, figures, how_far_off
 from mxdp.experiments.show import measured, terminal, together, words
-from mxdp.plans.show.files import write_beside
+from mxdp.files import write_beside
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "experiments" / "reference"

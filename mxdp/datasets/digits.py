@@ -17,7 +17,9 @@ import numpy as np
 from mxdp.datasets.records import Dataset, Split
 from mxdp.errors import DataError
 
-_ENLARGE, _BORDER, _FULL = 3, 2, 16
+_ENLARGE = 3
+_BORDER = 2
+_FULL = 16
 _ONE_IN = 5
 
 
@@ -31,10 +33,10 @@ def load_digits(seed: int = 0) -> Dataset:
             '`python -m pip install "mxdp[data]"` installs it'
         )
     # To import sklearn.datasets takes a second, as long as the rest of a small training.
-    table = np.loadtxt(
-        Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=","
-    )
-    pictures = (table[:, :-1].reshape(-1, 8, 8) / _FULL).astype(np.float32)
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    table = np.loadtxt(file, delimiter=",")
+    values = table[:, :-1].reshape(-1, 8, 8)
+    pictures = (values / _FULL).astype(np.float32)
     enlarged = pictures.repeat(_ENLARGE, axis=1).repeat(_ENLARGE, axis=2)
     border = (_BORDER, _BORDER)
     X = np.pad(enlarged, ((0, 0), border, border))[:, np.newaxis]
@@ -44,7 +46,8 @@ def load_digits(seed: int = 0) -> Dataset:
     by_class = order[np.argsort(y[order], kind="stable")]
     is_test = np.zeros(len(y), bool)
     is_test[by_class[::_ONE_IN]] = True
-    train, test = order[~is_test[order]], order[is_test[order]]
+    train = order[~is_test[order]]
+    test = order[is_test[order]]
     return Dataset(
         name="digits",
         train=Split(X[train], y[train]),

@@ -70,8 +70,10 @@ def given_folder(data_dir: Optional[Union[str, Path]]) -> Optional[Path]:
 def cache_root() -> Path:
     """``mxdp`` in an absolute ``$XDG_CACHE_HOME``, else in ``~/.cache``. Raises a DataError without a home folder."""
     base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):
+        return Path(base) / "mxdp"
     try:
-        return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "mxdp"
+        return Path.home() / ".cache" / "mxdp"
     except RuntimeError as error:
         raise DataError(
             "there is no home folder to keep a cache in; set XDG_CACHE_HOME to a folder"
@@ -131,7 +133,8 @@ def _folder_in(named: Path) -> Path:
 
 
 def _read_all(folder: Path) -> List[bytes]:
-    contents, faults = [], []
+    contents: List[bytes] = []
+    faults: List[str] = []
     for file in FILES:
         try:
             contents.append(file.read(folder))

@@ -15,10 +15,18 @@ from urllib.parse import urlsplit
 
 from mxdp.errors import DataError, missing
 
-ANSWER, STALL, WAIT, REMEMBERED = 5.0, 10.0, 1800.0, 3600.0
-"""Seconds: to the first byte, between two pieces of a file, for another process, until a failure is forgotten."""
-SPEED = 20e3  # bytes a second that a mirror must send on average, after the first ANSWER seconds
-LOCK, FAILED = "mxdp.lock", "mxdp-failed.txt"
+ANSWER = 5.0
+"""Seconds to the first byte of a file."""
+STALL = 10.0
+"""Seconds between two pieces of a file."""
+WAIT = 1800.0
+"""Seconds for another process that downloads."""
+REMEMBERED = 3600.0
+"""Seconds until a failure is forgotten."""
+SPEED = 20e3
+"""Bytes a second that a mirror must send on average, after the first ``ANSWER`` seconds."""
+LOCK = "mxdp.lock"
+FAILED = "mxdp-failed.txt"
 
 Notify = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
@@ -113,13 +121,15 @@ def _complete(
             file.read(folder)
         except DataError as error:
             wanted.append(file)
-            if (folder / file.name).exists():
-                (folder / file.name).rename(folder / f"{file.name}.wrong")
+            path = folder / file.name
+            if path.exists():
+                path.rename(folder / f"{file.name}.wrong")
                 notify(f"{error}; it is renamed to {file.name}.wrong and downloaded again")
     failure = failed_download(folder)
     if wanted and failure:
         raise DataError(failure)
-    done, total = 0, sum(file.size for file in wanted)
+    done = 0
+    total = sum(file.size for file in wanted)
     if wanted:
         notify(
             f"downloading {len(wanted)} of {len(files)} files ({total / 1e6:.1f} MB) into {folder}"
@@ -136,8 +146,9 @@ def _complete(
             failure = f"{file.name} could not be downloaded ({'; '.join(failures)})"
             (folder / FAILED).write_text(failure)
             raise DataError(failure)
-        (folder / f"{file.name}.part").write_bytes(data)
-        (folder / f"{file.name}.part").replace(folder / file.name)
+        part = folder / f"{file.name}.part"
+        part.write_bytes(data)
+        part.replace(folder / file.name)
         mirrors = [mirror, *(other for other in mirrors if other != mirror)]
         done += file.size
         progress(file.name, done, total)
@@ -149,7 +160,9 @@ def _receive(url: str, file: KnownFile, progress: Progress, done: int, total: in
     from urllib3.exceptions import HTTPError
 
     headers = {"Accept-Encoding": "identity"}
-    data, failures, given_up = bytearray(), [], threading.Event()
+    data = bytearray()
+    failures: List[str] = []
+    given_up = threading.Event()
 
     def receive() -> None:
         try:
@@ -162,18 +175,21 @@ def _receive(url: str, file: KnownFile, progress: Progress, done: int, total: in
                         break
         except (requests.RequestException, HTTPError) as error:
             reason = str(getattr(error.args[0], "reason", error.args[0]))
-            failures.append(reason.split("): ", 1)[-1].split(">: ", 1)[-1].split(" for url")[0])
+            # Without the objects that it names first, and the address that it names last.
+            for end in ("): ", ">: "):
+                reason = reason.split(end, 1)[-1]
+            failures.append(reason.split(" for url")[0])
 
-    thread, start = threading.Thread(target=receive, daemon=True), time.monotonic()
+    thread = threading.Thread(target=receive, daemon=True)
+    start = time.monotonic()
     thread.start()
     while thread.is_alive():
         if len(data) < SPEED * (time.monotonic() - start - ANSWER):
             given_up.set()
             raise DataError(f"slower than {SPEED / 1000:g} kB/s")
         thread.join(0.1)
-        progress(
-            f"{file.name} from {urlsplit(url).netloc}", done + min(len(data), file.size), total
-        )
+        received = min(len(data), file.size)
+        progress(f"{file.name} from {urlsplit(url).netloc}", done + received, total)
     if failures:
         raise DataError(failures[0])
     return file.check(bytes(data), "what it sent")

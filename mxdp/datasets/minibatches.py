@@ -12,7 +12,7 @@ buffer is not faster. In a timeline, the making of a batch is a section.
 
 from __future__ import annotations
 
-from typing import Iterator, Tuple
+from typing import Iterator, List, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,25 +29,23 @@ def permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     ``n`` is negative."""
     check_seed("seed", seed)
     check_seed("epoch", epoch)
-    return np.random.RandomState([seed, epoch]).permutation(n).astype(np.int64, copy=False)
+    order = np.random.RandomState([seed, epoch]).permutation(n)
+    return order.astype(np.int64, copy=False)
 
 
 def minibatches(split: Split, batch_size: int, seed: int, epoch: int) -> Iterator[HostBatch]:
     """One epoch of shuffled batches ``X, y``, with the short last one. Each batch is a new copy. Raises a ValueError
     for a ``batch_size``, ``seed`` or ``epoch`` out of range."""
-    size = positive_int("batch_size", batch_size)
+    parts = _slices(len(split), batch_size)
     order = permutation(len(split), seed, epoch)
-    return (_gather(split, order[start : start + size]) for start in range(0, len(split), size))
+    return (_gather(split, order[part]) for part in parts)
 
 
 def sequential(split: Split, batch_size: int) -> Iterator[HostBatch]:
     """The whole split in its stored order, as for evaluation. Batches are views: nothing is copied. Raises a ValueError
     unless ``batch_size`` is a positive int."""
-    size = positive_int("batch_size", batch_size)
-    return (
-        (split.X[start : start + size], split.y[start : start + size])
-        for start in range(0, len(split), size)
-    )
+    parts = _slices(len(split), batch_size)
+    return ((split.X[part], split.y[part]) for part in parts)
 
 
 class Stream:
@@ -82,13 +80,19 @@ class Stream:
         n = len(self._split)
         while left:
             if self.position == n:
-                self.epoch, self.position = self.epoch + 1, 0
+                self.epoch += 1
+                self.position = 0
                 self._order = permutation(n, self._seed, self.epoch)
             start = self.position
             stop = min(start + self._size, n, start + left)
             self.position = stop
             left -= stop - start
             yield _gather(self._split, self._order[start:stop])
+
+
+def _slices(n: int, batch_size: int) -> List[slice]:
+    size = positive_int("batch_size", batch_size)
+    return [slice(start, start + size) for start in range(0, n, size)]
 
 
 def _gather(split: Split, rows: npt.NDArray[np.int64]) -> HostBatch:

@@ -19,26 +19,26 @@ _COLOURS = (1, 3, 4)
 _MOST_CLASSES = 1 << 20
 
 
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def positive_int(what: str, value: Any) -> int:
     """``value`` as a plain int. Raises a ValueError, which calls it ``what``, unless it is an int (no bool) above 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+    if not _is_int(value) or value < 1:
         raise ValueError(f"{what} must be a positive int, not {value!r}")
     return int(value)
 
 
 def check_seed(what: str, value: Any) -> None:
     """Raise a ValueError that calls ``value`` ``what``, unless NumPy's ``RandomState`` takes it as a seed."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, np.integer))
-        or not 0 <= value < 2**32
-    ):
+    if not _is_int(value) or not 0 <= value < 2**32:
         raise ValueError(f"{what} must be an int from 0 to 2**32 - 1, not {value!r}")
 
 
 def finite(what: str, value: Any, above: float = -math.inf) -> None:
     """Raise a ValueError that calls ``value`` ``what``, unless it is a real number, finite and more than ``above``."""
-    known = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    known = _is_int(value) or isinstance(value, (float, np.floating))
     if not known or not above < value < math.inf:
         more = f" more than {above}" if above > -math.inf else ""
         raise ValueError(f"{what} must be a finite number{more}, not {value!r}")
@@ -54,7 +54,9 @@ def check_labels(y: Any, classes: Optional[int] = CLASSES) -> None:
     if np.dtype(y.dtype).kind not in "iuf":
         raise ValueError(f"labels must be whole numbers from 0, not of dtype {y.dtype}")
     if isinstance(y, np.ndarray) and len(y):
-        low, high, fractions = y.min(), y.max(), y.dtype.kind == "f" and (y % 1).any()
+        low = y.min()
+        high = y.max()
+        fractions = y.dtype.kind == "f" and (y % 1).any()
         if not 0 <= low <= high < (classes or math.inf) or fractions:
             last = f"to {classes - 1}" if classes else "on"
             raise ValueError(f"labels must be whole numbers from 0 {last}, not {low} to {high}")
@@ -87,9 +89,10 @@ class Split:
         for name, array in (("X", self.X), ("y", self.y)):
             if not isinstance(array, np.ndarray):
                 raise TypeError(f"{name} must be an array of NumPy's, not a {type(array).__name__}")
-        if self.X.dtype != np.float32 or self.X.ndim != 4 or 0 in self.X.shape[1:]:
+        shape = self.X.shape
+        if self.X.dtype != np.float32 or len(shape) != 4 or 0 in shape[1:]:
             raise ValueError(
-                f"X must be float32 of shape (n, channels, height, width), not {self.X.dtype} of shape {self.X.shape}"
+                f"X must be float32 of shape (n, channels, height, width), not {self.X.dtype} of shape {shape}"
                 f"{_cure(self.X)}"
             )
         if self.y.ndim != 1 or self.y.dtype.kind not in "iu":
@@ -103,7 +106,9 @@ class Split:
             raise ValueError(
                 "X must be C-contiguous, since a batch is gathered row by row: numpy.ascontiguousarray(X)"
             )
-        if len(self.y) and not np.isfinite([self.X.min(), self.X.max()]).all():
+        # The least and the largest pixel say it of all, without an array of truth values.
+        extremes = [self.X.min(), self.X.max()] if len(self.y) else []
+        if not np.isfinite(extremes).all():
             raise ValueError("X holds NaN or infinity: every pixel must be a finite number")
         check_labels(self.y, classes=_MOST_CLASSES)
         object.__setattr__(self, "y", self.y.astype(np.int32, copy=False))  # as the loss takes them
@@ -146,9 +151,9 @@ class Dataset:
 
     def checksum(self) -> str:
         """A checksum of all labels and every hundredth training picture, which differs for other files or orders."""
-        return (
-            f"{zlib.crc32(self.train.X[::100].tobytes(), zlib.crc32(self.train.y.tobytes())):08x}"
-        )
+        labels = zlib.crc32(self.train.y.tobytes())
+        both = zlib.crc32(self.train.X[::100].tobytes(), labels)
+        return f"{both:08x}"
 
     def take(self, n_train: int, n_test: Optional[int] = None) -> Dataset:
         """The first ``n_train`` training and ``n_test`` test samples (None: all), as :meth:`Split.take` gives them."""

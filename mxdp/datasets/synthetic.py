@@ -6,12 +6,17 @@ up to two pixels in each direction (cyclically), and mixed with noise. A seed gi
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import numpy.typing as npt
 
 from mxdp.datasets.records import Dataset, Images, Split, positive_int
 
-_CLASSES, _GRID, _CELL, _SHIFT = 10, 7, 4, 2
+_CLASSES = 10
+_GRID = 7
+_CELL = 4
+_SHIFT = 2
 _SIDE = _GRID * _CELL
 _SIGNAL = np.float32(0.75)
 
@@ -24,8 +29,9 @@ def load_synthetic(seed: int = 0, n_train: int = 6000, n_test: int = 1000) -> Da
     random = np.random.RandomState(seed)
     # Classes also differ in brightness. Otherwise the book's small initial weights keep LeNet at chance for longer.
     white = np.arange(1, _CLASSES + 1).reshape(-1, 1, 1) / (_CLASSES + 1)
-    patterns = (random.random_sample((_CLASSES, _GRID, _GRID)) < white).astype(np.float32)
-    moved = _all_shifts(patterns.repeat(_CELL, axis=1).repeat(_CELL, axis=2))
+    is_white = random.random_sample((_CLASSES, _GRID, _GRID)) < white
+    patterns = is_white.astype(np.float32).repeat(_CELL, axis=1).repeat(_CELL, axis=2)
+    moved = _all_shifts(patterns)
     return Dataset(
         name="synthetic",
         train=_draw(random, moved, n_train),
@@ -38,13 +44,13 @@ def load_synthetic(seed: int = 0, n_train: int = 6000, n_test: int = 1000) -> Da
 def _all_shifts(patterns: Images) -> Images:
     """(shifts, classes, 28, 28): every pattern, moved by every shift that a sample may have."""
     steps = range(-_SHIFT, _SHIFT + 1)
-    return np.stack(
-        [np.roll(patterns, (down, right), axis=(1, 2)) for down in steps for right in steps]
-    )
+    shifts = itertools.product(steps, steps)
+    return np.stack([np.roll(patterns, shift, axis=(1, 2)) for shift in shifts])
 
 
 def _draw(random: np.random.RandomState, moved: Images, n: int) -> Split:
-    y: npt.NDArray[np.int32] = random.permutation(np.arange(n) % _CLASSES).astype(np.int32)
+    labels = random.permutation(np.arange(n) % _CLASSES)
+    y: npt.NDArray[np.int32] = labels.astype(np.int32)
     shift = random.randint(0, len(moved), n)
     X = random.random_sample((n, 1, _SIDE, _SIDE)).astype(np.float32)
     X *= np.float32(1) - _SIGNAL

@@ -22,7 +22,7 @@ from mxdp.exercises.exchanges import (
 from mxdp.exercises.plans import fill_buckets, fit_alpha_beta, gpipe
 from mxdp.exercises.shards import exchange_halos, sharded_step, split_and_load
 from mxdp.exercises.steps import accumulate, train_batch
-from mxdp.plans.show.files import write_beside
+from mxdp.files import write_beside
 
 need("mxdp.exercises", "experiments", "rich")
 

@@ -22,7 +22,7 @@ from mxdp.errors import UsageError, as_command, plural, tidy_after_signals
 from mxdp.exercises import EXERCISES, FOLDER, ORDER, copy
 from mxdp.exercises.check import LOOK_SECONDS, MEGABYTES, SECONDS, SEED, check
 from mxdp.exercises.judge import Case, Report, cases_of
-from mxdp.plans.show.files import check_file, write_beside
+from mxdp.files import check_file, write_beside
 
 BAR = 20
 """Characters of the longest arrow."""

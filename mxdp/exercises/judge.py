@@ -21,7 +21,7 @@ from mxdp.backend import mx
 from mxdp.errors import either
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.trial import Trial, Values, Wrong, recording
-from mxdp.plans.show.files import write_beside
+from mxdp.files import write_beside
 
 LINE = 100
 """Characters of a student's line that a sentence quotes."""

@@ -6,6 +6,7 @@ the pushed arrays by an all-reduce, and a key only identifies arrays that were p
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from functools import partialmethod
 from typing import Any, Hashable, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
@@ -13,7 +14,7 @@ from typing import Any, Hashable, List, NamedTuple, NoReturn, Optional, Sequence
 import numpy as onp
 
 from mxdp import process
-from mxdp.backend import Device, NDArray, autograd, mx
+from mxdp.backend import Device, NDArray, autograd, gluon, mx
 from mxdp.collectives.allreduce import prepare_allreduce
 from mxdp.collectives.primitives import spread
 from mxdp.collectives.tuning import maker, usual_machine
@@ -22,7 +23,7 @@ from mxdp.gluon.record import settings
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm
 from mxdp.plans.cost.machine import Machine
 from mxdp.plugin import MPI_STORE, store_name
-from mxdp.processes import World, agree_names, calling_trainer
+from mxdp.processes import World, agree_names
 from mxdp.processes import world as find_world
 from mxdp.processes.world import ranks_of
 
@@ -65,6 +66,8 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         check_algorithm(algorithm, also=[AUTO])
         self.world = ranks_of(world)
         self.algorithm = algorithm
+        self.of_mxdp = False
+        """Whether an mxdp.Trainer uses it, which runs any optimiser, and compares its ranks itself."""
         self.world.seed()  # dropout draws other masks on each rank
         self._names: List[str] = []
         # Rank 0's for all: ranks with other processors would choose other algorithms.
@@ -90,13 +93,9 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
             for arguments in _by_key(key, value, out):
                 self.broadcast(*arguments)
             return
-        trainer = calling_trainer()
-        _check_optimiser(self.type, trainer)
-        names = [param.name for param in trainer._params] if trainer and self.world.size > 1 else []
-        if names != self._names:
-            agree_names(self.world, names)
-            self.world.agree(settings(trainer._optimizer) if trainer else {})
-            self._names = names
+        if not self.of_mxdp:
+            # gluon gives a store numbers, not names, and doesn't tell it which Trainer calls.
+            self._check_caller(sys._getframe(1).f_locals.get("self"))
         values = _several(value)
         if len(values) != 1:
             raise ValueError(
@@ -225,6 +224,17 @@ class Store(mx.kv.KVStoreBase):  # type: ignore[misc]
         _, calls = prepare_allreduce(arrays, self.algorithm, "sum", machine, again=True)
         return calls
 
+    def _check_caller(self, trainer: Any) -> None:
+        """Check, if it is a gluon Trainer, that its devices and its ranks will stay equal."""
+        if not isinstance(trainer, gluon.Trainer):
+            return
+        _check_optimiser(self.type, trainer)
+        names = [param.name for param in trainer._params]
+        if self.world.size > 1 and names != self._names:
+            agree_names(self.world, names)
+            self.world.agree(settings(trainer._optimizer))
+            self._names = names
+
     def _agree(self, key: Hashable, array: NDArray) -> None:
         self.world.agree({f"under key {key!r}": f"{onp.dtype(array.dtype)} {array.shape}"})
 
@@ -259,13 +269,9 @@ def _distinct(arrays: Sequence[NDArray]) -> List[NDArray]:
 
 def _check_optimiser(store: str, trainer: Any) -> None:
     """Raise a ValueError if gluon's own Trainer would run an optimiser apart that devices must share."""
-    apart = (
-        trainer
-        and not hasattr(trainer, "_bucketing")
-        and (len(trainer._contexts) > 1 or store == MPI_STORE)
-    )
-    name = type(trainer._optimizer).__name__ if apart else ""
-    if name in ("Nadam", "LBSGD", "SGLD"):
+    name = type(trainer._optimizer).__name__
+    apart = len(trainer._contexts) > 1 or store == MPI_STORE
+    if apart and name in ("Nadam", "LBSGD", "SGLD"):
         raise ValueError(
             f"with the store {store} gluon's Trainer runs {name} on each device apart, and the devices would get other "
             "parameters: use mxdp.Trainer, or kvstore='device'"

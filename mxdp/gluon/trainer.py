@@ -10,6 +10,7 @@ from typing import Any, Collection, Dict, Iterator, Optional, Sequence
 from mxdp.backend import gluon
 from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.checksums import Checksums
+from mxdp.files import write_beside
 from mxdp.gluon.bucketed import AddingUp, Replicas, Stale, forget, lay_out, refuse_stale, unwritten
 from mxdp.gluon.checks import (
     bucketing_store,
@@ -22,7 +23,6 @@ from mxdp.gluon.checks import (
 from mxdp.gluon.record import give_rank_0s, of_parameters, of_update, sum_and_compare, unique_names
 from mxdp.gluon.states import from_bytes, to_bytes
 from mxdp.gluon.updater import Updater, check_shardable
-from mxdp.plans.show.files import write_beside
 from mxdp.processes import World, agree_names
 
 
@@ -102,6 +102,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             self._world.agree(self._record())
             self._lay_out()
         if not self._alone:
+            agree_names(self._world, [param.name for param in self._params])  # sorted
             self._make_store()
 
     @contextmanager
@@ -229,6 +230,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         """Make all replicas equal, as gluon does before its first sum."""
         if not self._kv_initialized:
             self._init_kvstore()
+        if self._kvstore:
+            self._kvstore.of_mxdp = True
         if self._params_to_init:
             self._init_params()
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import psutil
 
@@ -33,8 +33,8 @@ from mxdp.launch.job import Launch, Logs
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
 """Variables by which MPICH's two transports bind their sockets to a network interface."""
 PLACES = ("launcher", "bootstrap", "rmk", "f", "hosts", "host", "machinefile")
-"""Options of MPICH's ``mpiexec`` that say where ranks run. Without one it asks a cluster's manager, if it runs in a job
-of one, and starts even this host's ranks by ``srun`` or its like, which a container doesn't have."""
+"""Options of MPICH's ``mpiexec`` that say where ranks run. Without one, in a cluster's job, it asks the cluster's
+manager. It then starts even this host's ranks by ``srun`` or its like, which a container doesn't have."""
 
 
 @as_command("mxdp.launch")
@@ -103,13 +103,11 @@ def parser() -> argparse.ArgumentParser:
 
 def run_command(options: argparse.Namespace, command: List[str]) -> int:
     """Start all ranks, again after a failure if that is asked for; the exit status."""
-    for name, least in (("n", 1), ("restarts", 0)):
-        if getattr(options, name) < least:
-            raise UsageError(
-                f"{'-' * min(len(name), 2)}{name} is at least {least}, not {getattr(options, name)}"
-            )
-    for name in ("silent", "hung"):
-        seconds = getattr(options, f"{name}_after")
+    if options.n < 1:
+        raise UsageError(f"-n is at least 1, not {options.n}")
+    if options.restarts < 0:
+        raise UsageError(f"--restarts is at least 0, not {options.restarts}")
+    for name, seconds in (("silent", options.silent_after), ("hung", options.hung_after)):
         if not (seconds == 0 or 2 <= seconds < float("inf")):
             raise UsageError(f"--{name}-after is 0 (never) or at least 2 seconds, not {seconds:g}")
     address, interface = bound(options.interface, options.hosts)
@@ -120,12 +118,15 @@ def run_command(options: argparse.Namespace, command: List[str]) -> int:
         raise UsageError(f"--mpiexec {options.mpiexec}: {error}") from error
     words = mpiexec(options.n, options.hosts, interface, added, more)
     if options.print:
-        print(shlex.join([*map("=".join, added.items()), *words, *command]))
+        settings = [f"{name}={value}" for name, value in added.items()]
+        print(shlex.join([*settings, *words, *command]))
         return 0
     environ = {"PYTHONUNBUFFERED": "1", **process.unprepared(), **added}
     words += [sys.executable, guard.__file__, *command]
     with ExitStack() as last:
-        logs = {} if options.log_dir is None else log_files(options.log_dir, options.n, last)
+        logs: Logs = {}
+        if options.log_dir is not None:
+            logs = log_files(options.log_dir, options.n, last)
         for number in SIGNALS:
             last.callback(signal.signal, number, signal.getsignal(number))
         tidy_after_signals()
@@ -150,11 +151,9 @@ def run_command(options: argparse.Namespace, command: List[str]) -> int:
                 status = failure.status
             return status
         except KeyboardInterrupt as stopped:
-            print_line(
-                f"mxdp.launch: ended by {signal.Signals(stopped.args[0]).name}; so are all ranks",
-                sys.stderr,
-            )
-            return 128 + int(stopped.args[0])
+            by = signal.Signals(stopped.args[0])
+            print_line(f"mxdp.launch: ended by {by.name}; so are all ranks", sys.stderr)
+            return 128 + by
 
 
 def log_files(folder: str, size: int, last: ExitStack) -> Logs:
@@ -172,24 +171,23 @@ def log_files(folder: str, size: int, last: ExitStack) -> Logs:
 
 def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional[str]]:
     """The launcher's own address, and the network interface for all other sockets, None for any."""
-    pairs = ((name, entry) for name, entries in psutil.net_if_addrs().items() for entry in entries)
-    addresses = {name: entry.address for name, entry in pairs if entry.family == socket.AF_INET}
+    addresses: Dict[str, str] = {}
+    for name, known in psutil.net_if_addrs().items():
+        addresses.update((name, x.address) for x in known if x.family == socket.AF_INET)
     if interface:
         if interface not in addresses:
             meant = did_you_mean(interface, addresses)
             raise UsageError(f"no network interface {interface!r} with an IPv4 address; {meant}")
         return addresses[interface], interface
     if hosts is None:
-        return "127.0.0.1", next(
-            (name for name, address in addresses.items() if address == "127.0.0.1"), None
-        )
+        loopback = [name for name, address in addresses.items() if address == "127.0.0.1"]
+        return "127.0.0.1", loopback[0] if loopback else None
     try:
         lines = Path(hosts).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise UsageError(f"--hosts {hosts}: {error.strerror}") from error
-    names = [
-        line.split()[0].split(":")[0] for line in lines if line.strip() and not line.startswith("#")
-    ]
+    entries = [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
+    names = [entry.split(":")[0] for entry in entries]
     if not names:
         raise UsageError(f"--hosts {hosts} names no host")
     for name in names:
@@ -220,7 +218,11 @@ def mpiexec(
     if program is None:
         raise MxdpError("there is no mpiexec: pip install mpi4py mpich, or load your cluster's MPI")
     done = subprocess.run(
-        [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        [program, "--version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     words = [program, "-n", str(size)]
     if "HYDRA" in done.stdout or "Intel(R) MPI" in done.stdout:

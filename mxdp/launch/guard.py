@@ -38,7 +38,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Where the system can (Linux), be killed when the parent dies. Runs between fork and exec."""
+    """Be killed when the parent dies, where the system can do that (Linux). Runs between fork and exec."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -47,7 +47,8 @@ class Guard:
     """Runs ``command`` and reports to ``launcher``."""
 
     def __init__(self, launcher: socket.socket, silent: float) -> None:
-        self.launcher, self.silent = launcher, silent
+        self.launcher = launcher
+        self.silent = silent
         self.unsent = bytearray()
         self.streams: Dict[int, str] = {}  # what each is sent as
         self.rests: Dict[int, bytes] = {}  # what of it has no end of line yet
@@ -78,9 +79,8 @@ class Guard:
             )
         except OSError as error:
             problem = f"{command[0]}: {error.strerror}"
-            if os.path.isfile(
-                command[0]
-            ):  # it has no run bit or no first line, or its folder is not on the PATH
+            # It has no run bit or no first line, or its folder is not on the PATH.
+            if os.path.isfile(command[0]):
                 problem += f": put its program before it, as in -- python {' '.join(command)}"
             self.send(err=problem)
             self.send(exit=127)
@@ -99,15 +99,17 @@ class Guard:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         status = self.start(command, environ)
         heard = time.monotonic()
-        next_beat, until = heard, float("inf")
+        next_beat = heard
+        until = float("inf")
         while status is None or self.unsent or self.streams:
-            if (
-                time.monotonic() >= until
-            ):  # what else comes is of processes that the command has left
+            # What comes after this is of processes that the command has left.
+            if time.monotonic() >= until:
                 self.streams.clear()
-            full = status is None and len(self.unsent) >= LONGEST
-            readable = [wake, self.launcher.fileno(), *(() if full else self.streams)]
-            ready = select.select(readable, [self.launcher] if self.unsent else [], [], BEAT)[0]
+            readable = [wake, self.launcher.fileno()]
+            if status is not None or len(self.unsent) < LONGEST:
+                readable += self.streams
+            writable = [self.launcher] if self.unsent else []
+            ready = select.select(readable, writable, [], BEAT)[0]
             now = time.monotonic()
             if self.launcher.fileno() in ready:
                 words = self.launcher.recv(4096)
@@ -159,9 +161,8 @@ class Guard:
         else:
             self.rests[stream] = rest
         for line in lines:
-            shown = line.rstrip(b"\r").rpartition(b"\r")[
-                2
-            ]  # by a terminal, of a line that was drawn over
+            # Of a line that was drawn over, what a terminal shows.
+            shown = line.rstrip(b"\r").rpartition(b"\r")[2]
             self.send(**{self.streams[stream]: shown.decode(errors="surrogateescape")})
         return bool(read)
 
@@ -186,10 +187,9 @@ def forget_group_memory() -> None:
             with contextlib.suppress(OSError):  # it has just ended, or the name is gone
                 if os.getpgid(int(name)) == os.getpgrp():
                     with open(f"/proc/{name}/maps") as maps:
-                        for path in {
-                            line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line
-                        }:
-                            os.unlink(path)
+                        paths = {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}
+                    for path in paths:
+                        os.unlink(path)
 
 
 def signal_groups(python: int, number: int) -> None:
@@ -230,15 +230,13 @@ def main() -> int:
     try:
         with socket.create_connection((host, int(port)), timeout=30) as launcher:
             name = environ.get("PMI_HOSTNAME") or socket.gethostname()
-            launcher.sendall(
-                f"{password} {rank} {name}\n".encode()
-            )  # it hangs up on one that says nothing
+            # It hangs up on one that says nothing.
+            launcher.sendall(f"{password} {rank} {name}\n".encode())
             guard = Guard(launcher, float(silent))
             launcher.setblocking(False)
             status = guard.run(sys.argv[1:], environ)
-            launcher.settimeout(
-                guard.silent or None
-            )  # not less: the launcher may be held up by its own output
+            # Not less: the launcher may be held up by its own output.
+            launcher.settimeout(guard.silent or None)
             launcher.shutdown(socket.SHUT_WR)
             # Until the launcher has read all: mpiexec ends the others, and a close with something unread takes back
             # what was sent.
@@ -246,11 +244,8 @@ def main() -> int:
                 pass
     except OSError as error:
         if not isinstance(error, ConnectionError) or isinstance(error, ConnectionRefusedError):
-            print(
-                f"rank {rank} can't reach the launcher at {host}:{port}: {error}",
-                file=sys.stderr,
-                flush=True,
-            )
+            problem = f"rank {rank} can't reach the launcher at {host}:{port}: {error}"
+            print(problem, file=sys.stderr, flush=True)
         end_group(guard.inside() if guard else 0)
     if status:
         end_group(guard.inside())

@@ -33,9 +33,8 @@ class Guarded:
     last: Deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
 
     def __str__(self) -> str:
-        return f"rank {self.rank} on {self.host}" + (
-            f" after step {self.step}" if self.step else ""
-        )
+        after = f" after step {self.step}" if self.step else ""
+        return f"rank {self.rank} on {self.host}{after}"
 
 
 class LaunchFailure(NamedTuple):
@@ -60,11 +59,9 @@ def lost(guards: Sequence[Guarded], status: int) -> Optional[LaunchFailure]:
     for guard in guards:
         if any("MPI_Abort" in line for line in guard.last):
             return LaunchFailure(status, f"{guard} called MPI_Abort", guard.last)
-    return (
-        LaunchFailure(status, f"{named(guards)}: killed, and the guard too", guards[0].last)
-        if guards
-        else None
-    )
+    if not guards:
+        return None
+    return LaunchFailure(status, f"{named(guards)}: killed, and the guard too", guards[0].last)
 
 
 def print_line(line: str, file: TextIO) -> None:
@@ -87,11 +84,9 @@ def forget_lost_memory(began: float) -> None:
             held += file.read()
     for path in paths:
         with contextlib.suppress(OSError):
-            if (
-                path not in held
-                and os.stat(path).st_uid == os.getuid()
-                and os.stat(path).st_mtime >= began
-            ):
+            status = os.stat(path)
+            ours = status.st_uid == os.getuid() and status.st_mtime >= began
+            if ours and path not in held:
                 os.unlink(path)
 
 

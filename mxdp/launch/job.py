@@ -40,7 +40,8 @@ TURN = 1.0
 """Seconds that one turn of the launcher counts at most. A longer one was held up: by its own output, or by a stop."""
 STRANGERS = 32
 """Connections, beside one for each rank, that may be open and have not given the password."""
-GREETING, SHORT = 10.0, 1000
+GREETING = 10.0
+SHORT = 1000
 """Seconds and bytes in which a connection must give the password."""
 Logs = Dict[int, BinaryIO]
 """Unbuffered files, by rank."""
@@ -64,9 +65,15 @@ class Launch:
         hung: float,
         logs: Logs,
     ) -> None:
-        self.size, self.silent, self.hung, self.logs = size, silent, hung, logs
-        self.now, self.turn, self.began = 0.0, time.monotonic(), time.time()
-        self.steps, self.progress = 0, 0.0
+        self.size = size
+        self.silent = silent
+        self.hung = hung
+        self.logs = logs
+        self.now = 0.0
+        self.turn = time.monotonic()
+        self.began = time.time()
+        self.steps = 0  # of all ranks
+        self.progress = 0.0  # when they last became more
         self.ranks: Dict[int, Guarded] = {}
         self.connections: Dict[socket.socket, Guarded] = {}
         self.last: Deque[str] = deque(maxlen=LAST_LINES)
@@ -92,9 +99,7 @@ class Launch:
         done = threading.Event()
         threading.Thread(target=self.reassure, args=(done,), daemon=True).start()
         try:
-            while self.failure is None and (
-                self.outputs or not all(guard.closed for guard in self.ranks.values())
-            ):
+            while self.failure is None and (self.outputs or self.connected()):
                 self.wait()
                 self.failure = self.failure or self.silence() or self.standstill()
             self.failure = self.failure or self.unexplained()
@@ -107,7 +112,8 @@ class Launch:
     def wait(self) -> None:
         """Handle what has come within a part of a second. ``now`` counts the seconds in which the launcher listened."""
         ready: List[Any] = connection.wait([self.listener, *self.outputs, *self.connections], 0.2)
-        before, self.turn = self.turn, time.monotonic()
+        before = self.turn
+        self.turn = time.monotonic()
         self.now += min(self.turn - before, TURN)
         for source in ready:
             if source is self.listener:
@@ -126,7 +132,8 @@ class Launch:
 
     def accept(self) -> None:
         """Accept a connection. The oldest stranger makes room if there are too many, or if no file can be opened."""
-        strangers, accepted = self.strangers(), None
+        strangers = self.strangers()
+        accepted = None
         with contextlib.suppress(OSError):  # it has gone, or too many files are open
             accepted = self.listener.accept()[0]
             accepted.setblocking(False)
@@ -162,12 +169,17 @@ class Launch:
         if not hmac.compare_digest(password, self.password.encode()):
             return False
         number, guard.host = rest.decode().split()
-        guard.rank, guard.heard = int(number), self.now
-        return guard.rank in range(self.size) and self.ranks.setdefault(guard.rank, guard) is guard
+        guard.rank = int(number)
+        guard.heard = self.now
+        if guard.rank not in range(self.size):
+            return False
+        return self.ranks.setdefault(guard.rank, guard) is guard
 
     def note(self, guard: Guarded, message: Mapping[str, Any]) -> None:
         """Take one message of a guard."""
-        guard.heard, guard.step, guard.part = self.now, message["step"], message["part"]
+        guard.heard = self.now
+        guard.step = message["step"]
+        guard.part = message["part"]
         guard.stopped = message.get("stopped", guard.stopped)
         for name, file in (("out", sys.stdout), ("err", sys.stderr)):
             if name in message:
@@ -177,18 +189,19 @@ class Launch:
                 self.log(guard, raw)
                 print_line(line, file)
         if "exit" in message:
-            guard.exit = status = message["exit"]
-            others = [rank.exit for rank in self.ranks.values() if rank.exit and rank is not guard]
-            is_cause = self.failure is None or (
-                others and min(others) > 0 > status
-            )  # that ended the others
-            if is_cause and (status or guard.part == INSIDE):
-                what = (
-                    ending(status) if status else "ended with exit status 0 before the other ranks"
-                )
-                self.failure = LaunchFailure(
-                    128 - status if status < 0 else status or 1, f"{guard} {what}", guard.last
-                )
+            self.note_exit(guard, message["exit"])
+
+    def note_exit(self, guard: Guarded, status: int) -> None:
+        """Take a command's exit status. The first failure counts, or a later signal, which has ended the others."""
+        others = [rank.exit for rank in self.ranks.values() if rank.exit]
+        guard.exit = status
+        is_cause = self.failure is None or (others and min(others) > 0 > status)
+        if is_cause and status:
+            code = status if status > 0 else 128 - status
+            self.failure = LaunchFailure(code, f"{guard} {ending(status)}", guard.last)
+        elif is_cause and guard.part == INSIDE:
+            what = f"{guard} ended with exit status 0 before the other ranks"
+            self.failure = LaunchFailure(1, what, guard.last)
 
     def log(self, guard: Guarded, line: bytes) -> None:
         """Keep a line of a rank. Where that fails, the ranks go on."""
@@ -212,9 +225,13 @@ class Launch:
         if not read:
             self.outputs.remove(output)
 
+    def connected(self) -> List[Guarded]:
+        """The guards that are still connected."""
+        return [guard for guard in self.ranks.values() if not guard.closed]
+
     def alive(self) -> List[Guarded]:
         """The guards of commands that have not ended."""
-        return [guard for guard in self.ranks.values() if not guard.closed and guard.exit is None]
+        return [guard for guard in self.connected() if guard.exit is None]
 
     def silence(self) -> Optional[LaunchFailure]:
         """The ranks that are silent for too long, or never started, if any."""
@@ -269,9 +286,8 @@ class Launch:
     def unexplained(self) -> Optional[LaunchFailure]:
         """The failure that no rank has reported, judged by how ``mpiexec`` has ended; None if all is well."""
         status = 0
-        with contextlib.suppress(
-            subprocess.TimeoutExpired
-        ):  # the ranks have ended; :meth:`end` sees to it
+        # The ranks have ended; :meth:`end` sees to it.
+        with contextlib.suppress(subprocess.TimeoutExpired):
             status = self.mpiexec.wait(START)
         status = status if status >= 0 else 128 - status
         unheard = [guard for guard in self.ranks.values() if guard.exit is None]
@@ -282,18 +298,21 @@ class Launch:
     def reassure(self, done: threading.Event) -> None:
         """Send heartbeats to the guards. Runs in a thread, since printing may take long."""
         while not done.wait(BEAT):
-            for guard_socket in list(
-                self.connections
-            ):  # copied at once, whatever the other thread does
+            # Copied at once, whatever the other thread does.
+            for guard_socket in list(self.connections):
                 with contextlib.suppress(OSError):
                     guard_socket.send(b".")
 
     def hear_out(self) -> None:
         """Wait a little for last lines, and for a killed rank: a rank that waits for it fails too, maybe first."""
-        until, failed = time.monotonic() + 1, [guard for guard in self.ranks.values() if guard.exit]
+        failed = [guard for guard in self.ranks.values() if guard.exit]
+        if not failed:
+            return
+        start = time.monotonic()
         with contextlib.suppress(MxdpError):  # of the output
-            while failed and time.monotonic() < until - 0.5 * failed[0].closed:
-                if failed[0].closed and any((guard.exit or 0) < 0 for guard in self.ranks.values()):
+            while time.monotonic() < start + (0.5 if failed[0].closed else 1):
+                killed = any((guard.exit or 0) < 0 for guard in self.ranks.values())
+                if failed[0].closed and killed:
                     break
                 self.wait()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from mxdp.errors import SentenceParser, UsageError, as_command
+from mxdp.files import write_beside
 from mxdp.plans.collective import rings, trees
 from mxdp.plans.collective.algorithms import ALGORITHMS, check_algorithm, plan
 from mxdp.plans.collective.schedule import Schedule
@@ -20,7 +21,6 @@ from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import PIPELINES, pipeline
 from mxdp.plans.show.board import Plan
 from mxdp.plans.show.contents import vectors_sent
-from mxdp.plans.show.files import write_beside
 from mxdp.plans.show.moving import moving
 from mxdp.plans.show.text import as_text, list_as_text
 

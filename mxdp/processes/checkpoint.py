@@ -25,11 +25,10 @@ from typing import Any, Callable, List, Mapping, Optional, Set, Tuple, Union
 
 import numpy as onp
 
-from mxdp.backend import HostArray, NDArray, host_view, mx
+from mxdp.backend import NDArray, host_view, mx
 from mxdp.datasets.records import positive_int
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
-from mxdp.processes import checkpoint_file
 from mxdp.processes.checkpoint_file import (
     LOCKS,
     TAKING,
@@ -37,13 +36,20 @@ from mxdp.processes.checkpoint_file import (
     Arrays,
     Facts,
     FolderLock,
+    check_whole,
+    checkpoints,
     identity,
+    make_checkpoint_folder,
     match,
+    number_of,
     plain,
+    read_checkpoint,
+    write_checkpoint,
 )
-from mxdp.processes.world import World
+from mxdp.processes.world import ALONE, World
 
 Report = Callable[[str], Any]
+Check = Callable[[Arrays, Facts], Any]
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -66,26 +72,29 @@ class CheckpointFolder:
         world: Optional[World] = None,
         report: Report = print,
     ) -> None:
-        self.folder, self._keep = Path(folder), positive_int("keep", keep)
-        self._world = world or World()
-        self._report: Report = report if self._world.rank == 0 else lambda line: None
+        self.folder = Path(folder)
+        self._keep = positive_int("keep", keep)
+        self._world = world or ALONE
+        self._report_to = report
         self._refused: Set[Path] = set()
-        self._thread: Optional[threading.Thread] = None
-        self._failure: Optional[Exception] = None
         self._lock: Optional[FolderLock] = None
-        self._given_up: Optional[str] = (
-            None  # the line about the first one that had to go, until it is reported
-        )
-        self._place = ""  # of the checkpoint that the thread writes
-        self._unsaved: Optional[str] = (
-            None  # the place of the first that was not written after the newest
-        )
         self._ours = False  # whether the newest checkpoint is of this training
-        self._on_rank_0(lambda: checkpoint_file.make_checkpoint_folder(self.folder))
+        self._thread: Optional[threading.Thread] = None
+        self._failure: Optional[Exception] = None  # of the thread
+        self._place = ""  # of the checkpoint that the thread writes
+        # The place of the first checkpoint, after the newest, that was not written.
+        self._unsaved: Optional[str] = None
+        # The line about the first checkpoint that had to go; empty after it was reported.
+        self._given_up: Optional[str] = None
+        self._on_rank_0(lambda: make_checkpoint_folder(self.folder))
 
     def _on_rank_0(self, do: Callable[[], Any]) -> Any:
         """``do()`` of rank 0, on every rank. Where it fails, every rank raises."""
         return self._world.together(do if self._world.rank == 0 else lambda: None)[0]
+
+    def _report(self, line: str) -> None:
+        if self._world.rank == 0:
+            self._report_to(line)
 
     def lock(
         self, header: Optional[Facts] = None, arrays: Optional[Mapping[str, Any]] = None
@@ -100,9 +109,7 @@ class CheckpointFolder:
         self._on_rank_0(lambda: self._claim(header, arrays or {}))
         self._ours = self._ours or header is not None
 
-    def write(
-        self, header: Facts, arrays: Mapping[str, Union[NDArray, HostArray]], facts: Facts
-    ) -> None:
+    def write(self, header: Facts, arrays: Mapping[str, Any], facts: Facts) -> None:
         """Write a checkpoint in the background. Waits only for the one before. Needs memory for one copy.
 
         If the disk is full, the oldest checkpoints are removed, never the newest whole one. If that is not enough, or
@@ -114,18 +121,15 @@ class CheckpointFolder:
             return
         self._claim(header, arrays)
         self._ours = True
-        # A GPU's copy goes on to the host's memory (not run on a GPU).
-        copies = {n: x if isinstance(x, onp.ndarray) else _copy(x) for n, x in arrays.items()}
-        copied = CompletionEvent([x for x in copies.values() if not isinstance(x, onp.ndarray)])
+        copies = {name: _copy(x) for name, x in arrays.items() if not isinstance(x, onp.ndarray)}
+        copied = CompletionEvent(list(copies.values()))
         text = json.dumps(plain({**header, "facts": facts}))
         self._place = self._described(facts)
 
         def work() -> None:
             try:
                 copied.wait()
-                host = {
-                    n: x if isinstance(x, onp.ndarray) else host_view(x) for n, x in copies.items()
-                }
+                host = {**arrays, **{name: host_view(copy) for name, copy in copies.items()}}
                 assert self._lock
                 with self._lock.writing:
                     self._write_next(host, text)
@@ -136,7 +140,7 @@ class CheckpointFolder:
         self._thread.start()
 
     def read(
-        self, header: Optional[Facts], check: Optional[Callable[[Arrays, Facts], Any]] = None
+        self, header: Optional[Facts], check: Optional[Check] = None
     ) -> Optional[Tuple[Arrays, Facts, bool]]:
         """The newest whole checkpoint, on every rank, without a lock: arrays, facts, and whether replicas are as many.
 
@@ -144,34 +148,38 @@ class CheckpointFolder:
         ``header["replicas"]``. ``check(arrays, facts)`` raises one of ``UNREADABLE`` for what this training can't have
         written; then the checkpoint before is read.
         """
-        here = None if header is None else identity(header["training"], {})
+        here: Any = plain(header["training"]) if header else None
         held: Arrays = {}
+
+        def check_ours(arrays: Arrays, was: Facts) -> None:
+            if check and was["training"] == here:
+                check(arrays, was["facts"])
 
         def newest() -> Optional[Tuple[Path, List[str], Facts]]:
             self._join()
-            whole = self._newest(
-                lambda arrays, was: (
-                    check and here == was["training"] and check(arrays, was["facts"])
-                )
-            )
-            held.update(whole[1] if whole else {})
-            return whole and (whole[0], list(held), whole[2])
+            found = self._newest(check_ours)
+            if found is None:
+                return None
+            path, arrays, was = found
+            held.update(arrays)
+            return path, list(arrays), was
 
-        there = self._on_rank_0(newest)
-        if there is None:
+        found = self._on_rank_0(newest)
+        if found is None:
             return None
-        path, names, was = there
+        path, names, was = found
         # One array at a time: a message needs its memory several times.
         arrays = {name: self._world.gather(held.pop(name, None))[0] for name in names}
-        if header is None or here is None:
+        if header is None:
             return arrays, was["facts"], False
         match(self.folder, was["training"], here)
         self._ours = True
         self._report(f"continuing from {path}")
-        if was["replicas"] != header["replicas"]:
+        as_many: bool = was["replicas"] == header["replicas"]
+        if not as_many:
             both = f"the checkpoint is of {was['replicas']} and this run of {header['replicas']}"
             self._report(f"{both}: the state is the same, but sums may differ in the last bits")
-        return arrays, was["facts"], was["replicas"] == header["replicas"]
+        return arrays, was["facts"], as_many
 
     def wait(self) -> None:
         """Wait until the last checkpoint is on the disk, or report from which on none was written; raises other errors.
@@ -179,9 +187,9 @@ class CheckpointFolder:
         self._join()
         if self._unsaved is not None:
             files = self._files()
-            newest = (
-                f"{files[-1].name} is the newest checkpoint" if files else "there is no checkpoint"
-            )
+            newest = "there is no checkpoint"
+            if files:
+                newest = f"{files[-1].name} is the newest checkpoint"
             self._report(f"nothing is saved from {self._unsaved or 'there'} on: {newest}")
 
     def _join(self) -> None:
@@ -189,21 +197,24 @@ class CheckpointFolder:
         if not self._thread:
             return
         self._thread.join()
-        self._thread, failure, self._failure = None, self._failure, None
+        self._thread = None
+        failure = self._failure
+        self._failure = None
         if self._given_up:
             self._report(self._given_up)
             self._given_up = ""  # once is enough
-        if isinstance(failure, OSError):
-            files = self._files()
-            stays = f"{files[-1].name} stays the newest" if files else "there is none before it"
-            self._report(
-                f"a checkpoint could not be written ({failure}): {stays}, and the training goes on"
-            )
-            self._unsaved = self._place if self._unsaved is None else self._unsaved
-        elif failure:
-            raise failure
-        else:
+        if failure is None:
             self._unsaved = None
+            return
+        if not isinstance(failure, OSError):
+            raise failure
+        files = self._files()
+        stays = f"{files[-1].name} stays the newest" if files else "there is none before it"
+        self._report(
+            f"a checkpoint could not be written ({failure}): {stays}, and the training goes on"
+        )
+        if self._unsaved is None:
+            self._unsaved = self._place
 
     def _described(self, facts: Facts) -> str:
         """The place of a checkpoint in the training, in words."""
@@ -224,7 +235,8 @@ class CheckpointFolder:
             except OSError as error:
                 what = f"{self.folder} can't be locked ({error})"
                 self._report(f"{what}: see that no other training writes checkpoints there")
-            self._lock = LOCKS[key] = lock
+            LOCKS[key] = lock
+        self._lock = lock
         return ""
 
     def _claim(self, header: Optional[Facts], arrays: Mapping[str, Any]) -> None:
@@ -232,32 +244,29 @@ class CheckpointFolder:
         problem = self._take()
         if problem:
             raise MxdpError(problem)
-        newest = self._newest() if header and not self._ours else None
-        if header and newest:
-            match(
-                self.folder,
-                identity(newest[2]["training"], newest[1]),
-                identity(header["training"], arrays),
-            )
+        if header is None or self._ours:
+            return
+        newest = self._newest()
+        if newest:
+            _, theirs, was = newest
+            there = identity(was["training"], theirs)
+            match(self.folder, there, identity(header["training"], arrays))
 
     _TO_READ = ""
     """The end of the sentence for the second writer."""
 
     def _write_next(self, host: Arrays, text: str) -> None:
         """Write a checkpoint with the next number, and remove the oldest."""
+        needed = sum(x.nbytes for x in host.values())
         while True:
             files = self._files()
-            path = (
-                self.folder
-                / f"checkpoint-{checkpoint_file.number_of(files[-1]) + 1 if files else 1:06d}.npz"
-            )
+            number = number_of(files[-1]) + 1 if files else 1
             try:
-                checkpoint_file.write_checkpoint(path, host, text)
+                path = self.folder / f"checkpoint-{number:06d}.npz"
+                write_checkpoint(path, host, text)
                 break
             except OSError as error:
-                if error.errno not in FULL or not self._give_up_oldest(
-                    sum(x.nbytes for x in host.values())
-                ):
+                if error.errno not in FULL or not self._give_up_oldest(needed):
                     raise
         for old in self._not_refused()[: -self._keep]:
             with suppress(OSError):
@@ -269,51 +278,51 @@ class CheckpointFolder:
         while len(files) > 1:
             try:
                 with open(files[-1], "rb") as file:
-                    checkpoint_file.check_whole(file)
+                    check_whole(file)
                 break
             except UNREADABLE:
                 self._refused.add(files.pop())
-        free = shutil.disk_usage(self.folder).free
-        if len(files) < 2 or free + sum(path.stat().st_size for path in files[:-1]) < needed:
+        older = files[:-1]
+        if not older:
             return False
-        files[0].unlink()
+        room = shutil.disk_usage(self.folder).free + sum(path.stat().st_size for path in older)
+        if room < needed:
+            return False
+        older[0].unlink()
         if self._given_up is None:
-            removed = f"{files[0].name}, the oldest checkpoint, was removed for a new one"
+            removed = f"{older[0].name}, the oldest checkpoint, was removed for a new one"
             self._given_up = f"the disk is full: {removed}, so fewer than {self._keep} may be kept"
         return True
 
     def _files(self) -> List[Path]:
-        return checkpoint_file.checkpoints(self.folder)
+        return checkpoints(self.folder)
 
     def _not_refused(self) -> List[Path]:
         return [path for path in self._files() if path not in self._refused]
 
-    def _newest(
-        self, check: Callable[[Arrays, Facts], Any] = lambda arrays, was: None
-    ) -> Optional[Tuple[Path, Arrays, Facts]]:
+    def _newest(self, check: Optional[Check] = None) -> Optional[Tuple[Path, Arrays, Facts]]:
+        """The path, the arrays and all facts of the newest file that is whole and passes ``check``."""
         files = self._not_refused()
         while files:
             path = files.pop()
             try:
-                arrays, was = checkpoint_file.read_checkpoint(path)
-                check(arrays, was)
+                arrays, was = read_checkpoint(path)
+                if check:
+                    check(arrays, was)
                 return path, arrays, was
+            except FileNotFoundError:  # the training that writes here has newer ones
+                self._refused.add(path)
+                files = self._not_refused()
             except UNREADABLE as error:
                 self._refused.add(path)
-                if isinstance(
-                    error, FileNotFoundError
-                ):  # the training that writes here has newer ones
-                    files = self._not_refused()
-                    continue
-                instead = (
-                    f"{files[-1].name}, the one before it, is taken"
-                    if files
-                    else "there is none before it"
-                )
+                instead = "there is none before it"
+                if files:
+                    instead = f"{files[-1].name}, the one before it, is taken"
                 self._report(f"{path} is not used ({error or type(error).__name__}): {instead}")
         return None
 
 
 def _copy(array: NDArray) -> NDArray:
+    """A copy on the host, by way of one on the array's device (not run on a GPU)."""
     copy = array.copy()
     return copy if copy.ctx.device_type == "cpu" else copy.as_in_context(mx.cpu())

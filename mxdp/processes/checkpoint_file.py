@@ -6,7 +6,6 @@ import errno
 import fcntl
 import hashlib
 import json
-import math
 import os
 import re
 import threading
@@ -21,15 +20,22 @@ import numpy as onp
 from mxdp.backend import HostArray
 from mxdp.errors import MxdpError
 
-COMMENT = (64).to_bytes(2, "little")
-"""The length of a zip's comment, before the comment itself: the SHA-256 in hexadecimal digits."""
+COMMENT = b"\x40\0"
+"""The length of a zip's comment, before the comment itself: the 64 hexadecimal digits of a SHA-256."""
 LOCK = "checkpoint.lock"
 NAME = re.compile(r"checkpoint-(\d{6,})\.npz")
 Arrays = Dict[str, HostArray]
 Facts = Dict[str, Any]
+KINDS = {"training": dict, "replicas": str, "facts": dict}
 UNREADABLE = (
-    *(OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile),
-    *(MemoryError, RecursionError, NotImplementedError),
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
 )
 """What :func:`read_checkpoint` raises for a file that is damaged or foreign."""
 
@@ -37,10 +43,11 @@ UNREADABLE = (
 def write_checkpoint(path: Path, arrays: Arrays, text: str) -> None:
     """Write ``arrays`` and ``text`` (JSON), flush them to the disk, and only then give the file its name. Raises an
     OSError if that fails; nothing is left of it then."""
+    write_array = cast(Any, onp.lib.format.write_array)
     part = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}.part")
     try:
         with open(part, "w+b") as file:
-            write_array = cast(Any, onp.lib.format.write_array)
+            # numpy.savez would leave the zip open on a full disk, and Python complain of that.
             with zipfile.ZipFile(file, "w") as members:
                 for name, array in {"facts": onp.array(text), **arrays}.items():
                     with members.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -61,36 +68,25 @@ def write_checkpoint(path: Path, arrays: Arrays, text: str) -> None:
 
 
 def read_checkpoint(path: Path) -> Tuple[Arrays, Facts]:
-    """The arrays and the facts of a file, without pickle. Raises one of ``UNREADABLE`` if it is damaged or foreign."""
+    """The arrays and the facts of a file, without pickle. Raises one of ``UNREADABLE`` if it is damaged or foreign. No
+    more memory is taken than the file has bytes: NumPy touches none of what an array claims beyond its end."""
+    read_array = cast(Any, onp.lib.format.read_array)
+    arrays: Arrays = {}
     with open(path, "rb") as file:
         size = check_whole(file)
         with zipfile.ZipFile(file) as members:
-            if sum(member.file_size for member in members.infolist()) > size:
+            all_members = members.infolist()
+            if sum(member.file_size for member in all_members) > size:
                 raise ValueError("no checkpoint of mxdp: it is longer inside than outside")
-            arrays = {
-                member.filename[:-4]: _read_array(members, member) for member in members.infolist()
-            }
+            for member in all_members:
+                if member.compress_type != zipfile.ZIP_STORED:
+                    raise ValueError(f"no checkpoint of mxdp: {member.filename} is compressed")
+                with members.open(member) as content:
+                    arrays[member.filename[:-4]] = read_array(content, allow_pickle=False)
     was = json.loads(str(arrays.pop("facts")))
-    kinds = {"training": dict, "replicas": str, "facts": dict}
-    if not isinstance(was, dict) or not all(
-        isinstance(was[name], kind) for name, kind in kinds.items()
-    ):
+    if not all(isinstance(was[name], kind) for name, kind in KINDS.items()):
         raise ValueError("no checkpoint of mxdp: its facts are of another kind")
-    return arrays, {name: was[name] for name in kinds}
-
-
-def _read_array(members: zipfile.ZipFile, member: zipfile.ZipInfo) -> HostArray:
-    """A member as :func:`write_checkpoint` writes it. No more memory is taken than the file has bytes."""
-    form = cast(Any, onp.lib.format)
-    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-        raise ValueError(f"no checkpoint of mxdp: {member.filename} is compressed or encrypted")
-    with members.open(member) as start:
-        headers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
-        shape, _, dtype = headers[form.read_magic(start)](start)
-    if math.prod(shape) * max(1, dtype.itemsize) > member.file_size:
-        raise ValueError(f"no checkpoint of mxdp: {member.filename} has fewer numbers than it says")
-    with members.open(member) as file:
-        return cast(HostArray, form.read_array(file, allow_pickle=False))
+    return arrays, {name: was[name] for name in KINDS}
 
 
 def make_checkpoint_folder(folder: Path) -> None:
@@ -124,14 +120,14 @@ def check_whole(file: IO[bytes]) -> int:
 
 def _checksum(file: IO[bytes], length: int) -> bytes:
     """The SHA-256 of the first ``length`` bytes as a zip's comment, behind its length. Leaves the file behind them."""
-    digest, left = hashlib.sha256(), length
+    digest = hashlib.sha256()
     file.seek(0)
-    while left > 0:
-        piece = file.read(min(left, 1 << 20))
+    while length > 0:
+        piece = file.read(min(length, 1 << 20))
         if not piece:
             break
         digest.update(piece)
-        left -= len(piece)
+        length -= len(piece)
     return COMMENT + digest.hexdigest().encode()
 
 
@@ -155,26 +151,24 @@ def plain(value: Any, name: str = "facts") -> Any:
 
 def identity(training: Facts, arrays: Mapping[str, Any]) -> Facts:
     """The facts that identify a training, as a file gives them back, with dtype and shape of each parameter."""
-    params = {
-        n: f"{onp.dtype(x.dtype)} {tuple(x.shape)}"
-        for n, x in arrays.items()
-        if n.startswith("parameters/")
-    }
-    return {**plain(training), **params}
+    facts: Facts = plain(training)
+    for name, x in arrays.items():
+        if name.startswith("parameters/"):
+            facts[name] = f"{onp.dtype(x.dtype)} {tuple(x.shape)}"
+    return facts
 
 
 def match(folder: Path, there: Facts, here: Facts) -> None:
     """Raise an MxdpError, which says what differs, unless a checkpoint there is of the training here."""
     differ = [
-        name for name in [*here, *(set(there) - set(here))] if there.get(name) != here.get(name)
+        f"{name} is {there.get(name)} there and {here.get(name)} here"
+        for name in {**here, **there}
+        if there.get(name) != here.get(name)
     ]
     if differ:
-        what = ", ".join(
-            f"{name} is {there.get(name)} there and {here.get(name)} here" for name in differ[:3]
-        )
-        what += ", ..." if len(differ) > 3 else ""
+        more = ", ..." if len(differ) > 3 else ""
         raise MxdpError(
-            f"{folder} holds another training: {what}; use another folder, or train as before"
+            f"{folder} holds another training: {', '.join(differ[:3])}{more}; use another folder, or train as before"
         )
 
 
@@ -186,7 +180,9 @@ class FolderLock:
     """
 
     def __init__(self) -> None:
-        self.process, self.writing, self._file = os.getpid(), threading.Lock(), -1
+        self.process = os.getpid()
+        self.writing = threading.Lock()
+        self._file = -1
 
     def take(self, folder: Path) -> None:
         """Take it, if it isn't held yet, and remove half-written files. Raises a BlockingIOError, whose ``strerror``
@@ -214,5 +210,5 @@ class FolderLock:
 
 
 LOCKS: weakref.WeakValueDictionary[Tuple[int, str], FolderLock] = weakref.WeakValueDictionary()
-"""By process and folder. A forked process finds none of its parent's."""
+"""The locks by process and folder. A forked process finds none of its parent's."""
 TAKING = threading.Lock()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict
 
 from mxdp.errors import MxdpError, TraceError
-from mxdp.plans.show.files import write_beside
+from mxdp.files import write_beside
 from mxdp.tracing.events import SECTION, to_microseconds, tracks
 from mxdp.tracing.timeline import Timeline
 

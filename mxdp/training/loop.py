@@ -19,7 +19,7 @@ from mxdp.collectives.sync import Sync
 from mxdp.datasets import Dataset, Split
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
-from mxdp.processes import World
+from mxdp.processes import Ranks, World
 from mxdp.processes.world import ranks_of
 from mxdp.scratch import Function, Params, cross_entropy, evaluate, get_params, in_sync, lenet
 from mxdp.timing import Timer
@@ -197,7 +197,7 @@ def _epochs(setup: Setup, device_params: List[List[NDArray]]) -> None:
 def train_steps(
     batches: Iterable[Tuple[HostArray, HostArray]],
     step: Callable[[HostArray, HostArray, int], List[NDArray]],
-    world: Optional[World] = None,
+    world: Optional[Ranks] = None,
 ) -> List[NDArray]:
     """Do ``step(X, y, samples)`` for each batch. The last steps may still run when this returns: only ``step`` waits.
 

@@ -21,8 +21,9 @@ from mxdp.experiments.lab import Case, Number, Row, Told, ranks
 from mxdp.experiments.lab.ranks import ASYNC, MPI, SYNC
 from mxdp.experiments.many_processes import async_sgd, loader, lost_worker, machines, peers, victim
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
-from mxdp.experiments.many_processes.training import CHECKED, TrainingRank, compare_ranks, placed
+from mxdp.experiments.many_processes.training import CHECKED, TrainingRank, compare_ranks
 from mxdp.experiments.oracle import count, random_batch
+from mxdp.processes import Ranks
 from mxdp.scratch import init_lenet
 from mxdp.training import RUN_AHEAD
 
@@ -83,7 +84,7 @@ def test_each_process_is_compared_with_the_serial_run_and_with_the_first(trained
 
 
 def test_processes_that_exchange_nothing_must_not_equal_the_serial_run(trained):
-    rank = SimpleNamespace(check=lambda *_: trained, ranks=placed(1, 2))
+    rank = SimpleNamespace(check=lambda *_: trained, ranks=Ranks(1, 2))
     assert count(compare_ranks(beside(""), S, rank))[1] > 0
 
 
@@ -92,7 +93,7 @@ def test_a_loaders_part_of_a_batch_counts_for_what_it_is(size, right):
     """Of 20 samples rank 0 of 3 has 7: its step, by itself, is 7 / 20 of the mean's over its own samples."""
     X, y = (part[:20] for part in random_batch(CHECKED, S.seed))
     one, other = loader.LoadingRank(ONE, S), TrainingRank(ONE, S)
-    one.ranks, other.ranks = placed(0, size), placed(0, 3)
+    one.ranks, other.ranks = Ranks(0, size), Ranks(0, 3)
     found, expected = (rank.check(X, y, init_lenet(0, scale=0.1))[-1][0] for rank in (one, other))
     assert (count(zip(found, expected))[1] == 0) == right
 
@@ -115,7 +116,7 @@ def test_stored_pictures_are_decoded_as_they_were(scale):
 
 def test_processes_of_other_engines_are_on_this_host():
     """So each of them gets GPUs of its own, as a rank of mxdp's would."""
-    here = placed(2, 4)
+    here = Ranks(2, 4)
     assert (here.rank, here.size, here.local_rank, here.shard(10)) == (2, 4, 2, slice(6, 8))
 
 

@@ -13,7 +13,7 @@ from mxdp.backend import gluon, mx, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.errors import MxdpError
 from mxdp.gluon import Checkpoint, Store
-from mxdp.processes import CheckpointFolder, World, agree_names
+from mxdp.processes import CheckpointFolder, Ranks, World, agree_names
 from mxdp.scratch import get_params
 from mxdp.training import train
 
@@ -187,9 +187,7 @@ def test_seeds_of_ranks_are_far_apart_and_rank_0s_is_the_users(monkeypatch):
     monkeypatch.setattr(mx.random, "seed", seeds.append)
     for size in (1, 40):
         for rank in range(size):
-            world = World()
-            world.rank, world.size = rank, size
-            world.seed(5)
+            Ranks(rank, size).seed(5)
     one, *several = seeds
     assert one == several[0] == 5
     assert min(abs(a - b) for i, a in enumerate(several) for b in several[:i]) > 127 * 100 + 1024

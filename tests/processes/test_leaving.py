@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from mxdp.processes import World, world
 from mxdp.processes import leaving as leave
-from mxdp.processes.leaving import LEFT, STEPS, Leaving
+from mxdp.processes.leaving import LEFT, STALLED, STEPS, Leaving, launchers_file
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gluon.md"
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -78,12 +78,14 @@ def test_steps_are_counted_in_the_launchers_file_alone(monkeypatch, tmp_path, si
         file.write(bytes(size))
         file.flush()
         monkeypatch.setenv(STEPS, str(file.fileno()))
+        launchers_file.cache_clear()
         ranks = World()
         for _ in range(3):
             ranks.step_done()
         expected = bytes(size) if named or size == 16 else (3).to_bytes(8, "little") + bytes(16)
         assert os.pread(file.fileno(), 99, 0) == expected
     monkeypatch.setenv(STEPS, "x")
+    launchers_file.cache_clear()
     World().step_done()
 
 
@@ -226,6 +228,26 @@ def test_a_rank_that_is_ahead_or_behind_is_waited_for_and_one_that_leaves_the_ot
     assert [leaving._file[1] for leaving in ends] == [LEFT if well else 1] * size
 
 
+@settings(deadline=None, max_examples=15)
+@given(counts=st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=4))
+def test_ranks_that_wait_for_each_other_in_different_exchanges_are_ended(counts):
+    """Nobody is at its end, and nobody begins anything more. A rank that is only ahead, or behind, is waited for."""
+    before = lambda one, other: any(x < y for x, y in zip(one, other))  # noqa: E731
+    crossed = any(before(one, other) and before(other, one) for one in counts for other in counts)
+    ranks, ended = Ranks(len(counts)), []
+    with mock.patch.object(leave.threading, "Event", Turns), mock.patch.object(leave, "end_job", ended.append):
+        ends = leavings(ranks)
+        for leaving, begun in zip(ends, counts):
+            leaving.begun += [begun[:1], begun[1:]]
+        until = time.monotonic() + 60
+        while min(leaving._looks for leaving in ends) < STALLED + 5 and time.monotonic() < until:
+            time.sleep(0.01)
+        for leaving in ends:
+            leaving._over.set()
+            leaving._thread.join(60)
+    assert bool(ended) == crossed
+
+
 def test_a_child_by_fork_leaves_nobody():
     ranks = Ranks(1)
     (leaving,) = leavings(ranks)
@@ -244,9 +266,11 @@ def test_the_users_handler_of_the_signal_that_asks_where_a_rank_stands_stays(mon
         with tempfile.TemporaryFile() as file:
             file.truncate(24)
             monkeypatch.setenv(STEPS, str(file.fileno()))
+            launchers_file.cache_clear()
             world()
             os.kill(os.getpid(), signal.SIGUSR2)
     finally:
         faulthandler.unregister(signal.SIGUSR2)
         signal.signal(signal.SIGUSR2, before)
+        launchers_file.cache_clear()
     assert heard == [1]

@@ -18,7 +18,7 @@ from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.gluon import Store
-from mxdp.processes import World
+from mxdp.processes import Ranks, World
 from mxdp.scratch import get_params, in_sync, init_lenet
 from mxdp.training import train
 from mxdp.training.update import Update
@@ -239,13 +239,11 @@ def test_an_mpi_without_calls_from_several_threads_is_refused(threads):
     ],
 )
 def test_ranks_of_one_host_take_the_next_gpus(monkeypatch, kind, size, seen, expected):
-    module = sys.modules[World.__module__]
+    module = sys.modules[Ranks.__module__]
     monkeypatch.setattr(module, "find_devices", lambda n, asked: [mx.Context(kind, number) for number in range(n)])
     monkeypatch.setattr(module, "usable_gpus", lambda: [mx.gpu(number) for number in range(seen)])
     for rank, numbers in enumerate(expected):
-        world = World()
-        world.size, world.local_rank = size, rank
-        assert world.devices(2) == [mx.Context(kind, number) for number in numbers]
+        assert Ranks(rank, size).devices(2) == [mx.Context(kind, number) for number in numbers]
 
 
 class OnGpu(np.ndarray):

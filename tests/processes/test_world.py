@@ -14,7 +14,7 @@ from mxdp import devices, train
 from mxdp.backend import np
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
-from mxdp.processes import World, world
+from mxdp.processes import ALONE, World, world
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip install mpi4py mpich")
@@ -51,7 +51,10 @@ def test_one_rank_does_nothing():
     assert (alone.gather("x"), alone.shard(7)) == (["x"], slice(0, 7))
     alone.agree({"seed": 1})
     assert alone.devices(2, "cpu") == devices(2, "cpu")
-    assert repr(world()) == "<rank 0 of 1>"
+    hook = sys.excepthook
+    assert world() is ALONE
+    assert sys.excepthook is hook
+    assert repr(ALONE) == "<rank 0 of 1>"
 
 
 def test_without_mpi_a_launched_process_says_what_is_missing(monkeypatch):

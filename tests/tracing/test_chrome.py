@@ -46,7 +46,7 @@ def test_the_old_file_stays_if_writing_fails(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mxdp.plans.show.files.os.replace", fail)
+    monkeypatch.setattr("mxdp.files.os.replace", fail)
     with pytest.raises(TraceError, match=r"can't write the trace: .* \(No space left"):
         write_chrome_trace(TIMELINE, path)
     assert path.read_text() == "before"

@@ -274,7 +274,7 @@ def test_each_argument_of_train_arrives(small, monkeypatch, tmp_path):
         whole = getattr(home, name)
         monkeypatch.setattr(home, name, lambda *a, **more: (made.update({name: (a, more)}), whole(*a, **more))[1])
 
-    spied(sys.modules["mxdp.processes.world"], "find_devices")
+    spied(sys.modules["mxdp.processes.place"], "find_devices")
     spied(setup, "init_lenet")
     for name in ("Stream", "GradientSync", "TrainStep"):
         spied(loop, name)

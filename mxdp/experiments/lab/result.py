@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Mapping, Union
 
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.lab.module import NAME
-from mxdp.plans.show.files import write_beside
+from mxdp.files import write_beside
 
 SCHEMA_VERSION = 5
 READ = (4, 5)

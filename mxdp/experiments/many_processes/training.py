@@ -13,7 +13,7 @@ from mxdp.datasets.minibatches import Stream
 from mxdp.experiments.lab import Case, Settings
 from mxdp.experiments.lab.ranks import HOROVOD, MPI, SYNC
 from mxdp.experiments.oracle import random_batch, same_bits, tolerances_of
-from mxdp.processes import World, world
+from mxdp.processes import Ranks, world
 from mxdp.scratch import Arrays, Params, Replicas, get_params, init_lenet, train_batch
 from mxdp.training import TrainStep, train_steps
 
@@ -26,22 +26,16 @@ KEYS = count()
 """Keys of what servers are given: they can't be given a value twice under one key."""
 
 
-def join(case: Case) -> Tuple[World, Callable[[Sequence[Params]], Sync]]:
+def join(case: Case) -> Tuple[Ranks, Callable[[Sequence[Params]], Sync]]:
     """This process's place among those of ``case``, and what makes a ``sync`` for its replicas, which leaves the sum
     over all processes in each gradient, and doesn't wait. Without an engine nothing is exchanged between processes."""
     if case.engine == MPI:
         ranks = world()
         return ranks, partial(GradientSync, world=ranks)
-    return placed(case.process, case.processes), {SYNC: _by_stores, HOROVOD: _by_horovod}.get(
+    # An engine's rank on this host takes the part of a batch, and the GPUs, that a rank of mxdp's would.
+    return Ranks(case.process, case.processes), {SYNC: _by_stores, HOROVOD: _by_horovod}.get(
         case.engine, GradientSync
     )
-
-
-def placed(rank: int, size: int) -> World:
-    """An engine's rank on this host: it takes the part of a batch, and the GPUs, that a rank of mxdp's would."""
-    ranks = World()
-    ranks.rank, ranks.size, ranks.local_rank = rank, size, rank
-    return ranks
 
 
 @lru_cache(maxsize=None)

@@ -27,9 +27,9 @@ from mxdp.experiments.predict.inputs import (
     KnownMachine,
 )
 from mxdp.experiments.predict.ways import HEADINGS, Predicted, all_ways, scaling
+from mxdp.files import check_file, write_beside
 from mxdp.plans.cost.memory import BYTES, STATE
 from mxdp.plans.cost.step import Network
-from mxdp.plans.show.files import check_file, write_beside
 
 BATCH = 64
 MEASURED = ("lenet", "resnet18")

@@ -15,7 +15,7 @@ from mxdp.experiments.lab import result
 from mxdp.experiments.lab.told import Column
 from mxdp.experiments.show import measured, pictures, style, words
 from mxdp.experiments.show.terminal import reason, tables, written
-from mxdp.plans.show.files import write_beside
+from mxdp.files import write_beside
 
 Term = Tuple[str, str]  # and what to say of it
 PLAIN = Column("", "", form=",.15g")

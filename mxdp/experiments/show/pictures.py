@@ -18,7 +18,7 @@ from mxdp.experiments.lab.rows import Row
 from mxdp.experiments.lab.told import Panel, Told
 from mxdp.experiments.show import style
 from mxdp.experiments.show.words import Shown, shown
-from mxdp.plans.show.files import write_beside
+from mxdp.files import write_beside
 from mxdp.tracing import Timeline, draw
 from mxdp.tracing.chrome import write_chrome_trace
 from mxdp.tracing.gantt import boxes
