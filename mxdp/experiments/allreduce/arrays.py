@@ -21,7 +21,7 @@ Sync = Callable[[], object]
 Arrays = Sequence[Sequence[NDArray]]
 
 SPELL_SECONDS = 0.0125
-"""In a spell a call is repeated for about this time. A call that takes longer is timed once."""
+"""A spell repeats a call for about this time. A call that takes longer is timed once."""
 TURNS = 3
 LEAD = 3
 """The spells of each sync that count, and the spells before each of them that don't."""
@@ -50,7 +50,7 @@ def store_sync(name: str, arrays: Arrays) -> Sync:
 def exact_sums(
     arrays: Arrays, sync: Sync, seed: int
 ) -> Iterator[Tuple[HostArray, HostArray, float]]:
-    """For an oracle: ``sync``, and every array of every replica with the exact sum over all ranks. Waits."""
+    """Call ``sync``, and yield, for an oracle, each array of each replica with the exact sum over all ranks. Waits."""
     sync()
     npx.waitall()
     for same in zip(*arrays):
@@ -135,7 +135,7 @@ def tell_over_others(
 
 
 def tell_worst(over: Sequence[Number]) -> str:
-    """In words, the worst choice of ``auto``, of :func:`tell_over_others`."""
+    """Say the worst choice of ``auto``, of :func:`tell_over_others`."""
     if not over:
         return "nothing to choose"
     worst = max(over, key=lambda number: number.median)

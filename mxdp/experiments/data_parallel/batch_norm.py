@@ -41,7 +41,8 @@ CHECKS = {
     )
 }
 TOLERANCE = 1e-3
-"""Of the largest number: a gradient behind four normalisations is a difference of sums. Seen: 1.2e-4."""
+"""The error may be this share of the largest number: a gradient behind four normalisations is a difference of sums.
+The largest that was seen is 1.2e-4."""
 
 
 def cases(s):

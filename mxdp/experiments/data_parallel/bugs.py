@@ -31,7 +31,7 @@ BACK = "    for x in others:\n        total.copyto(x)\n"
 BACKWARD = "    backend.backward(losses, device_params, y_shards)"
 
 COMMON = {SGD: NOTHING, ADAM: {UPDATE: ADAMS, GLOBALS: f"MOMENTS: Any = {{}}\n{GLOBALS}"}}
-"""Of every version, by optimiser: an Adam (Kingma and Ba 2015) in place of SGD."""
+"""What every version changes, by optimiser: an Adam (Kingma and Ba 2015) takes the place of SGD."""
 
 
 class Bug(NamedTuple):

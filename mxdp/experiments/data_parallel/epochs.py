@@ -216,7 +216,7 @@ def _tell_losses(row):
 
 
 def _draw(axes, row):
-    """From the possible speed-up down to the one that is reached, what takes a part of it."""
+    """Draw what takes a part of the possible speed-up, down to the one that is reached."""
     right = float(row.possible)
     bars = [("possible", 0.0, right, style.LIGHT_GREY)]
     for (name, part), colour in zip(row.lost.items(), style.COLOURS[1:]):

@@ -107,10 +107,10 @@ class NormedLeNet:
 
     def _arrays(self, replica, layer, running=None):
         """Scale, shift, mean and variance of a normalisation."""
-        params = self.replicas[replica][len(WEIGHTS) :]
+        mean = 2 * layer
+        scale = len(WEIGHTS) + mean
         running = running or self.running[replica]
-        both = slice(2 * layer, 2 * layer + 2)
-        return [*params[both], *running[both]]
+        return [*self.replicas[replica][scale : scale + 2], *running[mean : mean + 2]]
 
 
 def _params(seed):

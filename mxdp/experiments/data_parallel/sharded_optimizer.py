@@ -49,8 +49,8 @@ def expect(s, cores):
 
 def oracle(case, s):
     """On two devices the MLP must be equal bit for bit. Gradients are made coarse, so that a sum is the same in any
-    order: a bias ahead of a batch normalisation has a gradient of rounding errors alone, and Adam takes a whole step in
-    the direction of whatever small number is there."""
+    order. Otherwise a bias ahead of a batch normalisation has a gradient of rounding errors alone, and Adam takes a
+    whole step in the direction of whatever small number is there."""
     devices = devices_of(case, s)
     together = _training(case, devices, case.sharded, s)
     alone = _training(case, devices[:1], False, s)
@@ -107,7 +107,7 @@ def _training(case, devices, sharded, s):
 
 
 def _coarse(x):
-    """In multiples of 2^-18. Their sums are exact as long as they stay below 64."""
+    """Round to multiples of 2^-18. Their sums are exact as long as they stay below 64."""
     return np.rint(x * 2.0**18) / 2.0**18
 
 

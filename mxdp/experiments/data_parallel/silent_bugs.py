@@ -42,7 +42,8 @@ PARTS = 4
 """Evaluations of a training."""
 TOLERANCE = 1e-3
 GRADIENTS_TOLERANCE = 2e-2
-"""Of a parameter's largest value after two steps, and of its gradient's: ten times what a relu at its kink can do."""
+"""After two steps a parameter, and its gradient, may be off by these shares of the largest value. They are ten times
+what a relu at its kink can do."""
 WRONG: Dict[str, int] = {}
 """How many numbers are wrong, by the case's label, in the process that has run its oracle."""
 LAST_BATCH = "last-batch"
@@ -98,7 +99,6 @@ def train_version(case, data, s, devices, epochs, seed, right):
     exec(compile(source(bug, case.optimizer, right), module.__name__, "exec"), vars(module))
     module.SEED = seed
     allreduce = getattr(module, bug.allreduce)
-
     with contextlib.redirect_stdout(io.StringIO()):
         replicas = module.train(
             devices,

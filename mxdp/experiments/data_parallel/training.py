@@ -70,12 +70,12 @@ def check_step(
     step: Step = train_batch,
     layout: Callable[[Sequence[Any]], Sequence[Any]] = list,
 ) -> Iterator[Tuple[Any, ...]]:
-    """For an oracle: train LeNet for a few steps on one random batch with ``step``, and repeat each step on the first
+    """Train LeNet for a few steps on one random batch with ``step``, for an oracle. Each step is repeated on the first
     device by mxdp's own, from the parameters that replica 0 had before it. Yields each gradient and parameter of every
     replica after each step with the one-device step's, and every replica's bits with the first one's. ``layout`` turns
     mxdp's parameters into the step's, and back. Nothing waits between the steps.
 
-    A serial run of its own would not do: its parameters soon differ in the last bits, and a relu whose input differs
+    A serial run of its own would not do, since its parameters soon differ in the last bits. A relu whose input differs
     from 0 by no more has another gradient, 1 or 0. With 256 samples that happened to seven of eight seeds.
     """
     X, y = random_batch(batch_size, seed)

@@ -55,7 +55,7 @@ def make(where):
 
 
 def stop_dropout(block):
-    """For a comparison with the serial run: dropout's random numbers differ on each device. Called on each block."""
+    """Stop a block's dropout, whose random numbers differ on each device: then a serial run can be compared."""
     if isinstance(block, gluon.nn.Dropout):
         block._rate = 0
 

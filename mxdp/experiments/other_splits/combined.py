@@ -24,7 +24,7 @@ PRESETS = {
 CHECKS = SEVERAL
 LITTLE = dict(units=64, steps=1)
 TOO_FEW = f"Two splits at once need {2 * GROUPS} devices, or another even number above: run it with --devices 4."
-"""In place of an answer."""
+"""This takes the place of an answer."""
 oracle = strategies.oracle
 set_up = strategies.set_up
 
@@ -55,8 +55,8 @@ def _divisible(s):
 
 
 def _batches(s):
-    """Networks, and how many samples a batch of each has: first as many as let data parallelism and layerwise
-    partitioning move as much; in the end so few that most of the wide net's memory is that of its parameters."""
+    """Networks, and how many samples a batch of each has. With as many, data parallelism and layerwise partitioning
+    alone move as much. The last batch is so small that most of the wide net's memory is that of its parameters."""
     even = {}
     for net in NETS:
         params, sums = numbers_of(net, s.units)

@@ -57,8 +57,8 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """The serial run is compared with SGD, since Adam makes a whole step of a gradient that is nothing but rounding;
-    and in float64, since eight residual layers enlarge the rounding of float32."""
+    """The serial run is compared with SGD, since Adam makes a whole step of a gradient that is nothing but rounding. It
+    is compared in float64, since eight residual layers enlarge the rounding of float32."""
     net = _split(case, s, stage=case.stage)
     yield from replace(net, dtype="float64").compare(ODD)
     cut = _split(case, s, stage=case.stage, optimizer="adam").make()
@@ -95,8 +95,8 @@ def set_up(case, s):
 
 
 def _memory(net, X, y):
-    """Bytes of the last device, since MXNet counts the temporary space of all CPU devices as the first one's: what
-    stays from step to step, and the most at a time from the start to the end of two steps."""
+    """The bytes that stay on the last device from step to step, and the most at a time from the start to the end of two
+    steps. The first device would not do: MXNet counts the temporary space of all CPU devices as the first one's."""
 
     def trained():
         made = net.make()

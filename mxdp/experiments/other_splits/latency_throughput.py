@@ -76,7 +76,7 @@ def set_up(case, s):
 
 
 def _replicas(case, s):
-    """With one replica its stages are on all devices."""
+    """The replicas of the network, each with its stages on devices of its own."""
     devices = devices_of(case, s)
     stages = case.stages
     net, shape = net_and_shape("stages")

@@ -40,7 +40,7 @@ def net_and_shape(name: str, size: int = 0) -> Tuple[Net, Shape]:
 
 
 def numbers_of(name: str, units: int) -> Tuple[int, int]:
-    """Of LeNet, or of the wide net: its parameters, and the numbers that layerwise partitioning sums a sample.
+    """The parameters of LeNet or of the wide net, and the numbers that layerwise partitioning sums a sample.
 
     >>> numbers_of("wide", 512)
     (932362, 1034)

@@ -43,7 +43,7 @@ from mxdp.tracing.recording import can_record
 SERIAL = "serial"
 COMBINED = ("data x pipeline", "data x layerwise")
 GROUPS = 2
-"""Over which ``COMBINED`` splits the batch. A group splits its shard once more, as the second word says."""
+"""``COMBINED`` splits the batch over so many groups. A group splits its shard once more, as the second word says."""
 STRATEGIES: Mapping[str, Callable[..., Any]] = {
     SERIAL: Data,
     "data": Data,
@@ -99,9 +99,9 @@ class SplitNet:
         return X, random.randint(0, 10, samples)
 
     def compare(self, samples: int) -> Iterator[Tuple[Any, ...]]:
-        """For an oracle, of at least that many samples: scores, losses, each gradient and, after three steps, each
-        parameter, with the serial run's, relative to the largest number of a layer: a bias ahead of a batch
-        normalisation has a gradient of rounding."""
+        """Yield scores, losses, each gradient and, after three steps, each parameter, with the serial run's, for an
+        oracle. There are at least that many samples. Errors are relative to the largest number of a layer, since a bias
+        ahead of a batch normalisation has a gradient of rounding."""
         made = self.make()
         samples = uneven(samples, made)
         X, y = self.batch(samples)

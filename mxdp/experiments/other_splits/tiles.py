@@ -88,8 +88,8 @@ def set_up(case, s):
 
 
 def seams(devices, grid, halo, seed):
-    """Two convolutions of pictures in tiles, compared with those of the whole pictures: the largest absolute error of
-    each pixel, over samples and channels; and whether a pixel is further from every seam than errors can reach. Waits.
+    """Compare two convolutions of pictures in tiles with those of whole pictures. Returns the largest absolute error of
+    each pixel, over samples and channels, and whether it is further from every seam than errors can reach. Waits.
     All numbers are whole: sums are exact. Batch normalisation would carry an error from the seams to every pixel."""
     random = onp.random.RandomState(seed)
 
