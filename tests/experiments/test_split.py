@@ -22,7 +22,8 @@ from mxdp.experiments.other_splits import (
     tiles,
 )
 from mxdp.experiments.other_splits import split as module
-from mxdp.experiments.other_splits.split import COMBINED, SplitNet, net_and_shape, numbers_of
+from mxdp.experiments.other_splits.nets import net_and_shape, numbers_of
+from mxdp.experiments.other_splits.split import COMBINED, SplitNet
 from mxdp.layers import param_shapes
 from mxdp.parallel import traffic
 from mxdp.parallel.layer_costs import LayerCost

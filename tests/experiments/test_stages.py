@@ -11,7 +11,8 @@ from mxdp.backend import mx
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count
 from mxdp.experiments.other_splits import latency_throughput, pipeline
-from mxdp.experiments.other_splits.split import SplitNet, memory, net_and_shape
+from mxdp.experiments.other_splits.nets import net_and_shape
+from mxdp.experiments.other_splits.split import SplitNet, memory
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
 SETTINGS = little(Question(pipeline), kind="cpu", batch_size=16)

@@ -28,84 +28,77 @@ from mxdp.plans.cost.simulate import predict
 SOURCE = f"exercises of {sources.MULTIPLE_GPUS}, and of {sources.PARAMETER_SERVERS}"
 COMPARED = "every element of every replica, against the exact sum"
 TOGETHER = True
+FEW = [1 << k for k in (2, 18, 22, 24)]
+ALL = [1 << k for k in (2, 10, 16, 18, 20, 22, 24, 26)]
 PRESETS = {
-    "quick": dict(devices=[2, 4], sizes=[1 << k for k in (2, 18, 22, 24)], timeout=120.0),
-    "full": dict(
-        devices=[2, 4, 8], sizes=[1 << k for k in (2, 10, 16, 18, 20, 22, 24, 26)], timeout=1200.0
-    ),
+    "quick": dict(devices=[2, 4], sizes=FEW, timeout=120.0),
+    "full": dict(devices=[2, 4, 8], sizes=ALL, timeout=1200.0),
 }
 CHECKS = SEVERAL
 LITTLE = dict(sizes=[4, 1 << 20])
 NAMES = sorted(ALGORITHMS)
 """A row of ``auto`` has the numbers of what it chose in this list: a result keeps no words of each process."""
+EVERY = [*NAMES, AUTO, *arrays.STORES]
 
 
 def cases(s):
-    short = {
-        "bidirectional-ring": "bidir. ring",
-        "shared-memory": "shared mem.",
-    }  # for a terminal of 80 columns
-    for n, nbytes, name in itertools.product(s.devices, s.sizes, [*NAMES, AUTO, *arrays.STORES]):
-        yield Case(
-            f"{n} arrays of {size(nbytes)}, {short.get(name, name)}",
-            n,
-            algorithm=name,
-            bytes=nbytes,
-        )
+    # A row has to fit a terminal of 80 columns.
+    short = {"bidirectional-ring": "bidir. ring", "shared-memory": "shared mem."}
+    for n, nbytes, name in itertools.product(s.devices, s.sizes, EVERY):
+        label = f"{n} arrays of {size(nbytes)}, {short.get(name, name)}"
+        yield Case(label, n, algorithm=name, bytes=nbytes)
 
 
 def expect(s, cores):
-    machine, largest, fastest_ones = CPU.with_cores(cores), max(s.sizes), []
+    machine = CPU.with_cores(cores)
+    largest = max(s.sizes)
+    fastest_ones = []
     for n in several(s):
-        best, name = min(
-            (predict(plan(name, n, [largest]), largest, machine), name) for name in ALGORITHMS
-        )
+        times = [(predict(plan(name, n, [largest]), largest, machine), name) for name in ALGORITHMS]
+        best, name = min(times)
         fastest_ones.append(f"on {n} devices {name} ({style.number(best * 1e3)} ms)")
     return f"The fastest for {size(largest)}, at the reference machine's speeds: {', '.join(fastest_ones)}."
 
 
 def oracle(case, s):
     devices = devices_of(case, s)
-    data = [
-        [upload(arrays.numbers(_shape(case), rank, s.seed), device)]
-        for rank, device in enumerate(devices)
-    ]
+    data = []
+    for rank, device in enumerate(devices):
+        data.append([upload(arrays.numbers(_shape(case), rank, s.seed), device)])
     return arrays.exact_sums(data, _sync(case, data), s.seed)
 
 
 def set_up(case, s):
     """Cases that sum the same arrays are timed in turn, when the first of them has its round. A round makes its own
     arrays, and none may hold memory while others are measured."""
-    devices, rounds = tuple(devices_of(case, s)), itertools.count()
+    devices = tuple(devices_of(case, s))
+    rounds = itertools.count()
     few = tuple(devices_of(Case("", several(s)[0]), s))
     _cases(devices, case.bytes).append(case)
 
     def one_round():
         machine = calibrated(few)
-        seconds, chosen = (
-            _times(devices, case.bytes, next(rounds), machine)[case.algorithm],
-            case.algorithm,
-        )
+        chosen = case.algorithm
+        seconds = _times(devices, case.bytes, next(rounds), machine)[chosen]
         if chosen in arrays.STORES:
             return seconds, {}
         more: dict = {}
         if chosen == AUTO:
-            chosen, default = (
-                choose(devices, _shape(case), 4, speeds) for speeds in (machine, None)
-            )
-            more = dict(choice=NAMES.index(chosen), default_choice=NAMES.index(default))
+            chosen = choose(devices, _shape(case), 4, machine)
+            more["choice"] = NAMES.index(chosen)
+            more["default_choice"] = NAMES.index(choose(devices, _shape(case), 4))
+        more["chosen"] = chosen
         if len(devices) > 1:
-            more["predicted_ms"] = (
-                predict(plan(chosen, case.devices, [case.bytes // 4]), case.bytes, machine) * 1e3
-            )
-        return seconds, {"chosen": chosen, **more}
+            schedule = plan(chosen, case.devices, [case.bytes // 4])
+            more["predicted_ms"] = predict(schedule, case.bytes, machine) * 1e3
+        return seconds, more
 
-    return Work(one_round, devices)
+    return Work(one_round)
 
 
 @lru_cache(maxsize=None)
 def _cases(devices, nbytes):
-    """Those of these arrays that are set up."""
+    """The cases of these arrays that are set up."""
     return []
 
 
@@ -133,9 +126,9 @@ def _sync(case, data, machine=None):
 def tell(t, s):
     for row in t:
         row.busbw = bus_bandwidth(row.bytes, row.seconds.median, row.devices) / 1e9
-        row.error = (
-            arrays.apart(row.predicted_ms / 1e3, row.seconds) if row.get("predicted_ms") else None
-        )
+        row.error = None
+        if row.get("predicted_ms"):
+            row.error = arrays.apart(row.predicted_ms / 1e3, row.seconds)
         store = t.one(bytes=row.bytes, devices=row.devices, algorithm="mxnet-device")
         row.of_device_store = row.seconds / store.seconds
     t.column(
@@ -163,13 +156,14 @@ def tell(t, s):
     shown = [row for row in t.answering if row.devices == counts[len(counts) // 2]]
     t.draw(lambda axes: _draw(axes, t, shown[0].devices), 6)
     ours = [row for row in shown if row.algorithm in ALGORITHMS]
-    best, names = fastest(ours), [row.algorithm for row in contenders(ours)]
+    best = fastest(ours)
+    names = [row.algorithm for row in contenders(ours)]
     chosen = next(row.chosen for row in shown if row.algorithm == AUTO)
-    expected = (
-        "as the cost model expects" if chosen in names else "which the cost model does not expect"
-    )
+    expects = "as the cost model expects"
+    if chosen not in names:
+        expects = "which the cost model does not expect"
     t.answer(f"""For {size(best.bytes)} on {plural(best.devices, "device")}, mxdp's fastest all-reduce is
-        {best.algorithm}, {expected}; it {faster(1 / best.of_device_store)} as MXNet's device store.""")
+        {best.algorithm}, {expects}; it {faster(1 / best.of_device_store)} as MXNet's device store.""")
     if others := [name for name in names if name != best.algorithm]:
         t.explain(f"There {either(others)} may be as fast.")
     t.explain("""Large arrays cost bytes, so plans that send little win; small arrays cost calls, so plans with few
@@ -182,13 +176,11 @@ def _tell_model(t):
     autos = [row for row in t.find(algorithm=AUTO) if row.devices > 1]
     model = []
     for auto in autos:
-        large = [
-            row
-            for row in t.find(devices=auto.devices)
-            if row.bytes >= 1 << 20 and row.get("predicted_ms")
-        ]
-        if auto in t.answering and large:
-            ratios = [factor(row.predicted_ms / 1e3 / row.seconds) for row in large]
+        ratios = []
+        for row in t.find(devices=auto.devices):
+            if row.bytes >= 1 << 20 and row.get("predicted_ms"):
+                ratios.append(factor(row.predicted_ms / 1e3 / row.seconds))
+        if auto in t.answering and ratios:
             off = by_process(lambda *values: statistics.median(values), *ratios)
             model.append(f"{off:.2f} on {plural(auto.devices, 'device')}")
     if model:
@@ -206,35 +198,30 @@ def _tell_choices(t, autos, which):
     over = []
     for auto in autos:
         work = {name: _tell_operations(name, auto.devices, *_shape(auto)) for name in NAMES}
-        chosen = [
-            None if number is None else work[NAMES[int(number)]]
-            for number in auto.get(which).values
-        ]
-        does = {row: [work[row.algorithm]] * len(chosen) for row in _tell_ours(t, auto)}
-        over.extend(arrays.tell_over_others(auto, chosen, {**does, auto: chosen}))
+        chosen = []
+        for number in auto.get(which).values:
+            chosen.append(None if number is None else work[NAMES[int(number)]])
+        does = {}
+        for row in t.find(devices=auto.devices, bytes=auto.bytes):
+            if row.algorithm in ALGORITHMS:
+                does[row] = [work[row.algorithm]] * len(chosen)
+        does[auto] = chosen
+        over += arrays.tell_over_others(auto, chosen, does)
     return over
-
-
-def _tell_ours(t, auto):
-    """The rows of single algorithms that sum the same arrays."""
-    return [
-        row for row in t.find(devices=auto.devices, bytes=auto.bytes) if row.algorithm in ALGORITHMS
-    ]
 
 
 @lru_cache(maxsize=None)
 def _tell_operations(name, devices, elements):
     """What the algorithm does with one array of that size. Without what has no element to work on."""
     schedule = plan(name, devices, [elements])
-    return tuple(
-        operations(schedule, filled=[start < stop for start, stop in schedule.borders(elements)])
-    )
+    filled = [start < stop for start, stop in schedule.borders(elements)]
+    return tuple(operations(schedule, filled=filled))
 
 
 def _draw(axes, t, n):
     """The time on ``n`` devices over that of MXNet's device store, by size."""
-    looks = zip((*style.COLOURS, style.LIGHT_GREY, style.GREY), style.MARKERS + "dd")
-    for name, (colour, marker) in zip([*NAMES, AUTO, *arrays.STORES], looks):
+    colours = (*style.COLOURS, style.LIGHT_GREY, style.GREY)
+    for name, colour, marker in zip(EVERY, colours, style.MARKERS + "dd"):
         rows = t.find(devices=n, algorithm=name)
         ratios = [row.of_device_store.median for row in rows]
         axes.plot([row.bytes for row in rows], ratios, color=colour, marker=marker, label=name)

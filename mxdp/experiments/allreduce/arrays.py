@@ -21,8 +21,9 @@ Sync = Callable[[], object]
 Arrays = Sequence[Sequence[NDArray]]
 
 SPELL_SECONDS = 0.0125
-"""In a spell a call is repeated for about this time. A call that takes longer is timed once."""
-TURNS, LEAD = 3, 3
+"""A spell repeats a call for about this time. A call that takes longer is timed once."""
+TURNS = 3
+LEAD = 3
 """The spells of each sync that count, and the spells before each of them that don't."""
 
 
@@ -49,7 +50,7 @@ def store_sync(name: str, arrays: Arrays) -> Sync:
 def exact_sums(
     arrays: Arrays, sync: Sync, seed: int
 ) -> Iterator[Tuple[HostArray, HostArray, float]]:
-    """For an oracle: ``sync``, and every array of every replica with the exact sum over all ranks. Waits."""
+    """Call ``sync``, and yield, for an oracle, each array of each replica with the exact sum over all ranks. Waits."""
     sync()
     npx.waitall()
     for same in zip(*arrays):
@@ -64,16 +65,18 @@ def seconds_in_turn(makers: Mapping[str, Callable[[], Sync]]) -> Dict[str, float
     leave their threads on one of two cores, where Linux keeps them for a while. So each runs before its spell counts,
     and does not begin with the threads where another has left them."""
     times: Dict[str, List[float]] = {}
-    short: Dict[
-        str, Tuple[Sync, int]
-    ] = {}  # what takes longer than a spell is dropped, with its memory
+    short: Dict[str, Tuple[Sync, int]] = {}
     for name, make in makers.items():
         sync = make()
         sync()
         npx.waitall()
-        times[name] = [_timed(sync, 1)]
-        if calls := min(500, int(SPELL_SECONDS / max(times[name][0], 1e-6))):
-            times[name], short[name] = [], (sync, max(2, calls))
+        seconds = _timed(sync, 1)
+        calls = min(500, int(SPELL_SECONDS / max(seconds, 1e-6)))
+        if calls:
+            times[name] = []
+            short[name] = (sync, max(2, calls))
+        else:  # it takes longer than a spell: it is dropped, with its memory
+            times[name] = [seconds]
     for turn in range(TURNS):
         for name in random.Random(turn).sample(list(short), len(short)):
             sync, calls = short[name]
@@ -109,30 +112,30 @@ def tell_over_others(
     """The time of what ``auto`` has chosen in each process over that of everything else that was measured.
     ``does[row]`` is what a row did, process by process. Rows that did the same measure one thing, of which the median
     counts: so a right choice is not judged by how much two measurements of it differ."""
-    times: Dict[Any, List[Any]] = {}
-    for thing in dict.fromkeys(
-        thing for things in does.values() for thing in things if thing is not None
-    ):
+    doers: Dict[Any, Row] = {}  # the first of each thing
+    for row, things in does.items():
+        for thing in things:
+            if thing is not None:
+                doers.setdefault(thing, row)
+    times: Dict[Any, List[Any]] = {None: [None] * len(chosen)}
+    for thing in doers:
         times[thing] = []
         for k in range(len(chosen)):
             same = [row.seconds.values[k] for row, things in does.items() if things[k] == thing]
             known = [seconds for seconds in same if seconds is not None]
             times[thing].append(statistics.median(known) if known else None)
-    runs, taken = (
-        auto.seconds.runs,
-        [times[thing][k] if thing in times else None for k, thing in enumerate(chosen)],
-    )
+    taken = [times[thing][k] for k, thing in enumerate(chosen)]
+    runs = auto.seconds.runs
     over = []
-    for thing, seconds in times.items():
+    for thing, row in doers.items():
         if set(chosen) - {thing, None}:
-            other = next(row.label for row, things in does.items() if thing in things)
-            label = f"{auto.label}, over {re.split(': |, ', other, maxsplit=1)[1]}"
-            over.append(Number(taken, runs, label) / Number(seconds, runs))
+            label = f"{auto.label}, over {re.split(': |, ', row.label, maxsplit=1)[1]}"
+            over.append(Number(taken, runs, label) / Number(times[thing], runs))
     return over
 
 
 def tell_worst(over: Sequence[Number]) -> str:
-    """In words, the worst choice of ``auto``, of :func:`tell_over_others`."""
+    """Say the worst choice of ``auto``, of :func:`tell_over_others`."""
     if not over:
         return "nothing to choose"
     worst = max(over, key=lambda number: number.median)

@@ -32,11 +32,9 @@ DEFAULT_MB = 25.0
 
 
 def cases(s):
-    ways = [
-        *((name, name, None) for name in (*arrays.STORES, "one by one")),
-        *((f"auto, {mib:g} MiB", AUTO, mib) for mib in s.bucket_mb),
-        *((name, name, 1024.0) for name in sorted(ALGORITHMS)),  # a bucket that holds everything
-    ]
+    ways: list = [(name, name, None) for name in (*arrays.STORES, "one by one")]
+    ways += [(f"auto, {mib:g} MiB", AUTO, mib) for mib in s.bucket_mb]
+    ways += [(name, name, 1024.0) for name in sorted(ALGORITHMS)]  # a bucket holds everything
     for net, n, (way, name, mib) in itertools.product(NETS, s.devices, ways):
         yield Case(f"{net} x {n}: {way}", n, net=net, algorithm=name, bucket_mb=mib)
 
@@ -60,13 +58,14 @@ def set_up(case, s):
     devices = devices_of(case, s)
 
     def one_round():
-        sync = _sync(case, devices)[1]
-        buckets = [(bucket.nbytes, bucket.algorithm) for bucket in getattr(sync, "buckets", ())]
-        return arrays.seconds_in_turn({"": lambda: sync})[""], {
-            "buckets": buckets
-        } if buckets else {}
+        _, sync = _sync(case, devices)
+        seconds = arrays.seconds_in_turn({"": lambda: sync})[""]
+        if not case.bucket_mb:
+            return seconds, {}
+        buckets = [(bucket.nbytes, bucket.algorithm) for bucket in sync.buckets]
+        return seconds, {"buckets": buckets}
 
-    return Work(one_round, devices)
+    return Work(one_round)
 
 
 @lru_cache(maxsize=None)
@@ -85,10 +84,10 @@ def _sync(case, devices):
     replicas = [get_params(params, device) for device in devices]
     if case.bucket_mb:
         sync = GradientSync(replicas, case.algorithm, case.bucket_mb)
-        return [
-            [of_rank[number] for number in range(len(of_rank))] for of_rank in sync.gradients
-        ], sync
-    gradients = [[param.grad for param in replica] for replica in replicas]
+        return [list(of_rank.values()) for of_rank in sync.gradients], sync
+    gradients = []
+    for replica in replicas:
+        gradients.append([param.grad for param in replica])
     if case.algorithm in arrays.STORES:
         return gradients, arrays.store_sync(case.algorithm, gradients)
     sums = [AllReduce(same, "naive") for same in zip(*gradients)]
@@ -105,13 +104,14 @@ def tell(t, s):
     choices = []
     for net, n in itertools.product(NETS, s.devices):
         rows = t.find(net=net, devices=n)
+        store = t.one(net=net, devices=n, algorithm="mxnet-device")
         for row in rows:
-            row.of_device_store = (
-                row.seconds / t.one(net=net, devices=n, algorithm="mxnet-device").seconds
-            )
+            row.of_device_store = row.seconds / store.seconds
         ours = [row for row in rows if row.bucket_mb]
         best[net, n] = fastest(ours)
-        does = {row: [str(row.get("buckets", row.label))] * len(row.seconds.values) for row in ours}
+        does = {}
+        for row in ours:
+            does[row] = [str(row.get("buckets", row.label))] * len(row.seconds.values)
         for auto in t.find(net=net, devices=n, algorithm=AUTO, bucket_mb=DEFAULT_MB):
             choices += arrays.tell_over_others(auto, does[auto], does)
     t.column(
@@ -129,7 +129,6 @@ def tell(t, s):
     t.note("""Rows named after an algorithm have one bucket. Rows with the same buckets and algorithms do the same, so
         the median of their times counts.""")
     few = s.devices[0]
-    store = "MXNet's device store"
     defaults = [t.maybe(net=net, devices=few, algorithm=AUTO, bucket_mb=DEFAULT_MB) for net in NETS]
     fastest_ones = [best[net, few] for net in NETS]
     if None in defaults:
@@ -138,24 +137,19 @@ def tell(t, s):
     else:
         shown = defaults
         how = "in default buckets"
-    t.first(
-        [
-            row
-            for row in t
-            if row in [*best.values(), *shown] or row.algorithm in ("mxnet-device", "one by one")
-        ]
-    )
-    lenet, resnet = (faster(1 / row.of_device_store) for row in shown)
-    t.answer(f"""On {plural(few, "device")}, summing LeNet's gradients {how} {lenet} as one by one, by {store};
-        ResNet-18's {resnet}.""")
+    yardsticks = ("mxnet-device", "one by one")
+    answering = [*best.values(), *shown]
+    t.first([row for row in t if row in answering or row.algorithm in yardsticks])
+    lenet, resnet = [faster(1 / row.of_device_store) for row in shown]
+    t.answer(f"""On {plural(few, "device")}, summing LeNet's gradients {how} {lenet} as one by one, by MXNet's device
+        store; ResNet-18's {resnet}.""")
     t.explain(f"""One by one, each array costs its calls and a wait; in a bucket it costs little more than its bytes. A
         default bucket has {DEFAULT_MB:g} MiB.""")
     for row in fastest_ones:
         ways = sum(one.bucket_mb is not None for one in t.find(net=row.net, devices=few))
         t.explain(f"""For {NETS[row.net]} the fastest of our {ways} ways there is {row.label.partition(": ")[2]}: it
-            {faster(1 / row.of_device_store)} as {store}.""")
+            {faster(1 / row.of_device_store)} as MXNet's device store.""")
     t.explain(f"The default bucket costs most where 'auto' takes {arrays.tell_worst(choices)}.")
     for net, title in NETS.items():
-        t.bars(
-            unit="ms", scale=1e3, title=title, colour="bucket_mb", rows=t.find(net=net, devices=few)
-        )
+        rows = t.find(net=net, devices=few)
+        t.bars(unit="ms", scale=1e3, title=title, colour="bucket_mb", rows=rows)

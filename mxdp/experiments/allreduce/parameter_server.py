@@ -49,18 +49,19 @@ TIMED = 2
 
 def cases(s):
     for n, name in itertools.product(several(s), (*LABELS, "ring", "direct")):
-        label = f"{n}: {LABELS.get(name, name)}" if len(several(s)) > 1 else LABELS.get(name, name)
+        label = LABELS.get(name, name)
+        if len(several(s)) > 1:
+            label = f"{n}: {label}"
         yield Case(label, n, algorithm=name, bytes=s.nbytes)
 
 
 def expect(s, cores):
     machine = CPU.with_cores(cores)
-    seconds = {
-        case.label: predict(schedule_of(case, s.nbytes // 4), s.nbytes, machine)
-        for case in cases(s)
-    }
-    times = ", ".join(f"{label} {style.number(one * 1e3)}" for label, one in seconds.items())
-    return f"For {size(s.nbytes)}, in ms at the reference machine's speeds: {times}."
+    times = []
+    for case in cases(s):
+        seconds = predict(schedule_of(case, s.nbytes // 4), s.nbytes, machine)
+        times.append(f"{case.label} {style.number(seconds * 1e3)}")
+    return f"For {size(s.nbytes)}, in ms at the reference machine's speeds: {', '.join(times)}."
 
 
 def oracle(case, s):
@@ -69,7 +70,8 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round makes its own vectors, as the cases share a process, and compares what it has summed."""
-    devices, elements = _devices(case, s), s.nbytes // 4
+    devices = _devices(case, s)
+    elements = s.nbytes // 4
     schedule = schedule_of(case, elements)
 
     def one_round():
@@ -89,11 +91,8 @@ def schedule_of(case, elements):
     """The plan of a case or row. As in the book, ``sharded`` gets one array for each device, all of nearly one size."""
     if case.algorithm == "server":
         return one_hop.server(case.devices + 1)
-    return plan(
-        case.algorithm,
-        case.devices,
-        [stop - start for start, stop in bounds(elements, case.devices)],
-    )
+    sizes = [stop - start for start, stop in bounds(elements, case.devices)]
+    return plan(case.algorithm, case.devices, sizes)
 
 
 def summed(schedule, devices, replicas, elements, seed):
@@ -101,18 +100,14 @@ def summed(schedule, devices, replicas, elements, seed):
     for an oracle every chunk of every replica, with the exact sum. The first ``replicas`` devices hold parts of it; any
     other is a server, and what it holds at first is overwritten. Waits."""
     total = onp.zeros(elements, "float32")
+    borders = list(schedule.borders(elements))
     spots = []
     for rank, device in enumerate(devices):
         numbers = whole_numbers(rank, elements, seed)
         if rank < replicas:
             total += numbers
         if schedule.sizes:  # it sums whole arrays, not parts of one
-            spots.append(
-                [
-                    mx.nd.array(numbers[start:stop], ctx=device)
-                    for start, stop in schedule.borders(elements)
-                ]
-            )
+            spots.append([mx.nd.array(numbers[a:b], ctx=device) for a, b in borders])
         else:
             spots.append(chunk_views(schedule, mx.nd.array(numbers, ctx=device)))
     program = Program(schedule, spots)
@@ -124,17 +119,22 @@ def summed(schedule, devices, replicas, elements, seed):
 
     seconds = timed(again) / TIMED
     total *= replicas**TIMED  # the sum on every replica has been summed again
-    return seconds, (
-        (array.asnumpy(), total[start:stop], 0.0)
-        for chunks in spots[:replicas]
-        for array, (start, stop) in zip(chunks, schedule.borders(elements))
-        if array.size
-    )
+
+    def compared():
+        for chunks in spots[:replicas]:
+            for array, (start, stop) in zip(chunks, borders):
+                if array.size:
+                    yield array.asnumpy(), total[start:stop], 0.0
+
+    return seconds, compared()
 
 
 def _devices(case, s):
     """The devices with gradients; for a server one CPU device more. Beside GPUs that is the book's own plan."""
-    return [*devices_of(case, s), *([mx.cpu(case.devices)] if case.algorithm == "server" else [])]
+    devices = devices_of(case, s)
+    if case.algorithm == "server":
+        devices.append(mx.cpu(case.devices))
+    return devices
 
 
 def tell(t, s):
@@ -159,7 +159,10 @@ def tell(t, s):
     t.column("book_ms", "book's", ".2f", about="transfers times the book's link of 16 GB/s")
     t.column("sent_bytes_busiest", "sent MB", scale=1e-6, about="what leaves the busiest device")
     t.note("The server is a further CPU device without gradients.")
-    server, one, parts = (t.one(devices=several(s)[-1], algorithm=name) for name in BOOK_MS)
+    by_name = {row.algorithm: row for row in t.find(devices=several(s)[-1])}
+    server = by_name["server"]
+    one = by_name["naive"]
+    parts = by_name["sharded"]
     t.answer(f"""With {size(one.bytes)} on each of {one.devices} devices, adding up on one device takes
         {one.seconds / parts.seconds:.2f} times as long as in parts on all, and on a server
         {server.seconds / parts.seconds:.2f} times.""")

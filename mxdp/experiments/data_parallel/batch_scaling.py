@@ -33,7 +33,7 @@ LITTLE = dict(data="synthetic", batch_size=4, times=[2], samples=64, test=100)
 RULES = {"kept": 0.0, "root": 0.5, "linear": 1.0}
 """A learning rate is multiplied by k to this power."""
 PARTS = 8
-"""Of a training: after each of them the network is evaluated. The accuracy is the mean of the last three times."""
+"""A training has so many parts, and the network is evaluated after each. Its accuracy is the mean of the last three."""
 CHECKS = {
     "times": (lambda times: min(times) > 1, "above 1, as in 2,4"),
     "samples": (lambda samples: samples % PARTS == 0, f"a multiple of {PARTS}"),
@@ -43,7 +43,8 @@ SCALE = 0.1
 
 
 def cases(s):
-    n, size = max(s.devices), s.batch_size
+    n = max(s.devices)
+    size = s.batch_size
     for devices in sorted({1, n}):
         yield Case(
             f"batch {size}, {plural(devices, 'device')}",
@@ -56,9 +57,9 @@ def cases(s):
     for k in sorted({n, *s.times} - {1}):
         for rule, power in RULES.items():
             rate = s.lr * k**power
-            yield Case(
-                f"batch {k * size}, lr {rate:.3g}", n, times=k, rule=rule, batch=k * size, rate=rate
-            )
+            batch = k * size
+            label = f"batch {batch}, lr {rate:.3g}"
+            yield Case(label, n, times=k, rule=rule, batch=batch, rate=rate)
 
 
 def expect(s, cores):
@@ -75,14 +76,20 @@ def training(case, s, data):
     def begin(seed):
         set_params(replicas, init_lenet(seed, SCALE))
         stream = Stream(data.train, case.batch, seed)
-        return lambda samples: timed(lambda: train_steps(stream.take(samples), step))
+
+        def train_on(samples):
+            return timed(lambda: train_steps(stream.take(samples), step))
+
+        return train_on
 
     return replicas, begin
 
 
 def oracle(case, s):
-    devices, data = devices_of(case, s), load("synthetic", seed=s.seed)
-    batch, lr = s.batch_size * case.times, s.lr * case.times ** RULES.get(case.rule, 0.0)
+    devices = devices_of(case, s)
+    data = load("synthetic", seed=s.seed)
+    batch = s.batch_size * case.times
+    lr = s.lr * case.times ** RULES.get(case.rule, 0.0)
     replicas, begin = training(case, s, data)
     for seed in (s.seed, s.seed + 1):
         begin(seed)(batch)
@@ -102,7 +109,9 @@ def set_up(case, s):
     replicas, begin = training(case, s, data)
 
     def train(seed, parts):
-        train_on, seconds, accuracies = begin(seed), 0.0, []
+        train_on = begin(seed)
+        seconds = 0.0
+        accuracies = []
         for _ in range(parts):
             seconds += train_on(s.samples // PARTS)
             accuracies.append(evaluate(data.test, replicas, net=net))
@@ -115,7 +124,8 @@ def set_up(case, s):
 
 def tell(t, s):
     n = max(s.devices)
-    base, one = (t.one(times=1, devices=devices) for devices in (n, 1))
+    base = t.one(times=1, devices=n)
+    one = t.one(times=1, devices=1)
     for row in t.rows:
         row.of_base = row.seconds / base.seconds
         if row is not base:
@@ -142,14 +152,13 @@ def tell(t, s):
         about="from the smallest batch on as many devices, seed by seed",
     )
     t.note("One device differs by the order of its sums alone, which training magnifies.")
-    kept, root, linear = (t.maybe(times=n, rule=rule) for rule in RULES)
+    kept = t.maybe(times=n, rule="kept")
+    root = t.maybe(times=n, rule="root")
+    linear = t.maybe(times=n, rule="linear")
     if linear is None:
         return t.answer("One device has nothing to scale: run it with --devices 1,2.")
-    sentence = (
-        "With the learning rate kept, k times the batch is less accurate after as many samples."
-    )
     t.claim(
-        sentence,
+        "With the learning rate kept, k times the batch is less accurate after as many samples.",
         kept.gain,
         at_most=0.0,
         source=f"{sources.GOYAL}, for ResNet-50 and with a warm-up",

@@ -12,7 +12,8 @@ from mxdp.experiments.lab.provenance import ROOT
 
 Change = Dict[str, str]
 NOTHING: Change = {}
-SGD, ADAM = "SGD", "Adam"
+SGD = "SGD"
+ADAM = "Adam"
 
 IMPORTS = "import numpy as onp\n"
 GLOBALS = "Arrays = List"
@@ -30,7 +31,7 @@ BACK = "    for x in others:\n        total.copyto(x)\n"
 BACKWARD = "    backend.backward(losses, device_params, y_shards)"
 
 COMMON = {SGD: NOTHING, ADAM: {UPDATE: ADAMS, GLOBALS: f"MOMENTS: Any = {{}}\n{GLOBALS}"}}
-"""Of every version, by optimiser: an Adam (Kingma and Ba 2015) in place of SGD."""
+"""What every version changes, by optimiser: an Adam (Kingma and Ba 2015) takes the place of SGD."""
 
 
 class Bug(NamedTuple):
@@ -179,8 +180,10 @@ def source(bug: Bug, optimizer: str = SGD, right: bool = False) -> str:
         ", batch_size, seed=0": ", batch_size, seed=SEED",
         GLOBALS: f"SEED = 0\n{GLOBALS}",
     }
-    wrong = bug.under_adam if optimizer == ADAM and bug.under_adam else bug.change
-    for change in (common, COMMON[optimizer], bug.base, NOTHING if right else wrong):
+    changes = [common, COMMON[optimizer], bug.base]
+    if not right:
+        changes.append(bug.under_adam if optimizer == ADAM and bug.under_adam else bug.change)
+    for change in changes:
         for old, new in change.items():
             if text.count(old) != 1:
                 raise ValueError(
@@ -192,6 +195,7 @@ def source(bug: Bug, optimizer: str = SGD, right: bool = False) -> str:
 
 def diff(bug: Bug) -> str:
     """What differs between right and wrong, as a unified diff of a few lines, without its header."""
-    right, wrong = (source(bug, right=is_right).splitlines() for is_right in (True, False))
+    right = source(bug, right=True).splitlines()
+    wrong = source(bug).splitlines()
     lines = list(difflib.unified_diff(right, wrong, lineterm="", n=1))[2:]
     return "\n".join(line for line in lines if not line.startswith("@@"))

@@ -46,6 +46,7 @@ PRESETS = {
     "full": dict(COMMON, batch_size=256, lr=0.2, samples=20000, test=10000),
 }
 LITTLE = dict(samples=200, batch_size=40)
+oracle = training.oracle
 RECORDED_STEPS = 6
 """After each round, outside the clock, to see what the time goes for."""
 
@@ -62,34 +63,33 @@ def expect(s, cores):
     return f"Speed-up over one device: {training.expect_speedups(s, cores)}; less by what can't be split."
 
 
-def oracle(case, s):
-    return training.check_step(devices_of(case, s), 61, s.seed, step=training.synced_step())
-
-
 def set_up(case, s):
     """A round trains on ``samples`` samples, and then a few steps more, recorded. A ceiling's processes share batch and
     samples. A process that is started anew goes on with the training of the one before it. Weights are larger than the
     book's, which learn nothing so soon. A whole and a short batch warm up: a step records a graph of each."""
-    devices, data = devices_of(case, s), training.pictures(s)
+    devices = devices_of(case, s)
+    data = training.pictures(s)
     batch_size = max(1, s.batch_size // case.processes)
     samples = s.samples // case.processes
-    left, params = Path(case.folder, f"{case.process}.npz"), init_lenet(s.seed, scale=0.1)
+    left = Path(case.folder, f"{case.process}.npz")
+    params = init_lenet(s.seed, scale=0.1)
     if case.number and left.exists():
         with onp.load(left) as arrays:
             params = [np.array(arrays[name]) for name in arrays.files]
 
-    warm_up, replicas = ([get_params(params, device) for device in devices] for _ in range(2))
-    warm, step = (TrainStep(of_devices, devices, s.lr) for of_devices in (warm_up, replicas))
-    stream = Stream(
-        data.train, batch_size, s.seed, *divmod(case.number * s.rounds * samples, len(data.train))
-    )
-    # On replicas of its own, since a recorded step is a step of training; it warms the devices up.
-    record = training.recorder(data.train, batch_size, s.seed, warm, devices)
-    train_steps(
-        Stream(data.train, batch_size, s.seed).take(batch_size + samples % batch_size), step
-    )
+    apart = [get_params(params, device) for device in devices]
+    replicas = [get_params(params, device) for device in devices]
+    recorded = TrainStep(apart, devices, s.lr)
+    step = TrainStep(replicas, devices, s.lr)
+    # A recorded step is a step of training, so it has replicas of its own. It warms the devices up.
+    record = training.recorder(data.train, batch_size, s.seed, recorded, devices)
+    warm_up = Stream(data.train, batch_size, s.seed)
+    train_steps(warm_up.take(batch_size + samples % batch_size), step)
     training.set_params(replicas, params)
-    net, timer = BoundNet(lenet), Timer()
+    epoch, first = divmod(case.number * s.rounds * samples, len(data.train))
+    stream = Stream(data.train, batch_size, s.seed, epoch, first)
+    net = BoundNet(lenet)
+    timer = Timer()
 
     def one_round():
         with timer:
@@ -106,7 +106,7 @@ def set_up(case, s):
         return timer.times[-1], more
 
     facts = {"possible": possible(devices)} if len(devices) > 1 else {}
-    return Work(one_round, devices, data=data.name, epoch_samples=len(data.train), **facts)
+    return Work(one_round, data=data.name, epoch_samples=len(data.train), **facts)
 
 
 def possible(devices):
@@ -114,22 +114,7 @@ def possible(devices):
     return min(len(devices), process.cores()) if devices[0].device_type == "cpu" else len(devices)
 
 
-def tell(t, s):
-    first, accounted = t.find(devices=s.devices[0])[0], None
-    for row in t:
-        row.samples_per_sec = row.round_samples / row.seconds
-        row.sec_per_epoch = row.epoch_samples / row.samples_per_sec
-        row.speedup = first.seconds / row.seconds
-    for row in t.rows:
-        row.accuracy = row.test_accuracy.last
-    for ceiling in t.references:
-        row = t.one(devices=ceiling.processes)
-        row.of_ceiling = ceiling.seconds / row.seconds
-        if first.devices == 1:
-            accounted, row.lost = row, _tell_account(row, ceiling)
-            vars(row).update({f"lost_{name}": part for name, part in row.lost.items()})
-            t.claim(HALVES, row.speedup / row.devices, at_least=0.8, source=HALF)
-        t.claim("All replicas stay equal, bit for bit.", row.in_sync, at_least=1, exact=True)
+def _tell_columns(t):
     t.column(
         "sec_per_epoch",
         "s/epoch",
@@ -160,6 +145,28 @@ def tell(t, s):
     )
     for name in ("machine", *training.PARTS.values()):
         t.column(f"lost_{name}", name, "+.2f", -1, more=True)
+
+
+def tell(t, s):
+    first = t.find(devices=s.devices[0])[0]
+    for row in t:
+        row.samples_per_sec = row.round_samples / row.seconds
+        row.sec_per_epoch = row.epoch_samples / row.samples_per_sec
+        row.speedup = first.seconds / row.seconds
+    for row in t.rows:
+        row.accuracy = row.test_accuracy.last
+    accounted = None
+    for ceiling in t.references:
+        row = t.one(devices=ceiling.processes)
+        row.of_ceiling = ceiling.seconds / row.seconds
+        if first.devices == 1:
+            accounted = row
+            row.lost = _tell_account(row, ceiling)
+            for name, part in row.lost.items():
+                setattr(row, f"lost_{name}", part)
+            t.claim(HALVES, row.speedup / row.devices, at_least=0.8, source=HALF)
+        t.claim("All replicas stay equal, bit for bit.", row.in_sync, at_least=1, exact=True)
+    _tell_columns(t)
     t.note("""Processes that share nothing train alone, one for each device, on its part of the batch. The possible
         speed-up plus what each part takes away is the speed-up. The machine's part is lost by processes that share
         nothing, too; the others come from a few steps that are recorded after each round, less what they take in those
@@ -183,11 +190,9 @@ def tell(t, s):
 
 def _tell_account(row, ceiling):
     """What of the ``possible`` speed-up of ``row`` is lost to what. With ``speedup`` it adds up."""
-    of_ceiling, shared, alone = (
-        row.of_ceiling.median,
-        training.mean_shares(row),
-        training.mean_shares(ceiling),
-    )
+    of_ceiling = row.of_ceiling.median
+    shared = training.mean_shares(row)
+    alone = training.mean_shares(ceiling)
     if not (shared and alone):
         shared = alone = {"rest": 1.0}
     lost = {"machine": row.possible * of_ceiling - row.speedup.median}
@@ -199,7 +204,8 @@ def _tell_account(row, ceiling):
 
 def _tell_losses(row):
     """The account of ``row``, which has it as ``lost``, in words: its largest part."""
-    largest, missing = max(row.lost, key=row.lost.__getitem__), sum(row.lost.values())
+    largest = max(row.lost, key=row.lost.get)
+    missing = sum(row.lost.values())
     text = f"Of the {row.possible} times that are possible here, {missing:.2f} are lost"
     if missing <= 0.05 * row.possible and row.possible == row.devices:
         return f"{text}."
@@ -210,7 +216,7 @@ def _tell_losses(row):
 
 
 def _draw(axes, row):
-    """From the possible speed-up down to the one that is reached, what takes a part of it."""
+    """Draw what takes a part of the possible speed-up, down to the one that is reached."""
     right = float(row.possible)
     bars = [("possible", 0.0, right, style.LIGHT_GREY)]
     for (name, part), colour in zip(row.lost.items(), style.COLOURS[1:]):
@@ -219,11 +225,9 @@ def _draw(axes, row):
     bars.append(("reached", 0.0, right, style.COLOURS[0]))
     for y, (_, left, width, colour) in enumerate(bars):
         axes.barh(y, width, left=left, height=0.7, color=colour)
-        text = (
-            f"{width:.2f}"
-            if left == 0
-            else f"{-width:+.2f}".replace("+0.00", "0.00").replace("-0.00", "0.00")
-        )
+        text = f"{width:.2f}"
+        if left != 0:
+            text = f"{-width:+.2f}".replace("+0.00", "0.00").replace("-0.00", "0.00")
         axes.annotate(
             text, (max(left, left + width), y), (5, 0), textcoords="offset points", va="center"
         )

@@ -22,9 +22,10 @@ from mxdp.experiments.oracle import random_batch
 SOURCE = f"{sources.CONCISE}, and its exercise 1"
 COMPARED = "updated parameters of every replica with those of the shards, one by one"
 TOGETHER = True  # in a process each, eight networks would need 12 GB
+COMMON = dict(devices=[1, 2], net="", width=64)
 PRESETS = {
-    "quick": dict(devices=[1, 2], net="", width=64, batch_size=8, steps=2),
-    "full": dict(devices=[1, 2], net="", width=64, batch_size=16, steps=5),
+    "quick": dict(COMMON, batch_size=8, steps=2),
+    "full": dict(COMMON, batch_size=16, steps=5),
 }
 LITTLE = dict(batch_size=2, steps=1, width=4)
 CHECKS = {"net": your_net.FORM}
@@ -38,11 +39,14 @@ def cases(s):
     if s.net:
         your_net.check(s.net)
     for hybrid, n, trainer in product((False, True), s.devices, TRAINERS):
-        if n > 1 or trainer == "device":
-            label = (
-                f"{plural(n, 'device')}{f', {TRAINERS[trainer]}' * (n > 1)}{', hybrid' * hybrid}"
-            )
-            yield Case(label, n, trainer=trainer, hybrid=hybrid)
+        label = plural(n, "device")
+        if n > 1:
+            label += f", {TRAINERS[trainer]}"
+        elif trainer != "device":
+            continue
+        if hybrid:
+            label += ", hybrid"
+        yield Case(label, n, trainer=trainer, hybrid=hybrid)
 
 
 def expect(s, cores):
@@ -54,8 +58,8 @@ def oracle(case, s):
     if s.net and case.hybrid:
         your_net.see_hybrid(s.net)
     devices = devices_of(case, s)
-    together = _training(devices, case.trainer, case.hybrid, s, your_net.stop_dropout)
-    alone = _training(devices[:1], "device", False, s, your_net.stop_dropout)
+    together = _training(devices, case.trainer, case.hybrid, s, dropout=False)
+    alone = _training(devices[:1], "device", False, s, dropout=False)
     yield from compared_step(together, alone, _batch(2 * len(devices), s), LR)
 
 
@@ -73,18 +77,27 @@ def set_up(case, s):
     for _ in range(2):  # long ones
         training.step(X, y)
     npx.waitall()
-    return Work(lambda: timed(steps) / s.steps, devices)
+    return Work(lambda: timed(steps) / s.steps)
 
 
-def _training(devices, trainer, hybrid, s, change=lambda block: None):
-    """``change`` is called on each block of the network."""
-    net = your_net.make(s.net) if s.net else resnet18(s.width)
-    net.apply(change)
+def _training(devices, trainer, hybrid, s, dropout=True):
+    """The network in training; without ``dropout`` it can be compared."""
+    if s.net:
+        net = your_net.make(s.net)
+        init = mx.init.Xavier()
+    else:
+        net = resnet18(s.width)
+        init = mx.init.Normal(0.05)
+    if not dropout:
+        net.apply(your_net.stop_dropout)
     if hybrid:  # one graph, in memory of its own
         net.hybridize(static_alloc=True, static_shape=True)
-    kind = mxdp.Trainer if trainer == "mxdp.Trainer" else partial(gluon.Trainer, kvstore=trainer)
-    make = partial(kind, optimizer="sgd", optimizer_params={"learning_rate": LR})
-    init = mx.init.Xavier() if s.net else mx.init.Normal(0.05)
+    kind = mxdp.Trainer
+    options = dict(optimizer="sgd", optimizer_params={"learning_rate": LR})
+    if trainer != "mxdp.Trainer":
+        kind = gluon.Trainer
+        options["kvstore"] = trainer
+    make = partial(kind, **options)
     shape, _ = your_net.samples(s.net)
     return Gluon(net, devices, s.seed, make, init, gluon.loss.SoftmaxCrossEntropyLoss(), shape)
 
@@ -97,19 +110,16 @@ def tell(t, s):
     net = s.get("net")  # older results have no such setting
     for row in t:
         row.samples_per_sec = row.devices * s.batch_size / row.seconds
+        if row.devices == 1:
+            continue
+        store = t.one(devices=row.devices, hybrid=row.hybrid, trainer="device")
+        row.of_mxnet = row.seconds / store.seconds
         one = t.maybe(devices=1, hybrid=row.hybrid)
-        if row.devices > 1:
-            row.of_mxnet = (
-                row.seconds
-                / t.one(devices=row.devices, hybrid=row.hybrid, trainer="device").seconds
-            )
-        if row.devices > 1 and one:
+        if one:
             row.of_one = row.seconds / one.seconds / row.devices
-        if row.devices == 2 and one and row.trainer == "device" and not net:
-            t.claim(
-                BOOK, row.of_one, at_most=0.6, source=f"{sources.CONCISE}, on GPUs, read as 0.6"
-            )
-    ours = t.find(trainer="mxdp.Trainer")
+            if row is store and row.devices == 2 and not net:
+                source = f"{sources.CONCISE}, on GPUs, read as 0.6"
+                t.claim(BOOK, row.of_one, at_most=0.6, source=source)
     t.column(
         "seconds",
         "ms",
@@ -129,13 +139,14 @@ def tell(t, s):
     )
     t.note("""'MXNet's store' and 'mxdp's store': `gluon.Trainer` with kvstore='device' and 'mxdpauto'; 'hybrid': the
         network is hybridised.""")
-    row = next((row for row in reversed(ours) if row.get("of_one") is not None), None)
-    if row is None:
-        t.answer("One device has nothing to compare with: run it with --devices 1,2.")
-    else:
+    ours = [row for row in t.find(trainer="mxdp.Trainer") if row.get("of_one") is not None]
+    if ours:
+        row = ours[-1]
         hybrid = ", hybridised," if row.hybrid else ""
         t.answer(f"""On {plural(row.devices, "device")} an epoch of {net or "ResNet-18"}{hybrid} by mxdp.Trainer
             {faster(1 / row.of_one)} as on one, and {faster(1 / row.of_mxnet)} as by MXNet's store.""")
+    else:
+        t.answer("One device has nothing to compare with: run it with --devices 1,2.")
     t.explain("The batch grows with the devices, so all-reduces are fewer for the same samples.")
     book = t.maybe(devices=2, trainer="device", hybrid=False)
     if book and book.get("of_one") is not None and not net:

@@ -14,22 +14,16 @@ of ``2N / beta``. Here it is none: an all-reduce is a small part of a step, and 
 """
 
 import statistics
+from itertools import product
 
 from mxdp import backend, process
 from mxdp.collectives import AllReduce
 from mxdp.errors import plural, size
 from mxdp.experiments import sources
+from mxdp.experiments.data_parallel import break_even
 from mxdp.experiments.devices import SEVERAL, devices_of
 from mxdp.experiments.lab import Case, Work, factor, faster
-from mxdp.experiments.networks import (
-    MOST,
-    NETS,
-    begin_anywhere,
-    compared_step,
-    on_all_and_one,
-    seconds_a_step,
-)
-from mxdp.experiments.oracle import random_batch
+from mxdp.experiments.networks import MOST, NETS, begin_anywhere, seconds_a_step
 from mxdp.experiments.show import style
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.machine import CPU
@@ -37,12 +31,11 @@ from mxdp.plans.cost.simulate import predict
 from mxdp.timing import Timer
 
 SOURCE = f"{sources.FIRST_PRINCIPLES}; {sources.IN_PRACTICE}"
-COMPARED = "gradients and parameters of every replica, against the shards one by one on one device"
+COMPARED = break_even.COMPARED
 TOGETHER = True
+DEVICES = [n for n in (1, 2, 4) if n <= max(2, process.cores())]
 # `lenet` and `resnet`: the batch of a device in weak scaling; in strong scaling all devices share that of two.
-COMMON = dict(
-    devices=[n for n in (1, 2, 4) if n <= max(2, process.cores())], width=64, lenet=128, resnet=8
-)
+COMMON = dict(devices=DEVICES, width=64, lenet=128, resnet=8)
 PRESETS = {
     "quick": dict(COMMON, at_least=0.3),
     "full": dict(COMMON, at_least=1.0, timeout=1800.0),
@@ -50,12 +43,13 @@ PRESETS = {
 CHECKS = SEVERAL
 LITTLE = dict(devices=[1, 2], width=4, lenet=4, resnet=2, at_least=0.01)
 TURNS = 3
-"""In which a round measures each time once; the median counts."""
+"""A round measures everything so many times, in turn; the median counts."""
 HALF = "LeNet: one device takes at least 0.9 of the time for half of the batch, so a second device brings nothing."
 HALF_SOURCE = f"{sources.FIRST_PRINCIPLES}, on RTX 4090, batch 256, read as 0.9"
 WEAK = """ResNet-18, weak scaling: {} devices reach at least {:.0%} of linear, as the book's with 256 pictures of
     64 x 64 a device (here: {} of 28 x 28)."""
 BOOK_WEAK = {2: 0.88, 4: 0.82}
+oracle = break_even.oracle
 
 
 def cases(s):
@@ -63,42 +57,34 @@ def cases(s):
         for n in sorted({1, *s.devices}):
             for batch in sorted({s[net] * n, 2 * s[net]}):  # the same on two devices
                 if n <= batch:
-                    yield Case(
-                        f"{title}, {plural(n, 'device')}, batch {batch}", n, net=net, batch=batch
-                    )
+                    label = f"{title}, {plural(n, 'device')}, batch {batch}"
+                    yield Case(label, n, net=net, batch=batch)
 
 
 def expect(s, cores):
     n = max(s.devices)
-    sums = [
-        f"{style.number(1e3 * predict(plan('direct', n), 4 * count, CPU.with_cores(cores)))} ms for {title}"
-        for title, count in NETS.values()
-    ]
+    schedule = plan("direct", n)
+    sums = []
+    for title, count in NETS.values():
+        seconds = predict(schedule, 4 * count, CPU.with_cores(cores))
+        sums.append(f"{style.number(1e3 * seconds)} ms for {title}")
     return f"""Half a batch takes a core half the time, so up to {plural(cores, "core")} both kinds of scaling stay
         above 0.8 of linear. The all-reduce over {plural(n, "device")} takes {" and ".join(sums)}."""
-
-
-def oracle(case, s):
-    many, one = on_all_and_one(case, s)
-    yield from compared_step(many, one, random_batch(case.batch, s.seed))
 
 
 def set_up(case, s):
     """A round is some steps; on several devices also steps without the all-reduce, steps of one device on its shard,
     and all-reduces of one vector as long as all gradients. All take turns."""
-    (model, one), devices, batch = (
-        on_all_and_one(case, s),
-        devices_of(case, s),
-        random_batch(case.batch, s.seed),
-    )
-    shard = tuple(array[: -(-case.batch // case.devices)] for array in batch)
+    model, one, batch, shard = break_even.ready(case, s)
+    devices = devices_of(case, s)
     count = sum(param.size for param in model.replicas[0])
     summed = AllReduce([backend.np.zeros(count, ctx=device) for device in devices], "auto")
     for _ in range(2):  # long ones
         one.step(*shard)
         model.step(*batch)
         summed()
-    steps = max(1, min(MOST, round(s.at_least / TURNS / seconds_a_step(model, batch, 1)[0])))
+    first, _ = seconds_a_step(model, batch, 1)
+    steps = max(1, min(MOST, round(s.at_least / TURNS / first)))
 
     def turn():
         begin_anywhere(devices[0])
@@ -115,20 +101,15 @@ def set_up(case, s):
         return seconds, unsynced, alone, timer.sum() / steps
 
     def one_round():
-        seconds, *others = (
-            statistics.median(times) for times in zip(*[turn() for _ in range(TURNS)])
-        )
-        return seconds, dict(
-            zip(("unsynced_seconds", "shard_seconds", "allreduce_seconds"), others)
-        )
+        turns = [turn() for _ in range(TURNS)]
+        seconds, *others = map(statistics.median, zip(*turns))
+        names = ("unsynced_seconds", "shard_seconds", "allreduce_seconds")
+        return seconds, dict(zip(names, others))
 
     return Work(one_round, nbytes=4 * count)
 
 
-def tell(t, s):
-    several = [row for row in t.rows if row.devices > 1]
-    for row in several:
-        _tell_point(row, t, s[row.net])
+def _tell_columns(t):
     t.column(
         "seconds",
         "ms",
@@ -174,28 +155,29 @@ def tell(t, s):
     )
     t.column("instrument", "ratio", ".2f", spread=True, about="of these two", more=True)
     t.column("beta", "beta, GB/s", ".1f", 1e-9, about="2N over that time", more=True)
+
+
+def tell(t, s):
     for row in t:
         row.samples_per_sec = row.batch / row.seconds
+    several = [row for row in t.rows if row.devices > 1]
     for row in several:
-        resnet = row.net == "resnet"
-        t.claim(
-            HALF, None if resnet or row.devices != 2 else row.half, at_least=0.9, source=HALF_SOURCE
-        )
-        for n, bound in BOOK_WEAK.items():
-            known = row.get("weak") if resnet and row.devices == n else None
-            source = f"{sources.IN_PRACTICE}, on RTX 4090"
-            t.claim(WEAK.format(n, bound, s.resnet), known, at_least=bound, source=source)
+        _tell_point(row, t, s[row.net])
+    _tell_columns(t)
     t.first(several)
+    halves = [row.half for row in t.find(net="lenet", devices=2)]
+    t.claim(HALF, *halves, at_least=0.9, source=HALF_SOURCE)
+    source = f"{sources.IN_PRACTICE}, on RTX 4090"
+    for n, bound in BOOK_WEAK.items():
+        reached = [row.get("weak") for row in t.find(net="resnet", devices=n)]
+        t.claim(WEAK.format(n, bound, s.resnet), *reached, at_least=bound, source=source)
     n = max(s.devices)
-    strong, weak = (
-        t.one(net="lenet", devices=n, batch=2 * s.lenet),
-        t.one(net="resnet", devices=n, batch=n * s.resnet),
-    )
+    strong = t.one(net="lenet", devices=n, batch=2 * s.lenet)
+    weak = t.one(net="resnet", devices=n, batch=n * s.resnet)
     t.answer(f"""On {plural(n, "device")} training LeNet with one batch for all {faster(n * strong.strong)} as on one,
         and ResNet-18 with a batch a device {faster(n * weak.weak)}.""")
-    half = t.maybe(net="lenet", devices=2)
-    if half:
-        t.explain(f"""Half of LeNet's batch takes one device {half.half:.2f} of the whole batch's time: where devices
+    if halves:
+        t.explain(f"""Half of LeNet's batch takes one device {halves[0]:.2f} of the whole batch's time: where devices
             are cores, a small batch fills one. On GPUs the book finds about 1, so a second one brings nothing.""")
     t.explain(f"""With and without its all-reduce ResNet-18's step differs by {weak.instrument:.2f} times 2N / beta, and
         LeNet's by {strong.instrument:.2f} times ({size(strong.nbytes)}). Where intervals are so wide, that difference
@@ -207,34 +189,37 @@ def tell(t, s):
 
 def _tell_point(row, t, batch):
     """What a row on several devices says beside those on one. ``batch``: of a device, in weak scaling."""
-    k, whole = row.devices, t.one(net=row.net, devices=1, batch=2 * batch).seconds
+    k = row.devices
+    whole = t.one(net=row.net, devices=1, batch=2 * batch).seconds
     row.predicted_seconds = row.shard_seconds + row.allreduce_seconds
     row.off = factor(row.predicted_seconds / row.seconds)
     row.to_sums = row.allreduce_seconds / row.seconds
     row.to_rest = (row.seconds - row.predicted_seconds) / row.seconds
     row.difference = row.seconds - row.unsynced_seconds
-    row.instrument, row.beta = (
-        row.difference / row.allreduce_seconds,
-        2.0 * row.nbytes / row.allreduce_seconds,
-    )
+    row.instrument = row.difference / row.allreduce_seconds
+    row.beta = 2.0 * row.nbytes / row.allreduce_seconds
     if row.batch == k * batch:
         row.weak = t.one(net=row.net, devices=1, batch=batch).seconds / row.seconds
     if row.batch == 2 * batch:
-        row.strong, row.half = whole / row.seconds / k, row.shard_seconds / whole
+        row.strong = whole / row.seconds / k
+        row.half = row.shard_seconds / whole
         row.to_compute = (row.shard_seconds - whole / k) / row.seconds
 
 
 def _draw_efficiency(axes, t, s):
     """Efficiency over devices: measured, and predicted from one device and the all-reduce (dashed)."""
-    for at, (net, kind) in enumerate((net, kind) for net in NETS for kind in ("weak", "strong")):
-        rows = [row for row in t.find(net=net) if row.get(kind) is not None]
-        counts = [1, *(row.devices for row in rows)]
-        measured = [1.0, *(row.get(kind).median for row in rows)]
-        predicted = [
-            1.0,
-            *((row.get(kind) * row.seconds / row.predicted_seconds).median for row in rows),
-        ]
-        colour, marker = style.COLOURS[at], style.MARKERS[at]
+    for at, (net, kind) in enumerate(product(NETS, ("weak", "strong"))):
+        counts = [1]
+        measured = [1.0]
+        predicted = [1.0]
+        for row in t.find(net=net):
+            efficiency = row.get(kind)
+            if efficiency is not None:
+                counts.append(row.devices)
+                measured.append(efficiency.median)
+                predicted.append((efficiency * row.seconds / row.predicted_seconds).median)
+        colour = style.COLOURS[at]
+        marker = style.MARKERS[at]
         axes.plot(counts, measured, f"{marker}-", color=colour, label=f"{NETS[net][0]}, {kind}")
         axes.plot(counts, predicted, "--", color=colour, linewidth=1.2)
     axes.axhline(1, color=style.GREY, linewidth=1)
@@ -257,12 +242,12 @@ def _draw_lost(axes, rows):
     }
     for y, row in enumerate(rows):
         lost = [row.get(name).median for name in ("to_compute", "to_sums", "to_rest")]
-        unit, left = 1 - sum(lost), 0.0
+        unit = 1 - sum(lost)
+        left = 0.0
         for (name, colour), part in zip(words.items(), (unit, *lost)):
             wide = max(0.0, part / unit)  # what is hidden has no width
-            axes.barh(
-                y, wide, left=left, height=style.THICK, color=colour, label=name if y == 0 else None
-            )
+            label = name if y == 0 else None
+            axes.barh(y, wide, left=left, height=style.THICK, color=colour, label=label)
             left += wide
         axes.plot([1 / unit] * 2, [y - 0.3, y + 0.3], color=style.INK)
         axes.annotate(

@@ -19,7 +19,6 @@ from mxdp.errors import MxdpError
 from mxdp.experiments import sources
 from mxdp.experiments.data_parallel.bugs import ADAM, BUGS, BY_NAME, SGD, source
 from mxdp.experiments.data_parallel.training import pictures
-from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Settings, Work, ranks
 from mxdp.experiments.lab.told import DEFECT
 from mxdp.experiments.oracle import count
@@ -41,11 +40,15 @@ CLOSE = 0.05
 """An accuracy that is at most so much below the right one's says nothing to somebody who does not know it."""
 PARTS = 4
 """Evaluations of a training."""
-TOLERANCES = (1e-3, 2e-2)
-"""Of a parameter's largest value after two steps, and of its gradient's: ten times what a relu at its kink can do."""
+TOLERANCE = 1e-3
+GRADIENTS_TOLERANCE = 2e-2
+"""After two steps a parameter, and its gradient, may be off by these shares of the largest value. They are ten times
+what a relu at its kink can do."""
 WRONG: Dict[str, int] = {}
 """How many numbers are wrong, by the case's label, in the process that has run its oracle."""
-LAST_BATCH, LIMIT = "last-batch", 120.0
+LAST_BATCH = "last-batch"
+LIMIT = 120.0
+"""Seconds in which the launcher must have ended the job."""
 LAST = """
 from mxdp.backend import np
 import mxdp
@@ -60,21 +63,16 @@ mxdp.backend.npx.waitall()
 
 def cases(s):
     n = max(s.devices)
+    rights: Dict[str, str] = {}  # each right version, and the first bug that is compared with it
+    for bug in BUGS:
+        rights.setdefault(bug.right, bug.name)
     for optimizer in (SGD, ADAM):
-        for right in dict.fromkeys(bug.right for bug in BUGS):
-            name = next(bug.name for bug in BUGS if bug.right == right)
-            yield Case(
-                f"{right}, {optimizer}",
-                n,
-                reference=True,
-                bug=name,
-                right=True,
-                optimizer=optimizer,
-            )
+        for right, name in rights.items():
+            label = f"{right}, {optimizer}"
+            yield Case(label, n, reference=True, bug=name, right=True, optimizer=optimizer)
         for bug in BUGS:
-            yield Case(
-                f"{bug.name}, {optimizer}", n, bug=bug.name, right=False, optimizer=optimizer
-            )
+            label = f"{bug.name}, {optimizer}"
+            yield Case(label, n, bug=bug.name, right=False, optimizer=optimizer)
     # It trains nothing, so it is no row beside the others.
     label = "a rank drops its last batch"
     yield Case(
@@ -99,7 +97,8 @@ def train_version(case, data, s, devices, epochs, seed, right):
     module: Any = ModuleType(f"scratch, {bug.name}")
     accuracies: List[float] = []
     exec(compile(source(bug, case.optimizer, right), module.__name__, "exec"), vars(module))
-    module.SEED, allreduce = seed, getattr(module, bug.allreduce)
+    module.SEED = seed
+    allreduce = getattr(module, bug.allreduce)
     with contextlib.redirect_stdout(io.StringIO()):
         replicas = module.train(
             devices,
@@ -127,14 +126,12 @@ def compare(case, s, right):
     (expected,), _, true = train_version(case, small, serial, 1, 1, s.seed, True)
     npx.waitall()
     for replica, device in zip(replicas, backend.devices(n)):
-        compared = [
-            (x.asnumpy(), y.asnumpy(), tolerance)
-            for one, other in zip(replica, expected)
-            for x, y, tolerance in zip((one, one.grad), (other, other.grad), TOLERANCES)
-        ]
-        compared += [
-            (module.MEANS[device], mean, 1e-5) for mean in getattr(true, "MEANS", {}).values()
-        ]
+        compared = []
+        for one, other in zip(replica, expected):
+            compared.append((one.asnumpy(), other.asnumpy(), TOLERANCE))
+            compared.append((one.grad.asnumpy(), other.grad.asnumpy(), GRADIENTS_TOLERANCE))
+        for mean in getattr(true, "MEANS", {}).values():
+            compared.append((module.MEANS[device], mean, 1e-5))
         yield count(compared)
 
 
@@ -170,22 +167,14 @@ def set_up(case, s):
         )
         return time.perf_counter() - started, after
 
-    return Work(one_round, devices_of(case, s), data=data.name, steps=-(-s.samples // s.batch_size))
+    steps = -(-s.samples // s.batch_size)
+    return Work(one_round, data=data.name, steps=steps)
 
 
 def last_batch(count_of):
     """Seconds until the job has ended in which one of several ranks ends a step before the others, who wait for it."""
-    command = [
-        sys.executable,
-        "-m",
-        "mxdp.launch",
-        "-n",
-        str(count_of),
-        "--",
-        sys.executable,
-        "-c",
-        LAST,
-    ]
+    python = sys.executable
+    command = [python, "-m", "mxdp.launch", "-n", str(count_of), "--", python, "-c", LAST]
     started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     if not done.returncode:
@@ -198,12 +187,12 @@ def tell(t, s):
     for row in [*t.rows, *rights.values()]:
         row.in_sync = all(row.in_sync.values)
     for row in t.rows:
-        row.beside = rights[BY_NAME[row.bug].right, row.optimizer]
+        right = rights[BY_NAME[row.bug].right, row.optimizer]
         behind = [
-            row.beside.get(f"accuracy_{part}") - row.get(f"accuracy_{part}")
-            for part in range(PARTS)
+            right.get(f"accuracy_{part}") - row.get(f"accuracy_{part}") for part in range(PARTS)
         ]
-        row.behind, near = behind[-1], [number.median <= CLOSE for number in behind]
+        row.behind = behind[-1]
+        near = [number.median <= CLOSE for number in behind]
         shown = [part for part in range(PARTS) if not any(near[part:])]
         row.shown_after = (shown[0] + 1) * row.steps if shown else None
     _tell_claims(t)
@@ -220,14 +209,16 @@ def tell(t, s):
         spread=True,
         about="the right version's accuracy less this one's, seed by seed",
     )
-    about = (
-        f"the first evaluation (of {PARTS}) from which on the median is more than {CLOSE} behind"
+    t.column(
+        "shown_after",
+        form=".0f",
+        unit=" steps",
+        about=f"the first evaluation (of {PARTS}) from which on the median is more than {CLOSE} behind",
     )
-    t.column("shown_after", form=".0f", unit=" steps", about=about)
     hidden = [row for row in t.rows if row.behind.median <= CLOSE]
-    by_sgd, by_adam = (
-        [row.optimizer for row in hidden].count(optimizer) for optimizer in (SGD, ADAM)
-    )
+    optimizers = [row.optimizer for row in hidden]
+    by_sgd = optimizers.count(SGD)
+    by_adam = optimizers.count(ADAM)
     t.answer(f"""Of {len(BUGS)} bugs, {by_sgd} with SGD and {by_adam} with Adam end at most {CLOSE} behind the right
         accuracy, in the median of all seeds; two steps compared with the serial run find all.""")
     always = [row for row in hidden if max(row.behind.different) <= CLOSE]
@@ -235,12 +226,10 @@ def tell(t, s):
         {len(always)} of these {len(hidden)} trainings end that close with every seed.
         {sum(row.in_sync for row in hidden)} keep the replicas equal, so a comparison of the replicas does not find them
         either.""")
-    scaled = [
-        t.one(bug=bug, right=False, optimizer=ADAM).behind
-        for bug in ("averaged-twice", "not-divided")
-    ]
+    twice = t.one(bug="averaged-twice", right=False, optimizer=ADAM)
+    undivided = t.one(bug="not-divided", right=False, optimizer=ADAM)
     t.explain(f"""Adam's step does not change if gradients are scaled (Kingma and Ba 2015): averaged twice it ends
-        {scaled[0]:+.3f} behind, not divided {scaled[1]:+.3f}.""")
+        {twice.behind:+.3f} behind, not divided {undivided.behind:+.3f}.""")
     for optimizer in (SGD, ADAM):
         trained = [row for row in t if row.optimizer == optimizer]
         t.bars("test_accuracy", "", title=f"Accuracy with {optimizer}", rows=trained)
@@ -251,6 +240,5 @@ def _tell_claims(t):
     t.claim(sentence, *(row.wrong for row in t.rows), at_least=1, exact=True)
     sentence = "A rank that drops its last batch hangs others; mxdp ends the job, within 60 s."
     source = f"{DEFECT}. Elsewhere it may wait for ever: {sources.UNEVEN_RANKS}"
-    t.claim(
-        sentence, *(row.seconds for row in t if row.bug == LAST_BATCH), at_most=60.0, source=source
-    )
+    ended = [row.seconds for row in t if row.bug == LAST_BATCH]
+    t.claim(sentence, *ended, at_most=60.0, source=source)

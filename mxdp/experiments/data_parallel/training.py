@@ -10,8 +10,8 @@ from mxdp.backend import Device, NDArray, Shares, np
 from mxdp.datasets import Dataset, Split, load
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
-from mxdp.experiments.devices import WARM_UP
-from mxdp.experiments.lab import Row, Settings
+from mxdp.experiments.devices import WARM_UP, devices_of
+from mxdp.experiments.lab import Case, Row, Settings
 from mxdp.experiments.oracle import random_batch, same_bits, tolerances_of
 from mxdp.plans.cost.link import speedup
 from mxdp.scratch import get_params, init_lenet, train_batch
@@ -70,15 +70,17 @@ def check_step(
     step: Step = train_batch,
     layout: Callable[[Sequence[Any]], Sequence[Any]] = list,
 ) -> Iterator[Tuple[Any, ...]]:
-    """For an oracle: train LeNet for a few steps on one random batch with ``step``, and repeat each step on the first
+    """Train LeNet for a few steps on one random batch with ``step``, for an oracle. Each step is repeated on the first
     device by mxdp's own, from the parameters that replica 0 had before it. Yields each gradient and parameter of every
     replica after each step with the one-device step's, and every replica's bits with the first one's. ``layout`` turns
     mxdp's parameters into the step's, and back. Nothing waits between the steps.
 
-    A serial run of its own would not do: its parameters soon differ in the last bits, and a relu whose input differs
+    A serial run of its own would not do, since its parameters soon differ in the last bits. A relu whose input differs
     from 0 by no more has another gradient, 1 or 0. With 256 samples that happened to seven of eight seeds.
     """
-    X, y = (np.array(part, dtype=part.dtype) for part in random_batch(batch_size, seed))
+    X, y = random_batch(batch_size, seed)
+    X = np.array(X, dtype=X.dtype)
+    y = np.array(y, dtype=y.dtype)
     # Larger weights than the book's: with N(0, 0.01) the first layer's gradients are so small that an error could hide.
     params = init_lenet(seed, scale=0.1)
     tolerances = [tolerance for tolerance in tolerances_of(batch_size) for _ in range(2)]
@@ -86,22 +88,30 @@ def check_step(
     trail: List[List[List[NDArray]]] = []
     for _ in range(steps):
         step(X, y, replicas, devices, 0.1)
-        trail.append(
-            [
-                [array.copy() for param in replica for array in (param.grad, param)]
-                for replica in replicas
-            ]
-        )
+        trail.append([_copies(replica) for replica in replicas])
     for copies in trail:
-        first, *others = [layout([array.asnumpy() for array in replica]) for replica in copies]
         serial = get_params(params, devices[0])
         train_batch(X, y, [serial], devices[:1], 0.1)
-        expected = [array.asnumpy() for param in serial for array in (param.grad, param)]
-        for replica in (first, *others):
-            yield from zip(replica, expected, tolerances)
-        for replica in others:
-            yield from map(same_bits, replica, first)
+        expected = [array.asnumpy() for array in _copies(serial)]
+        on_host = []
+        for replica in copies:
+            arrays = layout([array.asnumpy() for array in replica])
+            on_host.append(arrays)
+            yield from zip(arrays, expected, tolerances)
+        first, *others = on_host
+        for arrays in others:
+            yield from map(same_bits, arrays, first)
         params = [np.array(param) for param in first[1::2]]
+
+
+def _copies(replica: Sequence[NDArray]) -> List[NDArray]:
+    """Each parameter's gradient, and the parameter. Doesn't wait."""
+    return [array.copy() for param in replica for array in (param.grad, param)]
+
+
+def oracle(case: Case, s: Settings) -> Iterator[Tuple[Any, ...]]:
+    """The oracle of a question about the steps of :func:`mxdp.train`."""
+    return check_step(devices_of(case, s), 61, s.seed, step=synced_step())
 
 
 def set_params(replicas: Sequence[Sequence[NDArray]], params: Sequence[NDArray]) -> None:
@@ -123,8 +133,9 @@ def recorder(
 
 def mean_shares(row: Row) -> Dict[str, float]:
     """Each part's mean over the processes: they add up to 1, as medians would not. Empty if none was recorded."""
-    recorded = {part: row.get(part) for part in PARTS if row.get(part) is not None}
-    return {
-        part: fmean(value for value in share.values if value is not None)
-        for part, share in recorded.items()
-    }
+    means = {}
+    for part in PARTS:
+        share = row.get(part)
+        if share is not None:
+            means[part] = fmean(value for value in share.values if value is not None)
+    return means

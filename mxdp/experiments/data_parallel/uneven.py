@@ -31,12 +31,11 @@ SOURCE = f"exercise 2 of {sources.CONCISE}"
 COMPARED = (
     "gradients and parameters of every replica, steps with shards in proportion to other weights"
 )
-PRESETS = {
-    "quick": dict(devices=[2], kind="cpu", batch_size=128, steps=8),
-    "full": dict(devices=[2], kind="cpu", batch_size=128, steps=8, timeout=600.0),
-}
+QUICK = dict(devices=[2], kind="cpu", batch_size=128, steps=8)
+PRESETS = {"quick": QUICK, "full": dict(QUICK, timeout=600.0)}
 LITTLE = dict(batch_size=24, steps=2)
-EQUAL, BY_SPEED = "equal", "by speed"
+EQUAL = "equal"
+BY_SPEED = "by speed"
 TASKS = Path("/proc/self/task")
 NEIGHBOUR = """
 import os, sys
@@ -60,21 +59,25 @@ def expect(s, cores):
 
 def oracle(case, s):
     devices = devices_of(case, s)
-    for weights in ([1] * (len(devices) - 1) + [3], [3] * (len(devices) - 1) + [1]):
+    others = len(devices) - 1
+    for weights in ([1] * others + [3], [3] * others + [1]):
         yield from check_step(devices, 61, s.seed, step=synced_step(weights))
 
 
 def set_up(case, s):
     """A round is ``steps`` steps, after each device's share alone; speeds are measured here, with the neighbour."""
-    devices, (X, y) = devices_of(case, s), random_batch(s.batch_size, s.seed)
+    devices = devices_of(case, s)
+    X, y = random_batch(s.batch_size, s.seed)
     if not hasattr(os, "sched_setaffinity"):
         raise Skipped("this system can't bind a thread to a core: run it on Linux")
-    cores, count = sorted(os.sched_getaffinity(0)), len(devices)
+    cores = sorted(os.sched_getaffinity(0))
+    count = len(devices)
     if len(cores) < count:
         raise Skipped(
             f"{count} devices need a core each, and this process has {len(cores)}: take fewer --devices"
         )
-    params, half = init_lenet(s.seed), len(X) // count
+    params = init_lenet(s.seed)
+    half = len(X) // count
     alone = [TrainStep([get_params(params, device)], [device], 0.1) for device in devices]
     for step, core in zip(alone, cores):
         os.sched_setaffinity(_thread_of(step, X[:half], y[:half]), {core})
@@ -82,10 +85,9 @@ def set_up(case, s):
     if case.busy:
         neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, str(os.getpid())])
         os.sched_setaffinity(neighbour.pid, {cores[count - 1]})
-        atexit.register(
-            neighbour.wait
-        )  # so that its time counts as this process's, not as another program's
-        atexit.register(neighbour.kill)  # the last one registered is called first
+        # Its time is to count as this process's, not as another program's. What is registered last is called first.
+        atexit.register(neighbour.wait)
+        atexit.register(neighbour.kill)
 
     def train(step, samples, steps):
         for _ in range(steps):
@@ -100,11 +102,12 @@ def set_up(case, s):
 
     for step in alone:
         train(step, half, WARM_UP)
-    measured = [speeds() for _ in range(5 if case.split == BY_SPEED else 0)]
-    weights = [*map(statistics.median, zip(*measured))] or None
-    together = TrainStep(
-        [get_params(params, device) for device in devices], devices, 0.1, weights=weights
-    )
+    weights = None
+    if case.split == BY_SPEED:
+        measured = [speeds() for _ in range(5)]
+        weights = list(map(statistics.median, zip(*measured)))
+    replicas = [get_params(params, device) for device in devices]
+    together = TrainStep(replicas, devices, 0.1, weights=weights)
     train(together, len(X), WARM_UP)  # each device's own number of samples
 
     def one_round():
@@ -113,27 +116,30 @@ def set_up(case, s):
 
     one_round()
     shards = onp.array_split(X, cuts(len(X), count, weights))
-    return Work(one_round, devices, shards=" + ".join(str(len(shard)) for shard in shards))
+    return Work(one_round, shards=" + ".join(str(len(shard)) for shard in shards))
 
 
 def _thread_of(step, *batch):
     """The thread of the device of these steps: the one that works most while they run."""
 
     def ran(times):
+        """Nanoseconds that each thread has run, after so many steps more."""
         for _ in range(times):
             step(*batch)
         npx.waitall()
-        return {
-            int(path.name): int((path / "schedstat").read_text().split()[0])
-            for path in TASKS.iterdir()
-        }
+        known = {}
+        for path in TASKS.iterdir():
+            known[int(path.name)] = int((path / "schedstat").read_text().split()[0])
+        return known
 
-    before, after = ran(1), ran(3)
+    before = ran(1)
+    after = ran(3)
     return max(after, key=lambda thread: after[thread] - before.get(thread, 0))
 
 
 def tell(t, s):
-    equal, by_speed = t.one(split=EQUAL), t.one(split=BY_SPEED)
+    equal = t.one(split=EQUAL)
+    by_speed = t.one(split=BY_SPEED)
     for row in t:
         row.of_equal = row.seconds / equal.seconds
     n = by_speed.devices

@@ -19,15 +19,13 @@ from mxdp.training import TrainStep
 
 SOURCE = f"exercise 4 of {sources.PARALLELISM}; {sources.MULTIPLE_GPUS}"
 COMPARED = "gradients and parameters of every replica, steps on an uneven batch"
+COMMON = dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256)
 PRESETS = {
-    "quick": dict(
-        devices=[1, 2], data="synthetic", data_dir=None, batch_size=256, timeout=120.0, steps=7
-    ),
-    "full": dict(
-        devices=[1, 2], data="auto", data_dir=None, batch_size=256, timeout=600.0, steps=10
-    ),
+    "quick": dict(COMMON, data="synthetic", timeout=120.0, steps=7),
+    "full": dict(COMMON, timeout=600.0, steps=10),
 }
 LITTLE = dict(batch_size=40, steps=2)
+oracle = training.oracle
 
 
 def cases(s):
@@ -38,10 +36,6 @@ def cases(s):
 def expect(s, cores):
     return f"""Speed-up of the compute: {training.expect_speedups(s, cores)}. The other parts are what several devices
         cost."""
-
-
-def oracle(case, s):
-    return training.check_step(devices_of(case, s), 61, s.seed, step=training.synced_step())
 
 
 def set_up(case, s):
@@ -62,15 +56,14 @@ def set_up(case, s):
             **timeline_shares(three_steps),
         }
 
-    return Work(one_round, devices)
+    return Work(one_round)
 
 
 def tell(t, s):
     one = t.maybe(devices=1)
     for row in t:
-        vars(row).update(
-            {f"mean_{part}": share for part, share in training.mean_shares(row).items()}
-        )
+        for part, share in training.mean_shares(row).items():
+            setattr(row, f"mean_{part}", share)
         if one:
             row.speedup = one.seconds / row.seconds
         t.claim("At most 0.05 of the time of a step remains unexplained.", row.rest, at_most=0.05)
@@ -88,10 +81,9 @@ def tell(t, s):
         Waiting: for another device's result, or because Python waited. Python: the device was idle, since nothing had
         been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons.""")
     row = t.rows[-1]
-    most = max(
-        (part for part in training.PARTS if part != "compute"),
-        key=lambda part: training.mean_shares(row)[part],
-    )
+    other = training.mean_shares(row)
+    del other["compute"]
+    most = max(other, key=lambda part: other[part])
     t.answer(f"""On {plural(row.devices, "device")} {row.compute:.1%} of a training step is compute; the next largest
         part, {training.PARTS[most]}, takes {row.get(most):.1%}.""")
     if row.get("on_processor") is not None and row.on_processor.median < 0.95:
@@ -100,18 +92,16 @@ def tell(t, s):
 
 
 def _draw(axes, rows):
-    ms, left = [row.seconds.median * 1e3 for row in rows], [0.0] * len(rows)
-    for name, colour in zip(training.PARTS, (*style.COLOURS[:6], style.GREY)):
-        lengths = [training.mean_shares(row)[name] * time for row, time in zip(rows, ms)]
-        axes.barh(range(len(rows)), lengths, 0.4, left, color=colour, label=training.PARTS[name])
+    ms = [row.seconds.median * 1e3 for row in rows]
+    left = [0.0] * len(rows)
+    colours = (*style.COLOURS[:6], style.GREY)
+    for (name, words), colour in zip(training.PARTS.items(), colours):
+        lengths = [row.get(f"mean_{name}") * time for row, time in zip(rows, ms)]
+        axes.barh(range(len(rows)), lengths, 0.4, left, color=colour, label=words)
         left = [start + length for start, length in zip(left, lengths)]
     for y, row in enumerate(rows):
-        axes.annotate(
-            f"{row.label}: {style.number(ms[y])} ms",
-            (0, y - 0.2),
-            (3, 2),
-            textcoords="offset points",
-        )
+        text = f"{row.label}: {style.number(ms[y])} ms"
+        axes.annotate(text, (0, y - 0.2), (3, 2), textcoords="offset points")
     axes.set(ylim=(len(rows) - 0.5, -0.7), xlabel="ms a step", yticks=[])
     axes.grid(axis="y", visible=False)
     style.legend_below(axes)

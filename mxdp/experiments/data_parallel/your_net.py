@@ -29,16 +29,19 @@ LIMIT = 300.0
 
 def samples(where):
     """The shape of a sample, and the number of classes; without ``where``, pictures of the book's."""
-    module, _, name = where.partition(":")
-    function = getattr(importlib.import_module(module), name) if where else None
+    function = _function(where) if where else None
     return tuple(getattr(function, "shape", (1, 28, 28))), getattr(function, "classes", 10)
+
+
+def _function(where):
+    module, _, name = where.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def make(where):
     """The network that this function returns. Raises a UsageError if there is no such function, or it raises."""
-    module, _, name = where.partition(":")
     try:
-        net = getattr(importlib.import_module(module), name)()
+        net = _function(where)()
     except Exception as error:
         raise UsageError(
             f"--net {where} can't be used ({type(error).__name__}: {_first_line(error)}): give a function without "
@@ -52,7 +55,7 @@ def make(where):
 
 
 def stop_dropout(block):
-    """For a comparison with the serial run: dropout's random numbers differ on each device. Called on each block."""
+    """Stop a block's dropout, whose random numbers differ on each device: then a serial run can be compared."""
     if isinstance(block, gluon.nn.Dropout):
         block._rate = 0
 
@@ -79,12 +82,11 @@ def check(where):
 
 def try_out(where):
     """See, in this process, that this network can be trained. Waits. Raises a UsageError if it can't."""
-    net, (shape, classes) = make(where), samples(where)
+    net = make(where)
+    shape, classes = samples(where)
     name = where.partition(":")[2]
     try:
-        net.initialize(mx.init.Xavier(), force_reinit=True)
-        scores = net(np.zeros((2, *shape)))
-        scores.wait_to_read()
+        scores = _scores(net, shape)
     except Exception as error:
         raise UsageError(
             f"--net {where} can't take samples of the shape {shape} ({_first_line(error)}): write their shape below "
@@ -97,15 +99,21 @@ def try_out(where):
         )
 
 
+def _scores(net, shape):
+    net.initialize(mx.init.Xavier(), force_reinit=True)
+    scores = net(np.zeros((2, *shape)))
+    scores.wait_to_read()
+    return scores
+
+
 def see_hybrid(where):
     """See, in this process, that this network can be hybridised: many can't, whose plain form trains well. Waits.
     Raises Skipped if it can't."""
     net = make(where)
     shape, _ = samples(where)
     try:
-        net.initialize(mx.init.Xavier(), force_reinit=True)
         net.hybridize(static_alloc=True, static_shape=True)
-        net(np.zeros((2, *shape))).wait_to_read()
+        _scores(net, shape)
     except Exception as error:
         raise Skipped(f"{where} can't be hybridised: {_first_line(error)}") from error
 

@@ -11,14 +11,8 @@ from mxdp.experiments import sources
 from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case, by_process
 from mxdp.experiments.other_splits import split, strategies
-from mxdp.experiments.other_splits.split import (
-    COMBINED,
-    GROUPS,
-    NETS,
-    SERIAL,
-    numbers_of,
-    tell_steps,
-)
+from mxdp.experiments.other_splits.nets import NETS, numbers_of
+from mxdp.experiments.other_splits.split import COMBINED, GROUPS, SERIAL, tell_steps
 
 SOURCE = sources.NARAYANAN
 COMPARED = split.COMPARED
@@ -30,27 +24,21 @@ PRESETS = {
 CHECKS = SEVERAL
 LITTLE = dict(units=64, steps=1)
 TOO_FEW = f"Two splits at once need {2 * GROUPS} devices, or another even number above: run it with --devices 4."
-"""In place of an answer."""
-oracle, set_up = strategies.oracle, strategies.set_up
+"""This takes the place of an answer."""
+oracle = strategies.oracle
+set_up = strategies.set_up
 
 
 def cases(s):
-    ways = [(SERIAL, 1, SERIAL)]
+    ways = [(SERIAL, 1)]
     for n in several(s):
-        ways += [(way, n, f"{way} x {n}") for way in ("data", "pipeline", "layerwise")]
+        ways += [(way, n) for way in ("data", "pipeline", "layerwise")]
         if n in _divisible(s):
-            ways += [
-                (way, n, f"{way.replace(' x', f' {GROUPS} x')} {n // GROUPS}") for way in COMBINED
-            ]
+            ways += [(way, n) for way in COMBINED]
     for net, samples in _batches(s):
-        for strategy, n, name in ways:
-            yield Case(
-                f"{NETS[net]}, batch {samples}, {name}",
-                n,
-                net=net,
-                strategy=strategy,
-                batch=samples,
-            )
+        for strategy, n in ways:
+            label = f"{NETS[net]}, batch {samples}, {split.label_of(strategy, n)}"
+            yield Case(label, n, net=net, strategy=strategy, batch=samples)
 
 
 def expect(s, cores):
@@ -67,12 +55,36 @@ def _divisible(s):
 
 
 def _batches(s):
-    """Networks, and how many samples a batch of each has: first as many as let data parallelism and layerwise
-    partitioning move as much; in the end so few that most of the wide net's memory is that of its parameters."""
-    even = {
-        net: round(params / sums) for net in NETS for params, sums in [numbers_of(net, s.units)]
-    }
+    """Networks, and how many samples a batch of each has. With as many, data parallelism and layerwise partitioning
+    alone move as much. The last batch is so small that most of the wide net's memory is that of its parameters."""
+    even = {}
+    for net in NETS:
+        params, sums = numbers_of(net, s.units)
+        even[net] = round(params / sums)
     return [*even.items(), ("wide", even["wide"] // 16)]
+
+
+def _tell_combined(t, s, row):
+    """What a row of two splits at once saves, over each split alone."""
+    alike = dict(net=row.net, batch=row.batch, devices=row.devices)
+    first, second = row.strategy.split(" x ")
+    data = t.maybe(strategy=first, **alike)
+    other = t.maybe(strategy=second, **alike)
+    row.moved_of_less = None
+    row.memory_of_data = None
+    if data and other:
+        less = by_process(min, data.bytes_moved, other.bytes_moved)
+        row.moved_of_less = row.bytes_moved / less
+    if data and row.get("peak_bytes"):
+        row.memory_of_data = row.peak_bytes / data.peak_bytes
+    if (row.net, row.batch) == _batches(s)[-1]:
+        sentence = """With a sixteenth of that batch, where most of the wide net's memory is that of its parameters,
+            each combination needs at most as much memory on its fullest device as data parallelism alone."""
+        t.claim(sentence, row.memory_of_data, at_most=1.0, exact=True, source=sources.NARAYANAN)
+    elif row.strategy == COMBINED[1]:
+        sentence = """Data parallelism and layerwise partitioning together move at most as much as the lesser of the
+            two alone, with the batch at which these are equal."""
+        t.claim(sentence, row.moved_of_less, at_most=1.0, exact=True)
 
 
 def tell(t, s):
@@ -97,46 +109,23 @@ def tell(t, s):
     t.bars("peak_bytes", "MB", 1e-6, title="Memory of the fullest device", colour="strategy")
     for row in t.rows:
         if row.strategy in COMBINED:
-            alike = dict(net=row.net, batch=row.batch, devices=row.devices)
-            row.moved_of_less = row.memory_of_data = None
-            first, second = row.strategy.split(" x ")
-            data = t.maybe(strategy=first, **alike)
-            other = t.maybe(strategy=second, **alike)
-            if data and other:
-                row.moved_of_less = row.bytes_moved / by_process(
-                    min, data.bytes_moved, other.bytes_moved
-                )
-            if data and row.get("peak_bytes"):
-                row.memory_of_data = row.peak_bytes / data.peak_bytes
-            if (row.net, row.batch) == _batches(s)[-1]:
-                sentence = """With a sixteenth of that batch, where most of the wide net's memory is that of its
-                    parameters, each combination needs at most as much memory on its fullest device as data parallelism
-                    alone."""
-                t.claim(
-                    sentence, row.memory_of_data, at_most=1.0, exact=True, source=sources.NARAYANAN
-                )
-            elif row.strategy == COMBINED[1]:
-                sentence = """Data parallelism and layerwise partitioning together move at most as much as the lesser of
-                    the two alone, with the batch at which these are equal."""
-                t.claim(sentence, row.moved_of_less, at_most=1.0, exact=True)
+            _tell_combined(t, s, row)
     if not _divisible(s):
         return t.answer(TOO_FEW)
-    rows = [
-        row for row in t.find(net="wide", strategy=COMBINED[1]) if row.moved_of_less is not None
-    ]
+    layerwise = t.find(net="wide", strategy=COMBINED[1])
+    rows = [row for row in layerwise if row.moved_of_less is not None]
     if not rows:
         return None
     even = rows[0]
     n = even.devices
     small = [row for row in rows if row.devices == n][-1]
-    moved, memory = f"{even.moved_of_less:.2f}", ""
+    memory = ""
     if small.memory_of_data:
         memory = (
             f", and with small batches need {small.memory_of_data:.2f} of data parallelism's memory"
         )
-    t.answer(
-        f"Two splits on {GROUPS} x {n // GROUPS} devices move {moved} of the better one's bytes{memory}."
-    )
+    t.answer(f"""Two splits on {GROUPS} x {n // GROUPS} devices move {even.moved_of_less:.2f} of the better one's
+        bytes{memory}.""")
     t.explain(f"""This is the wide net, layerwise in each group: each all-reduce spans fewer devices than with one split
         alone. With a batch of {small.batch} it moves {small.moved_of_less:.1f} times as many bytes as the lesser split.
         Times can show a gain only where each device has a core of its own.""")

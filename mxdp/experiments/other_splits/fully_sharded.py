@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from mxdp.errors import plural
 from mxdp.experiments import sources
-from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
+from mxdp.experiments.devices import SEVERAL, several, timed
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.memory import peak_bytes
 from mxdp.experiments.networks import begin_anywhere
@@ -28,10 +28,13 @@ PRESETS = {
 }
 CHECKS = SEVERAL
 LITTLE = dict(units=16, width=4, steps=1)
-NETS, STAGES = {"wide": "MLP", "resnet": "ResNet-18"}, ("plain", "stage 1", "stage 2", "stage 3")
+NETS = {"wide": "MLP", "resnet": "ResNet-18"}
+STAGES = ("plain", "stage 1", "stage 2", "stage 3")
 STEPS = {"wide": 10, "resnet": 1}
-LR, ODD = 1e-3, 5
-"""Of Adam; samples that the oracle compares, at least: a prime, so that shards are uneven."""
+LR = 1e-3
+"""Adam's learning rate."""
+ODD = 5
+"""Samples that the oracle compares, at least: a prime, so that shards are uneven."""
 LAYERS = (0, 0, 1, 2)
 """How often the largest layer is whole, as parameters and as gradients, by stage; in stages 0 and 1 all are."""
 
@@ -54,13 +57,12 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    """The serial run is compared with SGD, since Adam makes a whole step of a gradient that is nothing but rounding;
-    and in float64, since eight residual layers enlarge the rounding of float32."""
+    """The serial run is compared with SGD, since Adam makes a whole step of a gradient that is nothing but rounding. It
+    is compared in float64, since eight residual layers enlarge the rounding of float32."""
     net = _split(case, s, stage=case.stage)
     yield from replace(net, dtype="float64").compare(ODD)
-    cut, plain = (
-        _split(case, s, stage=stage, optimizer="adam").make() for stage in (case.stage, 0)
-    )
+    cut = _split(case, s, stage=case.stage, optimizer="adam").make()
+    plain = _split(case, s, stage=0, optimizer="adam").make()
     samples = split.uneven(ODD, cut)
     X, y = net.batch(samples)
     for made in (cut, plain):
@@ -72,75 +74,69 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round is 'steps' steps, ten times as many of the MLP; its time is a step's. The first looks at memory, too."""
-    net, steps = _split(case, s, stage=case.stage, optimizer="adam"), s.steps * STEPS[case.net]
+    net = _split(case, s, stage=case.stage, optimizer="adam")
+    steps = s.steps * STEPS[case.net]
     X, y = net.batch(s.batch_size * case.devices)
-    known = _memory(net, X, y) if not case.number and can_record(net.devices) else {}
+    known = {}
+    if not case.number and can_record(net.devices):
+        known = _memory(net, X, y)
     made = net.make()
     split.train(made, X, y, split.WARM_UP, LR)
-    known.update(
-        moved_bytes=made.traffic.total(),
-        layer_bytes=LAYERS[case.stage] * made.itemsize * max(made.sizes),
-    )
-    known["predicted_peak_bytes"] = made.lasting_bytes(len(X))[-1] + made.peak_bytes(len(X))[-1]
+    known["moved_bytes"] = made.traffic.total()
+    known["layer_bytes"] = LAYERS[case.stage] * made.itemsize * max(made.sizes)
+    lasting = made.lasting_bytes(len(X))[-1]
+    known["predicted_peak_bytes"] = lasting + made.peak_bytes(len(X))[-1]
 
     def one_round():
         begin_anywhere(net.devices[0])
         return timed(lambda: split.train(made, X, y, steps, LR)) / steps, known
 
-    return Work(one_round, net.devices)
+    return Work(one_round)
 
 
 def _memory(net, X, y):
-    """Bytes of the last device, since MXNet counts the temporary space of all CPU devices as the first one's: what
-    stays from step to step, and the most at a time from the start to the end of two steps."""
+    """The bytes that stay on the last device from step to step, and the most at a time from the start to the end of two
+    steps. The first device would not do: MXNet counts the temporary space of all CPU devices as the first one's."""
 
     def trained():
         made = net.make()
         split.train(made, X, y, 2, LR)
         return made
 
-    lasting, peak = (peak_bytes(work, net.devices)[-1] for work in (net.make, trained))
-    return dict(lasting_bytes=lasting, peak_bytes=peak)
+    lasting = peak_bytes(net.make, net.devices)[-1]
+    return dict(lasting_bytes=lasting, peak_bytes=peak_bytes(trained, net.devices)[-1])
 
 
 def _split(case, s, **options):
-    net = split.net_and_shape(case.net, s.width if case.net == "resnet" else s.units)
-    return split.SplitNet("fully-sharded", *net, devices_of(case, s), s.seed, options)
+    size = s.width if case.net == "resnet" else s.units
+    return split.split_net(case, s, "fully-sharded", case.net, size, **options)
 
 
-def _tell_claims(t, row):
-    third = row.stage == 3
-    zero = f"{sources.ZERO}, section 7"
+def _tell_claims(t):
+    third = t.find(stage=3)
     sentence = """In stage 3 a device holds, at its peak and beside one gathered layer, at most 1.15 / k of the plain
         parameters, gradients and state (the number is k times the share)."""
-    held = row.held * row.devices if third and row.get("held") else None
-    t.claim(
-        sentence,
-        held,
-        at_most=1.15,
-        exact=True,
-        source=f"{sources.ZERO}, stage 3, read as 1.15 / k",
-    )
+    held = [row.held * row.devices for row in third if row.get("held")]
+    source = f"{sources.ZERO}, stage 3, read as 1.15 / k"
+    t.claim(sentence, *held, at_most=1.15, exact=True, source=source)
+    source = f"{sources.ZERO}, section 7"
     sentence = "Stages 1 and 2 move no more bytes than plain data parallelism."
-    t.claim(
-        sentence,
-        row.of_moved if row.stage in (1, 2) else None,
-        at_most=1.0,
-        exact=True,
-        source=zero,
-    )
+    moved = [row.of_moved for row in t if row.stage in (1, 2)]
+    t.claim(sentence, *moved, at_most=1.0, exact=True, source=source)
     sentence = "Stage 3 moves at most 1.5 times the bytes of plain data parallelism."
-    t.claim(sentence, row.of_moved if third else None, at_most=1.5, exact=True, source=zero)
+    moved = [row.of_moved for row in third]
+    t.claim(sentence, *moved, at_most=1.5, exact=True, source=source)
 
 
 def tell(t, s):
     for row in t:
         plain = t.one(stage=0, net=row.net, devices=row.devices)
-        row.of_time, row.of_moved = row.seconds / plain.seconds, row.moved_bytes / plain.moved_bytes
+        row.of_time = row.seconds / plain.seconds
+        row.of_moved = row.moved_bytes / plain.moved_bytes
         if row.get("peak_bytes") and plain.get("peak_bytes"):
             activations = plain.peak_bytes - plain.lasting_bytes
             row.held = (row.peak_bytes - activations - row.layer_bytes) / plain.lasting_bytes
-        _tell_claims(t, row)
+    _tell_claims(t)
     t.column(
         "seconds",
         "ms",
@@ -171,9 +167,9 @@ def tell(t, s):
     )
     t.note("MXNet's CPU devices share their temporary space, which is not in these numbers.")
     last = t.one(stage=3, net="resnet", devices=several(s)[0])
-    memory = (
-        f"each device holds {last.held:.2f} of the plain memory, and " if last.get("held") else ""
-    )
+    memory = ""
+    if last.get("held"):
+        memory = f"each device holds {last.held:.2f} of the plain memory, and "
     devices = plural(last.devices, "device")
     t.answer(
         f"In stage 3 on {devices}, ResNet-18: {memory}a step takes {last.of_time:.2f} of the plain step's time."
@@ -184,10 +180,5 @@ def tell(t, s):
         wait for each gather; PyTorch's FSDP gathers a layer while the one before it computes.""")
     t.bars("peak_bytes", "MB", 1e-6, title="Memory of a device at its peak", colour="stage")
     for net, title in NETS.items():
-        t.bars(
-            unit="ms",
-            scale=1e3,
-            title=f"{title}: time of a step",
-            colour="stage",
-            rows=t.find(net=net),
-        )
+        rows = t.find(net=net)
+        t.bars(unit="ms", scale=1e3, title=f"{title}: time of a step", colour="stage", rows=rows)

@@ -9,7 +9,8 @@ from mxdp.errors import plural
 from mxdp.experiments import sources
 from mxdp.experiments.devices import SEVERAL, devices_of, several, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.other_splits.split import FULL, QUICK, SplitNet, net_and_shape, stage_cuts
+from mxdp.experiments.other_splits.nets import net_and_shape
+from mxdp.experiments.other_splits.split import FULL, QUICK, SplitNet, stage_cuts
 from mxdp.layers import forward, init
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.pipeline import inference
@@ -36,53 +37,55 @@ def cases(s):
 
 
 def expect(s, cores):
-    times = {
-        n: last_end(pipeline_spans(inference(n, s.stream), [1 / n] * n, cores=cores))
-        for n in several(s)
-    }
-    gains = [
-        f"{n} equal stages give {s.stream / seconds:.2f} times" for n, seconds in times.items()
-    ]
+    gains = []
+    for n in several(s):
+        spans = pipeline_spans(inference(n, s.stream), [1 / n] * n, cores=cores)
+        gains.append(f"{n} equal stages give {s.stream / last_end(spans):.2f} times")
     return f"On {plural(cores, 'core')}, {' and '.join(gains)} the throughput of one device, at the same latency."
 
 
 def oracle(case, s):
     replicas = _replicas(case, s)
-    net, (X, _) = replicas[0].net, replicas[0].batch(case.batch)
-    params = init(net, replicas[0].shape, s.seed)
-    expected = forward(net, upload(X, params[0][0].ctx), params).asnumpy()
+    first = replicas[0]
+    X, _ = first.batch(case.batch)
+    params = init(first.net, first.shape, s.seed)
+    expected = forward(first.net, upload(X, params[0][0].ctx), params).asnumpy()
     for replica in replicas:
         yield replica.make().scores(X).asnumpy(), expected
 
 
 def set_up(case, s):
     """A round is one batch, then a stream of batches."""
-    replicas, batch, stream = _replicas(case, s), case.batch, s.stream
+    replicas = _replicas(case, s)
     pipes = [replica.make() for replica in replicas]
-    X, _ = replicas[0].batch(batch)
+    X, _ = replicas[0].batch(case.batch)
 
     def send(batches):
         return [pipes[number % len(pipes)].scores(X) for number in range(batches)]
 
     for _ in range(4):  # to warm up: a process has one round
-        send(stream)
+        send(s.stream)
 
     def one_round():
-        latency, seconds = timed(lambda: send(1)), timed(lambda: send(stream))
-        return seconds, dict(answers_per_second=batch * stream / seconds, latency_seconds=latency)
+        latency = timed(lambda: send(1))
+        seconds = timed(lambda: send(s.stream))
+        throughput = case.batch * s.stream / seconds
+        return seconds, dict(answers_per_second=throughput, latency_seconds=latency)
 
     return Work(one_round)
 
 
 def _replicas(case, s):
-    """With one replica its stages are on all devices."""
-    devices, stages = devices_of(case, s), case.stages
-    cuts = stage_cuts(devices[0], stages, 1, max(s.batches), s.seed, training=False)
-    groups = [devices[first : first + stages] for first in range(0, len(devices), stages)]
-    return [
-        SplitNet("pipeline", *net_and_shape("stages"), group, s.seed, {"cuts": cuts})
-        for group in groups
-    ]
+    """The replicas of the network, each with its stages on devices of its own."""
+    devices = devices_of(case, s)
+    stages = case.stages
+    net, shape = net_and_shape("stages")
+    options = {"cuts": stage_cuts(devices[0], stages, 1, max(s.batches), s.seed, training=False)}
+    replicas = []
+    for first in range(0, len(devices), stages):
+        group = devices[first : first + stages]
+        replicas.append(SplitNet("pipeline", net, shape, group, s.seed, options))
+    return replicas
 
 
 def tell(t, s):

@@ -6,11 +6,14 @@ update of the parameters. Three dense layers of u units, from 784 inputs to 10 o
 and A = 2 u + 10: forward u outputs and the 10 scores, backward u gradients.
 """
 
+from itertools import product
+
 from mxdp.errors import plural
 from mxdp.experiments import sources
 from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case, faster
 from mxdp.experiments.other_splits import split, strategies
+from mxdp.experiments.other_splits.nets import numbers_of
 
 SOURCE = f"{sources.MULTIPLE_GPUS}, layerwise partitioning"
 COMPARED = split.COMPARED
@@ -24,31 +27,20 @@ CHECKS = {
     "batch_sizes": (lambda sizes: len(set(sizes)) > 1, "two or more different numbers"),
 }
 LITTLE = dict(units=16, batch_sizes=[4, 16], steps=2)
-oracle, set_up = strategies.oracle, strategies.set_up
+oracle = strategies.oracle
+set_up = strategies.set_up
 
 
 def cases(s):
+    ways = [(1, split.SERIAL), *product(several(s), ("data", "layerwise"))]
     for samples in sorted(s.batch_sizes):
-        yield Case(
-            f"batch {samples:,}, {split.SERIAL}",
-            1,
-            net="wide",
-            strategy=split.SERIAL,
-            batch=samples,
-        )
-        for n in several(s):
-            for strategy in ("data", "layerwise"):
-                yield Case(
-                    f"batch {samples:,}, {strategy} x {n}",
-                    n,
-                    net="wide",
-                    strategy=strategy,
-                    batch=samples,
-                )
+        for n, strategy in ways:
+            label = f"batch {samples:,}, {split.label_of(strategy, n)}"
+            yield Case(label, n, net="wide", strategy=strategy, batch=samples)
 
 
 def expect(s, cores):
-    params, sums = split.numbers_of("wide", s.units)
+    params, sums = numbers_of("wide", s.units)
     return f"""The network has {params:,} parameters, and layerwise partitioning sums {sums:,} a sample, so it sends
         less up to a batch of {params / sums:,.0f}. The work is divided by at most {plural(cores, "core")}."""
 
@@ -62,14 +54,16 @@ def tell(t, s):
     t.bars(
         "of_data", "", title="Layers split: time over that of data parallelism", colour="devices"
     )
-    params, sums = split.numbers_of("wide", s.units)
+    params, sums = numbers_of("wide", s.units)
     ends = []
     for n in several(s):
         rows = []
         for row in t.find(strategy="layerwise", devices=n):
+            row.of_data = None
             data = t.maybe(strategy="data", devices=n, batch=row.batch)
-            row.of_data = row.seconds / data.seconds if data else None
-            rows += [row] if data else []
+            if data:
+                row.of_data = row.seconds / data.seconds
+                rows.append(row)
         if len(rows) > 1:
             ends.append((rows[0], rows[-1]))
     if ends:

@@ -18,25 +18,13 @@ import numpy as onp
 
 from mxdp import process
 from mxdp.backend import Device, HostArray, NDArray, autograd, npx, upload
-from mxdp.experiments.devices import timed
+from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Skipped, Work
 from mxdp.experiments.links import measured_link
 from mxdp.experiments.memory import peak_bytes
 from mxdp.experiments.oracle import TOLERANCE, magnitude
-from mxdp.layers import (
-    LENET,
-    BatchNorm,
-    Conv,
-    Dense,
-    Net,
-    Pool,
-    Relu,
-    Shape,
-    forward,
-    init,
-    outputs,
-    resnet18,
-)
+from mxdp.experiments.other_splits.nets import net_and_shape
+from mxdp.layers import Net, Shape, forward, init, outputs
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
 from mxdp.parallel.fully_sharded import FullySharded
@@ -55,62 +43,27 @@ from mxdp.tracing.recording import can_record
 SERIAL = "serial"
 COMBINED = ("data x pipeline", "data x layerwise")
 GROUPS = 2
-"""Over which ``COMBINED`` splits the batch. A group splits its shard once more, as the second word says."""
+"""``COMBINED`` splits the batch over so many groups. A group splits its shard once more, as the second word says."""
 STRATEGIES: Mapping[str, Callable[..., Any]] = {
-    SERIAL: Data, "data": Data, "pipeline": Pipeline, "layerwise": Layerwise, "tile": Tile,
+    SERIAL: Data,
+    "data": Data,
+    "pipeline": Pipeline,
+    "layerwise": Layerwise,
+    "tile": Tile,
     "fully-sharded": FullySharded,
-    **{name: partial(Combined, split=split, groups=GROUPS) for name, split in zip(COMBINED, (Pipeline, Layerwise))},
-}  # fmt: skip
+    COMBINED[0]: partial(Combined, split=Pipeline, groups=GROUPS),
+    COMBINED[1]: partial(Combined, split=Layerwise, groups=GROUPS),
+}
 COMPARED = "losses, scores, each gradient and, after three steps, each parameter"
 QUICK = dict(devices=[2], timeout=120.0)
 FULL = dict(devices=[2, 4], timeout=1200.0)
 """What the presets of this room have in common."""
-STEPS, LR = 3, 0.1
+STEPS = 3
+LR = 0.1
 """Steps after which parameters are compared, and their learning rate."""
-NETS = {"lenet": "LeNet", "wide": "Wide net"}
 LINK_BYTES = 1 << 23
 WARM_UP = 8
 """Steps before the round: in the third and later ones ResNet-18 still touches new pages."""
-
-# Channels that are not multiples of 8: else oneDNN stores images in blocks, and its operators ask for temporary space,
-# of which mxdp's settings allow many copies.
-PICTURES: Net = (
-    Conv(10, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2),
-    Conv(20, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2),
-    Dense(10),
-)  # fmt: skip
-# Can be cut into two halves that take nearly the same time. Its convolutions, like LeNet's, use none of oneDNN's
-# temporary space, so the memory of a step is that of its activations.
-STAGES: Net = (
-    Conv(20, kernel=3), Relu(), Conv(20, kernel=3), Relu(), Pool(2, kind="avg"),
-    Conv(60, kernel=3), Relu(), Conv(60, kernel=3), Relu(), Pool(2, kind="avg"),
-    Dense(10),
-)  # fmt: skip
-
-
-def net_and_shape(name: str, size: int = 0) -> Tuple[Net, Shape]:
-    """``lenet``; ``stages``: a deeper one for the same images; ``resnet``: ResNet-18 of width ``size`` for them;
-    ``wide``: three dense layers of ``size`` units; ``pictures``: the slides' stack, for ``size`` x ``size`` pixels."""
-    if name == "wide":
-        return (Dense(size), Relu(), Dense(size), Relu(), Dense(size), Relu(), Dense(10)), (784,)
-    if name == "pictures":
-        return PICTURES, (3, size, size)
-    return resnet18(size) if name == "resnet" else {"lenet": LENET, "stages": STAGES}[name], (
-        1,
-        28,
-        28,
-    )
-
-
-def numbers_of(name: str, units: int) -> Tuple[int, int]:
-    """Of LeNet, or of the wide net: its parameters, and the numbers that layerwise partitioning sums a sample.
-
-    >>> numbers_of("wide", 512)
-    (932362, 1034)
-    """
-    if name == "lenet":
-        return 129_068, 4_860
-    return (784 + 1) * units + 2 * (units + 1) * units + 10 * (units + 1), 2 * units + 10
 
 
 @dataclass(frozen=True)
@@ -142,21 +95,22 @@ class SplitNet:
     def batch(self, samples: int) -> Tuple[HostArray, HostArray]:
         """Random samples and labels on the host."""
         random = onp.random.RandomState(self.seed + 1)
-        return random.uniform(-1, 1, (samples, *self.shape)).astype(self.dtype), random.randint(
-            0, 10, samples
-        )
+        X = random.uniform(-1, 1, (samples, *self.shape)).astype(self.dtype)
+        return X, random.randint(0, 10, samples)
 
     def compare(self, samples: int) -> Iterator[Tuple[Any, ...]]:
-        """For an oracle, of at least that many samples: scores, losses, each gradient and, after three steps, each
-        parameter, with the serial run's, relative to the largest number of a layer: a bias ahead of a batch
-        normalisation has a gradient of rounding."""
+        """Yield scores, losses, each gradient and, after three steps, each parameter, with the serial run's, for an
+        oracle. There are at least that many samples. Errors are relative to the largest number of a layer, since a bias
+        ahead of a batch normalisation has a gradient of rounding."""
         made = self.make()
         samples = uneven(samples, made)
         X, y = self.batch(samples)
-        actual = _to_host([[made.scores(X)], [made.step(X, y)], *made.gradients()])
+        first_step = [[made.scores(X)], [made.step(X, y)], *made.gradients()]
+        actual = list(map(_to_host, first_step))
         made.update(LR, samples)
         train(made, X, y, STEPS - 1)
-        for layer, expected in zip(actual + _to_host(made.params()), self._serial(X, y)):
+        actual += map(_to_host, made.params())
+        for layer, expected in zip(actual, self._serial(X, y)):
             scale = max(map(magnitude, expected), default=0.0)
             for pair in zip(layer, expected):
                 yield (*pair, TOLERANCE, scale)
@@ -164,21 +118,26 @@ class SplitNet:
     def _serial(self, X: HostArray, y: HostArray) -> List[List[HostArray]]:
         """The same on the first device alone, in plain MXNet."""
         device = self.devices[0]
-        params = [
-            get_params(layer, device) for layer in init(self.net, self.shape, self.seed, self.dtype)
-        ]
-        x, labels = upload(X, device), upload(y, device)
-        expected = _to_host([[forward(self.net, x, params)]])
+        initial = init(self.net, self.shape, self.seed, self.dtype)
+        params = [get_params(layer, device) for layer in initial]
+        x = upload(X, device)
+        labels = upload(y, device)
+        expected = [_to_host([forward(self.net, x, params)])]
         for step in range(STEPS):
             with autograd.record():
                 losses = cross_entropy(forward(self.net, x, params), labels)
             losses.backward()
-            if not step:
-                expected += _to_host(
-                    [[losses], *([param.grad for param in layer] for layer in params)]
-                )
+            if step == 0:
+                expected.append(_to_host([losses]))
+                for layer in params:
+                    expected.append(_to_host([param.grad for param in layer]))
             sgd(flat(params), LR, len(X))
-        return expected + _to_host(params)
+        return expected + list(map(_to_host, params))
+
+
+def split_net(case, s, strategy, name, size=0, **options):
+    """The network ``name`` of :func:`net_and_shape`, split by ``strategy`` over the devices of the case."""
+    return SplitNet(strategy, *net_and_shape(name, size), devices_of(case, s), s.seed, options)
 
 
 @contextmanager
@@ -207,7 +166,26 @@ def memory(
 ) -> Optional[int]:
     """The most bytes in use on one of ``devices`` while ``work`` runs, with the ``lasting`` ones that are there before;
     None where MXNet can't count them (its profiler follows only the first CPU devices). Waits."""
-    return max(map(sum, zip(lasting, peak_bytes(work, devices)))) if can_record(devices) else None
+    return fullest(lasting, peak_bytes(work, devices)) if can_record(devices) else None
+
+
+def fullest(lasting: Sequence[int], more: Sequence[int]) -> int:
+    """The bytes of the device that needs most: of each what lasts, and what comes to that."""
+    return max(map(sum, zip(lasting, more)))
+
+
+def label_of(strategy: str, n: int) -> str:
+    """Strategy and devices in the label of a row.
+
+    >>> label_of("data", 4), label_of("data x pipeline", 4)
+    ('data x 4', 'data 2 x pipeline 2')
+    """
+    if strategy == SERIAL:
+        return SERIAL
+    if strategy not in COMBINED:
+        return f"{strategy} x {n}"
+    first, second = strategy.split(" x ")
+    return f"{first} {GROUPS} x {second} {n // GROUPS}"
 
 
 @lru_cache(maxsize=None)
@@ -228,8 +206,8 @@ def stage_cuts(
         )
 
 
-def _to_host(layers: Sequence[Sequence[NDArray]]) -> List[List[HostArray]]:
-    return [[array.asnumpy() for array in layer] for layer in layers]
+def _to_host(layer: Sequence[NDArray]) -> List[HostArray]:
+    return [array.asnumpy() for array in layer]
 
 
 def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work:
@@ -239,24 +217,20 @@ def set_up_steps(split: SplitNet, samples: int, steps: int, **more: Any) -> Work
     run = partial(train, made, *split.batch(samples))
     run(WARM_UP)
     npx.waitall()
-    lasting, work = (
-        made.lasting_bytes(samples),
-        map(max, made.peak_bytes(samples), made.param_bytes()),
-    )
+    lasting = made.lasting_bytes(samples)
+    work = list(map(max, made.peak_bytes(samples), made.param_bytes()))
     numbers = {
         "bytes_moved": made.bytes_moved(samples),
         "peak_bytes": memory(split.devices, lasting, run),
-        "predicted_peak_bytes": max(map(sum, zip(lasting, work))),
+        "predicted_peak_bytes": fullest(lasting, work),
         **more,
     }
     if split.strategy not in COMBINED:
-        layers, update = measured_work(
-            split.net, split.shape, split.devices[0], samples, split.seed
-        )
-        two = split.devices[:2]
-        beta = measured_link(*two, LINK_BYTES, split.seed).beta if len(two) > 1 else 0.0
+        first, *others = split.devices
+        layers, update = measured_work(split.net, split.shape, first, samples, split.seed)
+        beta = measured_link(first, others[0], LINK_BYTES, split.seed).beta if others else 0.0
         numbers["predicted_seconds"] = predict_split(split, made, samples, layers, update, beta)
-    return Work(lambda: (timed(lambda: run(steps)) / steps, numbers), split.devices)
+    return Work(lambda: (timed(lambda: run(steps)) / steps, numbers))
 
 
 @lru_cache(maxsize=None)
@@ -281,30 +255,30 @@ def predict_split(
 ) -> float:
     """Predicted seconds of a step. ``made`` is the strategy, which has the plan; ``update``: of the SGD step of all
     parameters; ``beta``: of a byte on the link; ``cores``: 0 means this machine's."""
-    n, cores = len(split.devices), cores or process.cores()
+    n = len(split.devices)
+    cores = cores or process.cores()
     crowd = n / min(n, cores)
     sent = float(made.bytes_moved(samples) / n * beta)
     work = [layer.seconds for layer in layers]
     if split.strategy == "pipeline":
-        stages = [layers[start:stop] for start, stop in pieces(len(layers), made.cuts)]
-        there = [
-            sum(layer.forward for layer in stage) / made.plan.micro_batches for stage in stages
-        ]
-        back = [
-            sum(layer.backward for layer in stage) / made.plan.micro_batches for stage in stages
-        ]
+        there = []
+        back = []
+        for start, stop in pieces(len(layers), made.cuts):
+            stage = layers[start:stop]
+            there.append(sum(layer.forward for layer in stage) / made.plan.micro_batches)
+            back.append(sum(layer.backward for layer in stage) / made.plan.micro_batches)
         update *= float(max(made.param_bytes()) / sum(made.param_bytes()))
         return last_end(pipeline_spans(made.plan, there, back, cores=cores)) + update + sent
     if split.strategy == "layerwise":
         whole = sum(seconds for seconds, cut in zip(work, made.cuts) if cut == WHOLE)
         return crowd * ((sum(work) - whole + update) / n + whole) + sent
     if split.strategy == "tile":
-        count, (rows, columns) = len(made.exchanges), made.grid
-        shares = [
-            -(-h // rows) * -(-w // columns) / (h * w)
-            for _, h, w in outputs(split.net, split.shape)[:count]
-        ]
-        image = sum(seconds * share for seconds, share in zip(work, shares))
+        count = len(made.exchanges)
+        rows, columns = made.grid
+        image = 0.0
+        for seconds, (_, h, w) in zip(work[:count], outputs(split.net, split.shape)):
+            share = -(-h // rows) * -(-w // columns) / (h * w)
+            image += seconds * share
         return float(crowd * (image + update) + sum(work[count:]) + sent)
     return crowd * (sum(work) * -(-samples // n) / samples + update) + sent
 
@@ -312,14 +286,16 @@ def predict_split(
 def tell_steps(t, *alike):
     """The columns of :func:`set_up_steps`, and each row's speed-up over the serial row that has ``alike`` in common."""
     for row in t:
-        row.speedup = (
-            t.one(strategy=SERIAL, **{name: row.get(name) for name in alike}).seconds / row.seconds
-        )
+        serial = t.one(strategy=SERIAL, **{name: row.get(name) for name in alike})
+        row.speedup = serial.seconds / row.seconds
     t.column("seconds", "ms", scale=1e3, about="the time of a step: forward, backward, update")
-    about = (
-        "the cost model's prediction of it, with the interval that its measured constants give it"
+    t.column(
+        "predicted_seconds",
+        "pred.",
+        scale=1e3,
+        spread=True,
+        about="the cost model's prediction of it, with the interval that its measured constants give it",
     )
-    t.column("predicted_seconds", "pred.", scale=1e3, spread=True, about=about)
     t.column("speedup", "faster", ".2f", unit="x", about="compared with one device")
     t.column(
         "bytes_moved",

@@ -9,9 +9,10 @@ samples), layerwise partitioning for many parameters and a small batch (three de
 
 from mxdp.errors import either, plural
 from mxdp.experiments import sources
-from mxdp.experiments.devices import SEVERAL, devices_of, several
+from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case, contenders, fastest
 from mxdp.experiments.other_splits import split
+from mxdp.experiments.other_splits.nets import NETS, numbers_of
 from mxdp.experiments.show.style import number
 
 SOURCE = f"{sources.MULTIPLE_GPUS}, the figure of the ways to split"
@@ -36,21 +37,23 @@ ODD = 13
 
 
 def cases(s):
-    for net, title in split.NETS.items():
+    for net, title in NETS.items():
         for strategy in WAYS:
-            if (net, strategy) != ("wide", "tile"):  # it has no pictures to cut into tiles
-                for n in [1] if strategy == split.SERIAL else several(s):
-                    name = strategy + (f" x {n}" if strategy != split.SERIAL else "")
-                    yield Case(
-                        f"{title}, {name}", n, net=net, strategy=strategy, batch=_batch(net, s)
-                    )
+            if (net, strategy) == ("wide", "tile"):  # it has no pictures to cut into tiles
+                continue
+            for n in [1] if strategy == split.SERIAL else several(s):
+                label = f"{title}, {split.label_of(strategy, n)}"
+                yield Case(label, n, net=net, strategy=strategy, batch=_batch(net, s))
 
 
 def expect(s, cores):
     sentences = []
-    for net, title in split.NETS.items():
-        samples, (params, sums) = _batch(net, s), split.numbers_of(net, s.units)
-        data, layers = 8e-6 * params, 8e-6 * sums * samples
+    for net, title in NETS.items():
+        samples = _batch(net, s)
+        params, sums = numbers_of(net, s.units)
+        # Twice the four bytes of each number, in MB.
+        data = 8e-6 * params
+        layers = 8e-6 * sums * samples
         less = "data parallelism" if data < layers else "layerwise partitioning"
         sentences.append(
             f"{title}, batch {samples}: {less} sends less ({number(data)} and {number(layers)} MB)."
@@ -68,15 +71,18 @@ def set_up(case, s):
 
 
 def _split(case, s):
-    pipeline = {"micro_batches": MICRO_BATCHES, "schedule": "gpipe", "batch_size": case.batch}
-    options = pipeline if case.strategy.endswith("pipeline") else {}
-    return split.SplitNet(
-        case.strategy, *split.net_and_shape(case.net, s.units), devices_of(case, s), s.seed, options
-    )
+    options = {}
+    if case.strategy.endswith("pipeline"):
+        options = dict(micro_batches=MICRO_BATCHES, schedule="gpipe", batch_size=case.batch)
+    return split.split_net(case, s, case.strategy, case.net, s.units, **options)
 
 
 def _batch(net, s):
     return s.batch_size if net == "lenet" else max(1, s.batch_size // 8)
+
+
+def _tell_way(row):
+    return f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}"
 
 
 def tell(t, s):
@@ -85,28 +91,24 @@ def tell(t, s):
         eighth of the batch. Layers that are cut also divide the parameters, for a network that does not fit on one
         device; tiles divide a single picture.""")
     answers = []
-    for net, title in split.NETS.items():
+    for net, title in NETS.items():
         rows = t.find(net=net)
         t.bars(unit="ms", scale=1e3, title=f"{title}: time of a step", colour="strategy", rows=rows)
-        chosen, best = fastest(rows, "predicted_seconds"), fastest(rows)
+        chosen = fastest(rows, "predicted_seconds")
+        best = fastest(rows)
         for row in rows:
             row.of_chosen = chosen.seconds / row.seconds
         other_ways = [row.of_chosen for row in rows if row is not chosen]
         if other_ways:
             closest = max(other_ways, key=lambda number: number.median)
-            t.explain(f"""{title}: the cost model chooses {WAYS[chosen.strategy]} on {plural(chosen.devices, "device")}.
-                It takes {closest:.2f} times as long as the fastest other way ({closest.label}).""")
-        close = [best, *(row for row in contenders(rows) if row is not best)]
-        name, *others = (
-            f"{WAYS[row.strategy]} on {plural(row.devices, 'device')}" for row in close
-        )
-        speed = (
-            f", at {rows[0].seconds / best.seconds:.2f} times one device's speed"
-            if best is not rows[0]
-            else ""
-        )
-        answers.append(name + speed)
+            t.explain(f"""{title}: the cost model chooses {_tell_way(chosen)}. It takes {closest:.2f} times as long as
+                the fastest other way ({closest.label}).""")
+        others = [_tell_way(row) for row in contenders(rows) if row is not best]
         if others:
             t.explain(f"{title}: {either(others)} may be as fast.")
+        answer = _tell_way(best)
+        if best is not rows[0]:
+            answer += f", at {rows[0].seconds / best.seconds:.2f} times one device's speed"
+        answers.append(answer)
     lenet, wide = answers
     t.answer(f"For LeNet, the fastest way was {lenet}; for the wide net it was {wide}.")

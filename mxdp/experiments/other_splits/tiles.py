@@ -15,7 +15,7 @@ import numpy as onp
 from mxdp.backend import np
 from mxdp.errors import plural
 from mxdp.experiments import sources
-from mxdp.experiments.devices import SEVERAL, devices_of, several
+from mxdp.experiments.devices import SEVERAL, several
 from mxdp.experiments.lab import Case, faster
 from mxdp.experiments.other_splits import split
 from mxdp.experiments.show import style
@@ -35,28 +35,29 @@ PRESETS = {
 }
 CHECKS = SEVERAL
 LITTLE = dict(size=64, pictures=1, steps=2)
-ODD, ODD_SIDE = 5, 23
+ODD = 5
+ODD_SIDE = 23
 """Samples that the oracle compares, and pixels of a side: no number of tiles divides it, nor what a pooling leaves."""
-NET = (Conv(4, kernel=3, padding=1), Relu(), Conv(4, kernel=3, padding=1), Relu())
-"""For the seams."""
+CONV = Conv(4, kernel=3, padding=1)
+NET = (CONV, Relu(), CONV, Relu())
+"""Two convolutions, whose errors at the seams are looked at."""
 REACH = 2
 """Pixels on each side on which an output pixel of it depends: one for each convolution."""
-SAMPLES, SHAPE = 3, (2, 25, 31)
+SAMPLES = 3
+SHAPE = (2, 25, 31)
 """Two channels; neither side can be halved."""
 
 
 def cases(s):
     yield Case("whole pictures", strategy=split.SERIAL, grid=[1, 1], halo=True)
     for n in several(s):
-        grids = sorted({squarest(n), (n, 1), (1, n)}, reverse=True) if n < 4 else [squarest(n)]
-        for (r, c), halo in [*((grid, True) for grid in grids), (squarest(n), False)]:
-            yield Case(
-                f"{r} x {c}{' tiles' if halo else ', no halo'}",
-                n,
-                strategy="tile",
-                grid=[r, c],
-                halo=halo,
-            )
+        grids = [squarest(n)]
+        if n < 4:
+            grids = sorted({squarest(n), (n, 1), (1, n)}, reverse=True)
+        for r, c in grids:
+            yield Case(f"{r} x {c} tiles", n, strategy="tile", grid=[r, c], halo=True)
+        r, c = squarest(n)
+        yield Case(f"{r} x {c}, no halo", n, strategy="tile", grid=[r, c], halo=False)
 
 
 def expect(s, cores):
@@ -77,20 +78,27 @@ def oracle(case, s):
 def set_up(case, s):
     net = _split(case, s, s.size)
     error, inside = seams(net.devices, case.grid, case.halo, s.seed)
-    worst = {"worst_error": float(error.max()), "worst_error_inside": float(error[inside].max())}
-    return split.set_up_steps(net, s.pictures, s.steps, **worst)
+    return split.set_up_steps(
+        net,
+        s.pictures,
+        s.steps,
+        worst_error=float(error.max()),
+        worst_error_inside=float(error[inside].max()),
+    )
 
 
 def seams(devices, grid, halo, seed):
-    """Two convolutions of pictures in tiles, compared with those of the whole pictures: the largest absolute error of
-    each pixel, over samples and channels; and whether a pixel is further from every seam than errors can reach. Waits.
+    """Compare two convolutions of pictures in tiles with those of whole pictures. Returns the largest absolute error of
+    each pixel, over samples and channels, and whether it is further from every seam than errors can reach. Waits.
     All numbers are whole: sums are exact. Batch normalisation would carry an error from the seams to every pixel."""
     random = onp.random.RandomState(seed)
 
     def draw(shape):
         return random.randint(-3, 4, tuple(shape)).astype("float32")
 
-    params = [[np.array(draw(shape)) for shape in shapes] for shapes in param_shapes(NET, SHAPE)]
+    params = []
+    for shapes in param_shapes(NET, SHAPE):
+        params.append([np.array(draw(shape)) for shape in shapes])
     X = draw((SAMPLES, *SHAPE))
     exact = forward(NET, np.array(X), params).asnumpy()
     with split.skipping():
@@ -104,40 +112,50 @@ def seams(devices, grid, halo, seed):
 
 
 def _split(case, s, side):
-    options = {"grid": case.grid, "halo": case.halo} if case.strategy == "tile" else {}
-    return split.SplitNet(
-        case.strategy, *split.net_and_shape("pictures", side), devices_of(case, s), s.seed, options
-    )
+    options = {}
+    if case.strategy == "tile":
+        options = dict(grid=case.grid, halo=case.halo)
+    return split.split_net(case, s, case.strategy, "pictures", side, **options)
 
 
 def tell(t, s):
     split.tell_steps(t)
-    about = "the largest error of two convolutions of other pictures (25 x 31), compared with whole pictures"
-    t.column("worst_error", "error", "g", about=about)
-    about = "the largest error more than two pixels from the seams. All numbers are whole: 0 is exactly 0"
-    t.column("worst_error_inside", "inside", "g", about=about)
+    t.column(
+        "worst_error",
+        "error",
+        "g",
+        about="the largest error of two convolutions of other pictures (25 x 31), compared with whole pictures",
+    )
+    t.column(
+        "worst_error_inside",
+        "inside",
+        "g",
+        about="the largest error more than two pixels from the seams. All numbers are whole: 0 is exactly 0",
+    )
     t.note("""The network is convolution, batch normalisation, relu and pooling, twice, then a dense layer. Tiles
         without halos see zeros where halos would be: they show the error, and are not meant to be fast. For a batch of
         many pictures, data parallelism sends less.""")
     t.bars(unit="ms", scale=1e3, title="Time of a step", colour="halo")
-    with_halos = "With halos, tiled pictures are right at the seams: no pixel differs."
+    haloed = t.find(strategy="tile", halo=True)
+    sentence = "With halos, tiled pictures are right at the seams: no pixel differs."
+    t.claim(sentence, *(row.worst_error for row in haloed), at_most=0, exact=True)
     without = "Without halos, pixels at the seams are wrong: the largest error is at least 1 (numbers are whole)."
     inside = "Without halos, no pixel is wrong that is more than two pixels from the seams."
-    haloed, bare = t.find(strategy="tile", halo=True), t.find(halo=False)
-    t.claim(with_halos, *(row.worst_error for row in haloed), at_most=0, exact=True)
+    bare = t.find(halo=False)
     for row in bare:
         t.claim(without, row.worst_error, at_least=1, exact=True)
         t.claim(inside, row.worst_error_inside, at_most=0, exact=True)
     grids = [row.grid for row in bare if t.maybe(grid=row.grid, halo=True)]
     if not grids:
         return
-    right, wrong = (
-        "wrong" if any(any(row.worst_error.values) for row in rows) else "right"
-        for rows in (haloed, bare)
-    )
     last = t.one(grid=grids[-1], halo=True)
-    t.answer(f"""At the seams, pixels are {right} with halos and {wrong} without; training with {last.label}
-        {faster(last.speedup)} as with whole pictures.""")
+    t.answer(f"""At the seams, pixels are {_tell_pixels(haloed)} with halos and {_tell_pixels(bare)} without; training
+        with {last.label} {faster(last.speedup)} as with whole pictures.""")
     halos = last.bytes_moved - t.one(grid=grids[-1], halo=False).bytes_moved
-    moved, halos = (style.number(number.median / 1e6) for number in (last.bytes_moved, halos))
-    t.explain(f"Of the {moved} MB that {last.label} move in a step, {halos} MB are halos.")
+    moved = style.number(last.bytes_moved.median / 1e6)
+    t.explain(f"""Of the {moved} MB that {last.label} move in a step, {style.number(halos.median / 1e6)} MB are
+        halos.""")
+
+
+def _tell_pixels(rows):
+    return "wrong" if any(any(row.worst_error.values) for row in rows) else "right"

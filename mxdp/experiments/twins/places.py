@@ -39,10 +39,8 @@ def two_places(s: Settings) -> List[Place]:
         )
     count = torch.cuda.device_count()
     stream = torch.cuda.default_stream if count > 1 else torch.cuda.Stream
-    return [
-        Place(gpu, stream(gpu))
-        for gpu in [torch.device("cuda", number % count) for number in range(2)]
-    ]
+    gpus = [torch.device("cuda", number % count) for number in range(2)]
+    return [Place(gpu, stream(gpu)) for gpu in gpus]
 
 
 def processor(place: Place) -> str:
@@ -54,8 +52,9 @@ def processor(place: Place) -> str:
 def wait_for_gpus() -> None:
     import torch
 
-    for number in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
-        torch.cuda.synchronize(number)
+    if torch.cuda.is_initialized():
+        for number in range(torch.cuda.device_count()):
+            torch.cuda.synchronize(number)
 
 
 def seconds_of(push: Callable[[], Any]) -> float:
@@ -72,12 +71,12 @@ def square_factors(size: int, place: Place, seed: int) -> List[Any]:
     import torch
 
     random = torch.Generator().manual_seed(seed)
-    drawn = [
-        torch.randint(-1, 2, (size, size), generator=random).float().to(place.device)
-        for _ in range(2)
-    ]
+    factors = []
+    for _ in range(2):
+        numbers = torch.randint(-1, 2, (size, size), generator=random)
+        factors.append(numbers.float().to(place.device))
     wait_for_gpus()
-    return [*drawn, torch.empty_like(drawn[0])]
+    return [*factors, torch.empty_like(factors[0])]
 
 
 def push(place: Place, x: Any, w: Any, results: Sequence[Any]) -> None:

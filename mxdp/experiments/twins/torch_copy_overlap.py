@@ -12,9 +12,13 @@ from mxdp.experiments.twins import places
 
 SOURCE = f"{sources.PARALLELISM}, in its PyTorch version; {sources.PARALLELISM_SLIDES}"
 COMPARED = "the copies on the host, against NumPy's products, exactly"
-NEEDS, PRESETS, LITTLE = places.NEEDS, places.PRESETS, places.LITTLE
-PAGEABLE, PINNED = "pageable", "pinned"
-DEFAULT, SIDE = "default stream", "side stream"
+NEEDS = places.NEEDS
+PRESETS = places.PRESETS
+LITTLE = places.LITTLE
+PAGEABLE = "pageable"
+PINNED = "pinned"
+DEFAULT = "default stream"
+SIDE = "side stream"
 
 
 def cases(s):
@@ -40,11 +44,10 @@ def set_up(case, s):
     place, *_, push = _ready(case, s, s.size)
 
     def one_round():
-        both, run = places.seconds_of(push), places.seconds_of(lambda: push(copies=False))
-        return both, {
-            "run_ms": run * 1e3,
-            "copy_ms": places.seconds_of(lambda: push(products=False)) * 1e3,
-        }
+        both = places.seconds_of(push)
+        run = places.seconds_of(lambda: push(copies=False))
+        copy = places.seconds_of(lambda: push(products=False))
+        return both, {"run_ms": run * 1e3, "copy_ms": copy * 1e3}
 
     one_round()
     return Work(one_round, [place.device], processor=places.processor(place))
@@ -58,9 +61,10 @@ def _ready(case, s, size):
     gpu = device.type == "cuda"
     place = places.Place(device, torch.cuda.default_stream(device) if gpu else None)
     side = torch.cuda.Stream(device) if gpu and case.stream == SIDE else place.stream
+    pinned = gpu and case.memory == PINNED
     x, w, y = places.square_factors(size, place, s.seed)
     results = [torch.empty_like(y) for _ in range(s.products)]
-    host = [torch.empty(size, size, pin_memory=gpu and case.memory == PINNED) for _ in results]
+    host = [torch.empty(size, size, pin_memory=pinned) for _ in results]
 
     def push(products=True, copies=True):
         """Each product, and then the copy of its result, which waits for it on the device; or either alone."""
@@ -81,7 +85,8 @@ def tell(t, s):
         both = row.seconds * 1e3
         row.over_longer = both / by_process(max, row.run_ms, row.copy_ms)
         row.over_sum = both / (row.run_ms + row.copy_ms)
-    slides, best = t.one(memory=PAGEABLE, stream=DEFAULT), t.one(memory=PINNED, stream=SIDE)
+    slides = t.one(memory=PAGEABLE, stream=DEFAULT)
+    best = t.one(memory=PINNED, stream=SIDE)
     t.column("run_ms", "run", ".1f", about="ms of the products alone")
     t.column("copy_ms", "copy", ".1f", about="ms of the copies of their results to the host alone")
     t.column(

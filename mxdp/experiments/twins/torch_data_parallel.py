@@ -64,17 +64,20 @@ def _training(case, s):
 
     from mxdp.experiments.torch_ddp import TorchTraining, initial
 
-    if case.gpus > (torch.cuda.device_count() if s.kind != "cpu" else 0):
-        raise Skipped(
-            f"DataParallel needs {case.gpus} GPUs, and PyTorch finds {torch.cuda.device_count()}"
-        )
-    return TorchTraining(initial(s.seed, 0.1), s, s.batch_size, size=case.processes, gpus=case.gpus)
+    found = torch.cuda.device_count()
+    if case.gpus > (0 if s.kind == "cpu" else found):
+        raise Skipped(f"DataParallel needs {case.gpus} GPUs, and PyTorch finds {found}")
+    params = initial(s.seed, 0.1)
+    return TorchTraining(params, s, s.batch_size, size=case.processes, gpus=case.gpus)
 
 
 def tell(t, s):
-    one, ddp, parallel = t.one(processes=1, gpus=0), t.one(engine=DDP), t.maybe(gpus=2)
+    one = t.one(processes=1, gpus=0)
+    ddp = t.one(engine=DDP)
+    parallel = t.maybe(gpus=2)
     for row in t:
-        row.step_ms, row.speedup = row.seconds / s.steps * 1e3, one.seconds / row.seconds
+        row.step_ms = row.seconds / s.steps * 1e3
+        row.speedup = one.seconds / row.seconds
     t.column("step_ms", "ms/step", ".1f", about="the time of a step of LeNet")
     t.column("speedup", "speed-up", ".2f", spread=True, about="one process's time over the row's")
     t.column("device_names", "devices")

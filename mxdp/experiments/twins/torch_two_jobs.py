@@ -11,8 +11,12 @@ from mxdp.experiments.twins import places
 
 SOURCE = f"{sources.PARALLELISM}, in its PyTorch version"
 COMPARED = "products, against NumPy's, exactly"
-NEEDS, PRESETS, LITTLE = places.NEEDS, places.PRESETS, places.LITTLE
-ALONE, TURN, ONCE = "alone", "in turn", "at once"
+NEEDS = places.NEEDS
+PRESETS = places.PRESETS
+LITTLE = places.LITTLE
+ALONE = "alone"
+TURN = "in turn"
+ONCE = "at once"
 
 
 def cases(s):
@@ -27,15 +31,16 @@ def expect(s, cores):
 
 
 def oracle(case, s):
-    jobs = [
-        (place, *places.square_factors(min(s.size, 1000), place, s.seed + n))
-        for n, place in enumerate(_places(case, s))
-    ]
+    size = min(s.size, 1000)
+    jobs = []
+    for number, place in enumerate(_places(case, s)):
+        jobs.append((place, *places.square_factors(size, place, s.seed + number)))
     for place, x, w, y in jobs:
         places.push(place, x, w, [y] * 2)
     places.wait_for_gpus()
     for _, x, w, y in jobs:
-        yield y.cpu().numpy(), x.cpu().numpy() @ w.cpu().numpy(), 0.0
+        expected = x.cpu().numpy() @ w.cpu().numpy()
+        yield y.cpu().numpy(), expected, 0.0
 
 
 def set_up(case, s):
@@ -61,8 +66,9 @@ def _places(case, s):
 
 
 def tell(t, s):
+    alone = mean(t.one(run=ALONE, job=job).seconds for job in range(2))
     for row in t:
-        row.over_one = row.seconds / mean(t.one(run=ALONE, job=job).seconds for job in range(2))
+        row.over_one = row.seconds / alone
     once = t.one(run=ONCE)
     t.column("seconds", form=".4f", spread=True, about="the time of all jobs of the row")
     t.column(
