@@ -40,7 +40,12 @@ from typing import (
 from mxdp.launch.guard import die_with_parent
 from mxdp.launch.guarded import ending
 
-ALONE, MPI, SYNC, ASYNC, HOROVOD, DDP = "", "mpi", "dist_sync", "dist_async", "horovod", "torch-ddp"
+ALONE = ""
+MPI = "mpi"
+SYNC = "dist_sync"
+ASYNC = "dist_async"
+HOROVOD = "horovod"
+DDP = "torch-ddp"
 WORDS = {
     ALONE: "processes that exchange nothing",
     MPI: "mxdp's world, by MPI",
@@ -80,7 +85,8 @@ def commands(
         return [([horovodrun, "--gloo", "-np", str(size), *command], plain)], []
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = map(str, server.getsockname())  # a port that nobody has
-    shared, servers = {"WORLD_SIZE": str(size)}, []
+    shared = {"WORLD_SIZE": str(size)}
+    servers = []
     if engine == DDP:
         shared.update(MASTER_ADDR=host, MASTER_PORT=port)
     if engine in (SYNC, ASYNC):
@@ -88,10 +94,12 @@ def commands(
         shared.update(DMLC_NUM_SERVER="1", DMLC_NUM_WORKER=str(size), DMLC_ROLE="worker")
         # `import mxnet` does their work, and never returns.
         serve = [sys.executable, "-c", "from mxdp.backend import mx; mx.nd"]
-        servers = [
-            (serve, {**plain, **shared, "DMLC_ROLE": role}) for role in ("scheduler", "server")
-        ]
-    return [([*command], {**plain, **shared, "RANK": str(rank)}) for rank in range(size)], servers
+        for role in ("scheduler", "server"):
+            servers.append((serve, {**plain, **shared, "DMLC_ROLE": role}))
+    ranks = []
+    for rank in range(size):
+        ranks.append(([*command], {**plain, **shared, "RANK": str(rank)}))
+    return ranks, servers
 
 
 def use_checkout(root: Path, environ: Dict[str, Optional[str]]) -> Path:
@@ -101,13 +109,11 @@ def use_checkout(root: Path, environ: Dict[str, Optional[str]]) -> Path:
     others = (environ.get("PYTHONPATH") or "").split(os.pathsep)
     places = [str(root), here, *(os.path.abspath(place) for place in others if place)]
     environ["PYTHONPATH"] = os.pathsep.join(places)
-    environ["PYTHONSAFEPATH"] = (
-        "1"  # or `python -m` takes the mxdp of the folder where it is started
-    )
+    # Else `python -m` takes the mxdp of the folder where it is started.
+    environ["PYTHONSAFEPATH"] = "1"
     if sys.version_info < (3, 11) and Path(here, "mxdp", "__init__.py").exists():
-        return (
-            root  # these Pythons don't know the variable: files are then looked for in the checkout
-        )
+        # These Pythons don't know the variable: files are then looked for in the checkout.
+        return root
     return Path(here)
 
 
@@ -128,17 +134,16 @@ def wait_for(
             tick()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 left[0].wait(0.2)
-        code = next((code for code in (one.poll() for one in started) if code), 0)
-    last = [
-        f": {line.decode(errors='replace')}"
-        for line in re.findall(rb"\S[^\n]*", log.read_bytes()[-4000:])
-    ]
-    memory = ", as the system does when memory runs out," if code == -signal.SIGKILL else ""
-    return (
-        ("failed", f"the process {ending(code)}{memory}{last[-1] if last and code > 0 else ''}")
-        if code
-        else None
-    )
+        code = next(filter(None, [one.poll() for one in started]), 0)
+    if not code:
+        return None
+    reason = f"the process {ending(code)}"
+    if code == -signal.SIGKILL:
+        reason += ", as the system does when memory runs out,"
+    printed = re.findall(rb"\S[^\n]*", log.read_bytes()[-4000:])
+    if printed and code > 0:
+        reason += f": {printed[-1].decode(errors='replace')}"
+    return "failed", reason
 
 
 @contextlib.contextmanager
@@ -153,15 +158,13 @@ def running(
     )
     try:
         for command, environ in commands:
-            started.append(
-                subprocess.Popen(command, env=environ, preexec_fn=die_with_parent, **how)
-            )
+            one = subprocess.Popen(command, env=environ, preexec_fn=die_with_parent, **how)
+            started.append(one)
         yield started
     finally:
         for one in started:
-            with contextlib.suppress(
-                ProcessLookupError
-            ):  # Python 3.8 knows nothing of one that psutil has waited for
+            # Python 3.8 knows nothing of one that psutil has waited for.
+            with contextlib.suppress(ProcessLookupError):
                 one.terminate()
         until = time.monotonic() + GRACE
         for one in started:
@@ -189,9 +192,8 @@ def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
         part = folder / f"{number}.part"
         part.write_bytes(pickle.dumps(value))
         part.rename(here / str(number))
-        while (
-            len(os.listdir(here)) < size
-        ):  # one that ends without coming here is noticed by whoever started all
+        # One that ends without coming here is noticed by whoever started all.
+        while len(os.listdir(here)) < size:
             time.sleep(0.0005)
         return [pickle.loads((here / str(other)).read_bytes()) for other in range(size)]
 
