@@ -24,8 +24,13 @@ def tolerances_of(samples: int) -> List[float]:
 
 def count(compared: Iterable[Tuple[Any, ...]]) -> Tuple[int, int]:
     """(numbers compared, numbers wrong) of all that an oracle yields: arguments of :func:`count_wrong`."""
-    counts = [count_wrong(*arrays) for arrays in compared]
-    return sum(checked for checked, _ in counts), sum(wrong for _, wrong in counts)
+    checked = 0
+    wrong = 0
+    for arrays in compared:
+        numbers, wrong_numbers = count_wrong(*arrays)
+        checked += numbers
+        wrong += wrong_numbers
+    return checked, wrong
 
 
 def count_wrong(
@@ -34,7 +39,8 @@ def count_wrong(
     """(numbers compared, numbers wrong): the comparison of every oracle. A number is wrong if it differs from the
     expected one by more than ``tolerance`` times ``scale`` (by default the :func:`magnitude` of the expected numbers),
     or if one of the two is infinite or NaN. Another shape makes every number wrong."""
-    actual, expected = onp.asarray(actual), onp.asarray(expected)
+    actual = onp.asarray(actual)
+    expected = onp.asarray(expected)
     if actual.shape != expected.shape:
         return expected.size, expected.size
     # The limit is finite, so that a difference that is infinite or NaN is never within it.
@@ -51,16 +57,15 @@ def magnitude(expected: onp.ndarray[Any, Any]) -> float:
 
 def same_bits(actual: Any, expected: Any) -> Tuple[Any, Any, float]:
     """For an oracle: two arrays on the host, to be equal bit for bit."""
-    return (
-        actual.view(f"u{actual.itemsize}") != expected.view(f"u{expected.itemsize}"),
-        onp.zeros(actual.shape),
-        0.0,
-    )
+    differ = actual.view(f"u{actual.itemsize}") != expected.view(f"u{expected.itemsize}")
+    return differ, onp.zeros(actual.shape), 0.0
 
 
 def changed(actual: Any, before: Any, change: Any) -> Tuple[Any, Any, float, float]:
     """For an oracle: a parameter, and what it is after a ``change`` that may be small beside it: it is rounded."""
-    return actual, before + change, 1.0, TOLERANCE * magnitude(change) + 2**-22 * magnitude(before)
+    # The least error that counts: of the change itself, and of the sum, which is rounded.
+    limit = TOLERANCE * magnitude(change) + 2**-22 * magnitude(before)
+    return actual, before + change, 1.0, limit
 
 
 def random_batch(

@@ -29,6 +29,7 @@ from mxdp.experiments import sources
 from mxdp.experiments.data_parallel import training
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, faster
+from mxdp.experiments.networks import set_params
 from mxdp.experiments.show import style
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.timing import Timer
@@ -88,7 +89,7 @@ def set_up(case, s):
     train_steps(
         Stream(data.train, batch_size, s.seed).take(batch_size + samples % batch_size), step
     )
-    training.set_params(replicas, params)
+    set_params(replicas, params)
     net, timer = BoundNet(lenet), Timer()
 
     def one_round():

@@ -104,13 +104,6 @@ def check_step(
         params = [np.array(param) for param in first[1::2]]
 
 
-def set_params(replicas: Sequence[Sequence[NDArray]], params: Sequence[NDArray]) -> None:
-    """Give all replicas these parameters, in place: what is bound to their arrays stays warm. Doesn't wait."""
-    for replica in replicas:
-        for param, value in zip(replica, params):
-            value.copyto(param)
-
-
 def recorder(
     data: Split, batch_size: int, seed: int, step: Callable[..., Any], devices: Sequence[Device]
 ) -> Callable[[int], TimeSplit]:
