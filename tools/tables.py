@@ -17,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
@@ -52,18 +53,23 @@ class Known(NamedTuple):
     @property
     def marks(self) -> str:
         """How it was measured otherwise than most, few runs, and a busy machine, in brackets; or nothing."""
-        marks = [*filter(None, [self.otherwise]), *words.marks(self.shown)]
+        marks = words.marks(self.shown)
+        if self.otherwise:
+            marks = [self.otherwise, *marks]
         return f" ({'; '.join(marks)})" if marks else ""
 
     @property
     def answer(self) -> str:
         """The answer with its marks, or why there is none."""
-        failed = words.mark(self.shown) and f"No answer: {self.shown.latest['error']}."
-        return (failed or self.shown.told.sentence) + self.marks
+        text = self.shown.told.sentence
+        if words.mark(self.shown):
+            text = f"No answer: {self.shown.latest['error']}."
+        return text + self.marks
 
 
 All = Mapping[str, Known]
 """By the question's name."""
+Line = Sequence[str]
 
 
 def answers(known: All, names: str, path: Path) -> List[str]:
@@ -77,9 +83,9 @@ def experiments(known: All, _: str, path: Path) -> List[str]:
     """Every experiment of mxdp, those of a lesson together: the first that names it."""
     lessons = {}
     for file in sorted((ROOT / "experiments" / "lessons").glob("*.py"), reverse=True):
-        code = re.sub(r"\n# ?", " ", " ".join(re.findall("`([^`]*)`", file.read_text(encoding="utf-8"))))
-        named = " ".join(re.findall(r"\brun ((?:[\w-]+ ?)+)", code))
-        lessons.update(dict.fromkeys(named.split(), file))
+        for code in re.findall("`([^`]*)`", file.read_text(encoding="utf-8")):
+            for named in re.findall(r"\brun ((?:[\w-]+ ?)+)", re.sub(r"\n# ?", " ", code)):
+                lessons.update(dict.fromkeys(named.split(), file))
     lines = []
     for question in _ours():
         link = terminal.NOTHING  # a question that no lesson names yet
@@ -96,22 +102,21 @@ def experiments(known: All, _: str, path: Path) -> List[str]:
 def claims(known: All, _: str, path: Path) -> List[str]:
     """The claims of each experiment, and how they were judged."""
     lines = []
-    for question in _ours():
-        one = known.get(question.name)
-        judged = list(one.shown.told.claims.values()) if one else []
-        for claim, (_, judgement, text) in zip(judged, words.claim_lines(one.shown) if one else ()):
-            numbers = text.partition(" Here: ")[2]
-            here = f"{judgement}{one.marks}{f': {numbers}' if numbers else ''}" if one else ""
-            lines.append([f"`{question.name}`", claim.sentence, claim.source, here])
+    for name in _measured(known):
+        for claim in words.claim_lines(known[name].shown):
+            here = claim.words + known[name].marks
+            if claim.numbers:
+                here += f": {claim.numbers}."
+            lines.append([f"`{name}`", claim.sentence, claim.source, here])
     return _markdown(["experiment", "claim", "source", "here"], lines)
 
 
 def sizes(known: All, names: str, path: Path) -> List[str]:
     """What explains the answers of these experiments, or of all."""
-    chosen = [(name, known[name]) for name in names.split() or sorted(known) if name in known]
-    lines = [
-        [f"`{name}`", one.shown.told.explanation + one.marks] for name, one in chosen if one.shown.told.explanation
-    ]
+    lines = []
+    for name in names.split() or sorted(known):
+        if name in known and known[name].shown.told.explanation:
+            lines.append([f"`{name}`", known[name].shown.told.explanation + known[name].marks])
     return _markdown(["experiment", "beside its answer"], lines)
 
 
@@ -126,22 +131,27 @@ def table(known: All, chosen: str, path: Path) -> List[str]:
     lines = [line for line in cells.rows + cells.references if re.fullmatch(pattern or ".*", line[0])]
     if not lines:
         raise MxdpError(f"{path}: no row of {name} matches {pattern!r}; the first one is {cells.rows[0][0]!r}.")
-    kept = [index for index in range(len(cells.headings)) if any(line[index] != terminal.NOTHING for line in lines)]
-    headings, right, *lines = ([line[index] for index in kept] for line in (cells.headings, cells.right, *lines))
-    note = ["", cells.note] if cells.note else []
-    return [f"**{one.shown.title}**{one.marks}", "", *_markdown(headings, lines, right), *note]
+    kept: List[Any] = []
+    for column in zip(cells.headings, cells.right, *lines):
+        if {*column[2:]} != {terminal.NOTHING}:
+            kept.append(column)
+    headings, right, *lines = zip(*kept)
+    made = [f"**{one.shown.title}**{one.marks}", "", *_markdown(headings, lines, right)]
+    return [*made, "", cells.note] if cells.note else made
 
 
 def bugs(known: All, name: str, path: Path) -> List[str]:
     """The bugs of ``silent-bugs``: each one's diff, and what became of it."""
-    one = known.get(name)
     lines: List[str] = []
     for bug in BUGS:
         lines += [f"### {bug.name}", f"{bug.title[0].upper()}{bug.title[1:]}. Source: {bug.source}.", ""]
-        for row in one.shown.told.find(bug=bug.name) if one else ():
+        rows = known[name].shown.told.find(bug=bug.name) if name in known else []
+        for row in rows:
             seen = f"seen from step {row.shown_after} on" if row.shown_after else "not seen"
-            lines += [f"- {row.optimizer}: {row.behind:.3f} behind, {seen}; {row.wrong.median:,.0f} numbers wrong"]
-        lines += [*([""] if lines[-1] else []), "```diff", bug_diff(bug), "```", ""]
+            lines.append(f"- {row.optimizer}: {row.behind:.3f} behind, {seen}; {row.wrong.median:,.0f} numbers wrong")
+        if rows:
+            lines.append("")
+        lines += ["```diff", bug_diff(bug), "```", ""]
     return lines
 
 
@@ -162,7 +172,9 @@ def compared(known: All, _: str, path: Path) -> List[str]:
         for row in one["rows"]:
             ratio = "{median:.2f} ({low:.2f} to {high:.2f})".format(**row["ratio"])
             lines.append([f"`{one['experiment']}`", row["label"], ratio, row["verdict"]])
-    headings = ["experiment", "", f"time at {found['b'][:7]} over that at {found['a'][:7]}", f"{found['b'][:7]} is"]
+    old = found["a"][:7]
+    new = found["b"][:7]
+    headings = ["experiment", "", f"time at {new} over that at {old}", f"{new} is"]
     return _markdown(headings, lines, [False, False, True, False])
 
 
@@ -179,7 +191,7 @@ def written(machines: Sequence[Path] = MACHINES) -> Dict[Path, str]:
         for name, runs in result.read_folder(together.release(machine)).items():
             shown[name] = words.shown(runs, across_commits=True)
     known = _beside_each_other(shown)
-    answered = {question.name: known[question.name].answer for question in _ours() if question.name in known}
+    answered = {name: known[name].answer for name in _measured(known)}
     listed = {"measured": measured.line(shown.values()), "answers": answered}
     texts = {LISTED: json.dumps(listed, indent=1, ensure_ascii=False) + "\n"}
     for path in PAGES:
@@ -188,8 +200,10 @@ def written(machines: Sequence[Path] = MACHINES) -> Dict[Path, str]:
 
 
 def _beside_each_other(shown: Mapping[str, words.Shown]) -> All:
-    most = measured.usual(shown.values()) if shown else None
-    return {name: Known(s, measured.mark(s, most)) for name, s in shown.items() if most}
+    if not shown:
+        return {}
+    most = measured.usual(shown.values())
+    return {name: Known(s, measured.mark(s, most)) for name, s in shown.items()}
 
 
 def _filled(path: Path, shown: Mapping[str, words.Shown]) -> str:
@@ -202,9 +216,10 @@ def _filled(path: Path, shown: Mapping[str, words.Shown]) -> str:
     lines_above = [f"Measured {measured.line(quoted.values())}", ""] if quoted else []
 
     def fill(block: Any) -> str:
-        lines = KINDS[block[2]](known, block[3] or "", path)
-        if KINDS[block[2]] not in ELSEWHERE:
-            lines = [*lines_above, *lines]
+        kind = KINDS[block[2]]
+        lines = kind(known, block[3] or "", path)
+        if kind not in ELSEWHERE:
+            lines = lines_above + lines
             lines_above.clear()
         return "\n".join([block[1], *lines, "", block[4]])
 
@@ -215,12 +230,13 @@ def check() -> None:
     """Measure the tour's questions at the newest commit of their results and at HEAD, in turns; keep what was found."""
     tour = [question.name for question in _ours() if question.TOUR]
     runs = result.read_folder(together.release(MACHINES[0]))
-    newest = max((run for name in tour for run in runs[name]), key=lambda run: str(run["started"]))
+    of_tour = chain.from_iterable(runs[name] for name in tour)
+    newest = max(of_tour, key=lambda run: str(run["started"]))
     commits = [newest["environment"]["commit"], (provenance.commit() or "HEAD").rstrip("+")]
     command = [sys.executable, "-m", "mxdp.experiments", "compare", *commits, *tour, *HOW, "--json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     found = {"a": commits[0], "b": commits[1], "compared": json.loads(done.stdout)}
-    errors = [error for one in found["compared"] for error in one["errors"].values()]
+    errors = list(chain.from_iterable(one["errors"].values() for one in found["compared"]))
     if errors:
         raise MxdpError("; ".join(errors))
     write_beside(COMPARED, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
@@ -230,10 +246,21 @@ def _ours() -> List[Question]:
     return [question for question in discover().values() if question.module.__name__.startswith("mxdp.")]
 
 
-def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[Any] = ()) -> List[str]:
-    rule = ["---:" if column else "---" for column in right] or ["---"] * len(headings)
-    cells = [[cell.replace("|", r"\|") for cell in line] for line in lines]
-    return [re.sub(r" +", " ", f"| {' | '.join(line)} |") for line in [headings, rule, *cells]]
+def _measured(known: All) -> List[str]:
+    return [question.name for question in _ours() if question.name in known]
+
+
+def _markdown(headings: Line, lines: Sequence[Line], right: Sequence[bool] = ()) -> List[str]:
+    """A table; ``right`` marks the columns of numbers."""
+    rule = ["---"] * len(headings)
+    for index, numbers in enumerate(right):
+        if numbers:
+            rule[index] = "---:"
+    made = []
+    for line in [headings, rule, *lines]:
+        cells = " | ".join(cell.replace("|", r"\|") for cell in line)
+        made.append(re.sub(r" +", " ", f"| {cells} |"))
+    return made
 
 
 if __name__ == "__main__":
