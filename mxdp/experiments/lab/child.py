@@ -32,6 +32,7 @@ from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import ranks
 from mxdp.experiments.lab.module import Case, Settings, Skipped, Work
 from mxdp.experiments.lab.result import plain
+from mxdp.experiments.lab.rows import Record
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
 from mxdp.launch.guard import die_with_parent
@@ -40,7 +41,7 @@ from mxdp.launch.guard import die_with_parent
 class Child:
     """What one process does, and where it answers."""
 
-    def __init__(self, order: Dict[str, Any], path: Path) -> None:
+    def __init__(self, order: Record, path: Path) -> None:
         self.order = order
         with without_exit():
             self.question = importlib.import_module(order["module"])
@@ -129,7 +130,7 @@ class Child:
         done = self.works[index].round()
         wait()
         seconds = time.perf_counter() - started
-        more: Dict[str, Any] = {}
+        more: Record = {}
         if isinstance(done, tuple):
             seconds, more = done
         elif done is not None:
@@ -154,4 +155,4 @@ if __name__ == "__main__":
     die_with_parent()
     os.dup2(2, 1)  # all prints go to the log, C libraries' too
     order = Path(sys.argv[1])
-    Child(json.loads(order.read_text(encoding="utf-8")), order).measure()
+    Child(json.loads(order.read_text("utf-8")), order).measure()

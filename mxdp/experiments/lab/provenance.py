@@ -5,12 +5,12 @@ A number belongs to a commit. What has changed since is a question for ``compare
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import re
 import subprocess
 import time
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional
@@ -40,7 +40,7 @@ BUSY = 0.1
 
 def _cpuinfo(name: str) -> str:
     """The first processor's value of that name, as Linux gives it; else nothing."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if found := re.search(rf"^{name}\s*:\s*(.+)$", CPUINFO.read_text(), re.M):
             return found[1].strip()
     return ""
@@ -67,7 +67,7 @@ def versions() -> Dict[str, str]:
     """mxdp's version, and that of each installed package that the results depend on."""
     installed = {"mxdp": mxdp.__version__}
     for package in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
+        with suppress(metadata.PackageNotFoundError):
             installed[package] = metadata.version(package)
     return installed
 
@@ -81,7 +81,7 @@ def commit() -> Optional[str]:
             ["git", *words], cwd=ROOT, stderr=subprocess.DEVNULL, text=True, timeout=10
         )
 
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
+    with suppress(OSError, subprocess.SubprocessError):
         if git("ls-files", "--", str(Path(__file__).resolve())):
             changed = git(
                 "status", "--porcelain", "-uno", "--", ":/", ":(top,exclude)experiments/reference"

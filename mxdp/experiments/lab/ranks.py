@@ -13,7 +13,6 @@ They wait for each other and share what they have by files in a folder: no engin
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import re
@@ -22,6 +21,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import (
     IO,
@@ -37,6 +37,7 @@ from typing import (
     Union,
 )
 
+from mxdp.errors import plural
 from mxdp.launch.guard import die_with_parent
 from mxdp.launch.guarded import ending
 
@@ -132,7 +133,7 @@ def wait_for(
             if any(one.poll() for one in started):
                 break  # the others may wait for it for ever
             tick()
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 left[0].wait(0.2)
         code = next(filter(None, [one.poll() for one in started]), 0)
     if not code:
@@ -146,7 +147,19 @@ def wait_for(
     return "failed", reason
 
 
-@contextlib.contextmanager
+def in_words(failures: Mapping[str, Failure]) -> Optional[str]:
+    """Failures by label: each reason once, with the first case that gave it and the number of the others."""
+    labels: Dict[str, List[str]] = {}
+    for label, (_, reason) in failures.items():
+        labels.setdefault(reason, []).append(label)
+    sentences = []
+    for reason, (first, *others) in labels.items():
+        more = f" (and {plural(len(others), 'more case')})" if others else ""
+        sentences.append(f"{first}{more}: {reason}" if first else reason)
+    return "; ".join(sentences) or None
+
+
+@contextmanager
 def running(
     commands: Sequence[Command], out: Union[int, IO[bytes]], folder: Optional[Path] = None
 ) -> Iterator[List[subprocess.Popen[bytes]]]:
@@ -164,13 +177,13 @@ def running(
     finally:
         for one in started:
             # Python 3.8 knows nothing of one that psutil has waited for.
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 one.terminate()
         until = time.monotonic() + GRACE
         for one in started:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 one.wait(max(0.0, until - time.monotonic()))
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(one.pid, signal.SIGKILL)
             one.wait()
 

@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Mapping, Union
 
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.lab.module import NAME
+from mxdp.experiments.lab.rows import Record
 from mxdp.plans.show.files import write_beside
 
 SCHEMA_VERSION = 5
@@ -60,7 +61,7 @@ RESULT = dict(
 """What a result must have: types, of which a value may be, patterns of texts, and these in dicts and lists."""
 
 
-def write(result: Mapping[str, Any], folder: Union[str, Path]) -> Path:
+def write(result: Record, folder: Union[str, Path]) -> Path:
     """Write ``result``, made :func:`plain`, beside and renamed; its path. Raises an MxdpError if it can't."""
     began = re.sub(r"[+-]\d\d:?\d\d$|:", "", result["started"])
     path = Path(folder, result["experiment"], f"{began}.json")
@@ -73,7 +74,7 @@ def write(result: Mapping[str, Any], folder: Union[str, Path]) -> Path:
     return path
 
 
-def read(path: Union[str, Path]) -> Dict[str, Any]:
+def read(path: Union[str, Path]) -> Record:
     """The result in the file ``path``. Raises a UsageError if there is none or it is JSON of somebody else's, and an
     MxdpError if it can't be read, is damaged, or of another version."""
     try:
@@ -119,12 +120,12 @@ def _wrong(record: Any, shape: Any, where: str) -> str:
     return next(filter(None, wrong), "")
 
 
-def read_folder(folder: Path) -> Dict[str, List[Dict[str, Any]]]:
+def read_folder(folder: Path) -> Dict[str, List[Record]]:
     """By name, sorted, all runs in ``folder``, the oldest first. Foreign JSON is named on stderr. Raises a UsageError
     if there is no such folder, or no result in it, and what :func:`read` raises."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; give one {WROTE}")
-    by_name: Dict[str, List[Dict[str, Any]]] = {}
+    by_name: Dict[str, List[Record]] = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
         if path.name.startswith(".") or path.parent.name == "timelines":
             continue

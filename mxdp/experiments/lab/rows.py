@@ -27,7 +27,7 @@ LISTED = 3
 APART = 0.05
 """What differs by more from what the medians give does not seem to add up."""
 Value = Optional[float]
-Record = Mapping[str, Any]
+Record = Dict[str, Any]
 """A part of a result, as JSON has it: a run, a row of it, or what one process measured."""
 
 
@@ -206,14 +206,14 @@ def factor(ratio: Number) -> Number:
     return by_process(lambda value: max(value, 1 / value), ratio)
 
 
-def by_name(records: Sequence[Record], number: Callable[[List[Any]], Any]) -> Dict[str, Any]:
+def by_name(records: Sequence[Record], number: Callable[[List[Any]], Any]) -> Record:
     """What these have under each name: of numbers ``number`` of them all (None where one has none), of dicts of numbers
     this of each entry, and of anything else the last.
 
     >>> by_name([{"x": 3, "z": {"a": 1.0}}, {"x": 1, "y": "so"}], middle)
     {'x': 2.0, 'z': {'a': 1.0}, 'y': 'so'}
     """
-    whole: Dict[str, Any] = {}
+    whole: Record = {}
     for name in dict.fromkeys(chain.from_iterable(records)):
         values = [record.get(name) for record in records]
         known = [value for value in values if value is not None]

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, described, plural, signals_wait, without_exit
@@ -49,7 +49,7 @@ class Run:
         self.settings = settings
         self.logs = logs
         self.root = root
-        self.rows: Dict[str, Dict[str, Any]] = {}
+        self.rows: Dict[str, Record] = {}
         self.skipped: Dict[str, str] = {}
         self.failures: Dict[str, ranks.Failure] = {}  # by label; of an empty one: all cases
         self._cases: List[Case] = []
@@ -106,7 +106,7 @@ class Run:
         with tempfile.TemporaryDirectory(prefix="mxdp-") as name:
             order = Path(name, "order.json")
             log = Path(name, "log")
-            order.write_text(json.dumps(self.order(number, cases, kept)), encoding="utf-8")
+            order.write_text(json.dumps(self.order(number, cases, kept)), "utf-8")
             command = [sys.executable, "-m", "mxdp.experiments.lab.child", str(order)]
             try:
                 commands = ranks.commands(first.engine, first.processes, command, environ)
@@ -139,7 +139,7 @@ class Run:
                     reason = f"the process shared with {cases[at[0]].label} is gone"
                 self.failures.setdefault(case.label, (ended[0], reason))
 
-    def order(self, number: int, cases: Sequence[Case], kept: Path) -> Dict[str, Any]:
+    def order(self, number: int, cases: Sequence[Case], kept: Path) -> Record:
         """What a process is to do, as :meth:`once` writes it; ``kept``: the folder of what cases leave behind."""
         labels = list(self.rows)
         of_cases = []
@@ -186,7 +186,7 @@ class Run:
         for _, reason in sorted(named["failed"])[:1]:  # the first may make the others fail
             self.failures[case.label] = "failed", reason
 
-    def so_far(self) -> Dict[str, Any]:
+    def so_far(self) -> Record:
         """What was measured until now, as in the file, but of the environment only the number of cores."""
         rows = [row for row in self.rows.values() if row["processes"]]
         counts = [row["oracle"] for row in self.rows.values()]
@@ -205,7 +205,7 @@ class Run:
             started=self._started.isoformat(timespec="seconds"),
             elapsed_seconds=round(time.monotonic() - self._clock, 3),
             status=statuses.pop() if len(statuses) == 1 else "failed",
-            error=_error(failures),
+            error=ranks.in_words(failures),
             oracle=dict(
                 checked=sum(one["checked"] for one in counts),
                 wrong=sum(one["wrong"] for one in counts),
@@ -216,12 +216,12 @@ class Run:
             rows=[row for row in rows if row["label"] not in self.skipped],
         )
 
-    def result(self) -> Dict[str, Any]:
+    def result(self) -> Record:
         """What was measured, for the JSON."""
         record = self.so_far()
         devices = chain.from_iterable(row["devices"] for row in record["rows"])
         record["environment"] = provenance.environment(self._variables, devices)
-        plain: Dict[str, Any] = result.plain(record)
+        plain: Record = result.plain(record)
         return plain
 
 
@@ -293,7 +293,7 @@ def another(settings: Record, turns: int, seconds: float) -> bool:
 
 def run(
     question: Question, preset: str, settings: Settings, folder: Path, progress: Progress
-) -> Dict[str, Any]:
+) -> Record:
     """Measure one question and write its file, whatever happens; returns what was written. A failure is part of the
     result, not an exception, even if the file can't be written. A ``KeyboardInterrupt`` stops the processes; it is
     raised again when what was measured so far is written."""
@@ -315,22 +315,10 @@ def run(
     return record
 
 
-def _error(failures: Mapping[str, ranks.Failure]) -> Optional[str]:
-    """Each reason once, with the first case that gave it and the number of the others."""
-    labels: Dict[str, List[str]] = {}
-    for label, (_, reason) in failures.items():
-        labels.setdefault(reason, []).append(label)
-    sentences = []
-    for reason, (first, *others) in labels.items():
-        more = f" (and {plural(len(others), 'more case')})" if others else ""
-        sentences.append(f"{first}{more}: {reason}" if first else reason)
-    return "; ".join(sentences) or None
-
-
-def _lines(order: Path, rank: int) -> List[Dict[str, Any]]:
+def _lines(order: Path, rank: int) -> List[Record]:
     """What this process has answered; a last line that was cut off is none."""
     path = order.with_name(f"answer-{rank}")
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    text = path.read_text("utf-8") if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 

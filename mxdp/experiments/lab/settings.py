@@ -74,7 +74,7 @@ def _read(path: Path, known: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         near = did_you_mean(path, [*COMMON, "a TOML file"])
         raise UsageError(f"--preset {path}: there is no such preset or file; {near}")
     try:
-        tables = parse_toml(path.read_text(encoding="utf-8"))
+        tables = parse_toml(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:  # no text, no TOML, or nested too deeply
         raise UsageError(f"--preset {path}: not a TOML file that can be read: {error}") from error
     if stray := [key for key, table in tables.items() if not isinstance(table, dict)]:
