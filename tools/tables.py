@@ -53,10 +53,8 @@ class Known(NamedTuple):
     @property
     def marks(self) -> str:
         """How it was measured otherwise than most, few runs, and a busy machine, in brackets; or nothing."""
-        marks = words.marks(self.shown)
-        if self.otherwise:
-            marks = [self.otherwise, *marks]
-        return f" ({'; '.join(marks)})" if marks else ""
+        marks = "; ".join(filter(None, [self.otherwise, *words.marks(self.shown)]))
+        return f" ({marks})" if marks else ""
 
     @property
     def answer(self) -> str:
@@ -68,7 +66,7 @@ class Known(NamedTuple):
 
 
 All = Mapping[str, Known]
-"""By the question's name."""
+"""The questions that a page quotes, by name."""
 Line = Sequence[str]
 
 
@@ -83,17 +81,19 @@ def experiments(known: All, _: str, path: Path) -> List[str]:
     """Every experiment of mxdp, those of a lesson together: the first that names it."""
     lessons = {}
     for file in sorted((ROOT / "experiments" / "lessons").glob("*.py"), reverse=True):
-        for code in re.findall("`([^`]*)`", file.read_text(encoding="utf-8")):
+        for code in re.findall("`([^`]*)`", file.read_text("utf-8")):
             for named in re.findall(r"\brun ((?:[\w-]+ ?)+)", re.sub(r"\n# ?", " ", code)):
                 lessons.update(dict.fromkeys(named.split(), file))
     lines = []
     for question in _ours():
         link = terminal.NOTHING  # a question that no lesson names yet
+        answer = terminal.NOTHING
         if question.name in lessons:
             lesson = lessons[question.name]
             link = f"[{lesson.stem[:2]}]({Path(os.path.relpath(lesson, path.parent)).as_posix()})"
+        if question.name in known:
+            answer = known[question.name].answer
         command = f"`python -m mxdp.experiments run {question.name}`"
-        answer = known[question.name].answer if question.name in known else terminal.NOTHING
         lines.append([link, question.question, command, answer])
     lines.sort(key=lambda line: line[0])
     return _markdown(["lesson", "question", "command", "answer"], lines)
@@ -102,9 +102,9 @@ def experiments(known: All, _: str, path: Path) -> List[str]:
 def claims(known: All, _: str, path: Path) -> List[str]:
     """The claims of each experiment, and how they were judged."""
     lines = []
-    for name in _measured(known):
-        for claim in words.claim_lines(known[name].shown):
-            here = claim.words + known[name].marks
+    for name, one in sorted(known.items()):
+        for claim in words.claim_lines(one.shown):
+            here = claim.words + one.marks
             if claim.numbers:
                 here += f": {claim.numbers}."
             lines.append([f"`{name}`", claim.sentence, claim.source, here])
@@ -115,8 +115,9 @@ def sizes(known: All, names: str, path: Path) -> List[str]:
     """What explains the answers of these experiments, or of all."""
     lines = []
     for name in names.split() or sorted(known):
-        if name in known and known[name].shown.told.explanation:
-            lines.append([f"`{name}`", known[name].shown.told.explanation + known[name].marks])
+        explanation = known[name].shown.told.explanation if name in known else ""
+        if explanation:
+            lines.append([f"`{name}`", explanation + known[name].marks])
     return _markdown(["experiment", "beside its answer"], lines)
 
 
@@ -166,15 +167,14 @@ def compared(known: All, _: str, path: Path) -> List[str]:
     """What ``--check`` has found."""
     if not COMPARED.exists():
         return ["The code of today was not compared with that of the results yet."]
-    found = json.loads(COMPARED.read_text(encoding="utf-8"))
+    found = json.loads(COMPARED.read_text("utf-8"))
     lines = []
     for one in found["compared"]:
         for row in one["rows"]:
             ratio = "{median:.2f} ({low:.2f} to {high:.2f})".format(**row["ratio"])
             lines.append([f"`{one['experiment']}`", row["label"], ratio, row["verdict"]])
-    old = found["a"][:7]
     new = found["b"][:7]
-    headings = ["experiment", "", f"time at {new} over that at {old}", f"{new} is"]
+    headings = ["experiment", "", f"time at {new} over that at {found['a'][:7]}", f"{new} is"]
     return _markdown(headings, lines, [False, False, True, False])
 
 
@@ -191,7 +191,7 @@ def written(machines: Sequence[Path] = MACHINES) -> Dict[Path, str]:
         for name, runs in result.read_folder(together.release(machine)).items():
             shown[name] = words.shown(runs, across_commits=True)
     known = _beside_each_other(shown)
-    answered = {name: known[name].answer for name in _measured(known)}
+    answered = {name: one.answer for name, one in sorted(known.items())}
     listed = {"measured": measured.line(shown.values()), "answers": answered}
     texts = {LISTED: json.dumps(listed, indent=1, ensure_ascii=False) + "\n"}
     for path in PAGES:
@@ -200,20 +200,21 @@ def written(machines: Sequence[Path] = MACHINES) -> Dict[Path, str]:
 
 
 def _beside_each_other(shown: Mapping[str, words.Shown]) -> All:
-    if not shown:
-        return {}
     most = measured.usual(shown.values())
     return {name: Known(s, measured.mark(s, most)) for name, s in shown.items()}
 
 
 def _filled(path: Path, shown: Mapping[str, words.Shown]) -> str:
     """The page with its tables. The first that quotes results says how those of the page were measured."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text("utf-8")
     chosen = [block[3] for block in BLOCK.finditer(text) if KINDS[block[2]] not in ELSEWHERE]
     names = shown if None in chosen else " ".join(chosen).split()
     quoted = {name: s for name, s in shown.items() if name in names}
-    known = _beside_each_other(quoted)
-    lines_above = [f"Measured {measured.line(quoted.values())}", ""] if quoted else []
+    known: All = {}
+    lines_above = []
+    if quoted:
+        known = _beside_each_other(quoted)
+        lines_above = [f"Measured {measured.line(quoted.values())}", ""]
 
     def fill(block: Any) -> str:
         kind = KINDS[block[2]]
@@ -230,13 +231,16 @@ def check() -> None:
     """Measure the tour's questions at the newest commit of their results and at HEAD, in turns; keep what was found."""
     tour = [question.name for question in _ours() if question.TOUR]
     runs = result.read_folder(together.release(MACHINES[0]))
-    of_tour = chain.from_iterable(runs[name] for name in tour)
+    of_tour = chain(*(runs[name] for name in tour))
     newest = max(of_tour, key=lambda run: str(run["started"]))
-    commits = [newest["environment"]["commit"], (provenance.commit() or "HEAD").rstrip("+")]
-    command = [sys.executable, "-m", "mxdp.experiments", "compare", *commits, *tour, *HOW, "--json"]
+    old = newest["environment"]["commit"]
+    new = (provenance.commit() or "HEAD").rstrip("+")
+    command = [sys.executable, "-m", "mxdp.experiments", "compare", old, new, *tour, *HOW, "--json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    found = {"a": commits[0], "b": commits[1], "compared": json.loads(done.stdout)}
-    errors = list(chain.from_iterable(one["errors"].values() for one in found["compared"]))
+    found = dict(a=old, b=new, compared=json.loads(done.stdout))
+    errors: List[str] = []
+    for one in found["compared"]:
+        errors += one["errors"].values()
     if errors:
         raise MxdpError("; ".join(errors))
     write_beside(COMPARED, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
@@ -246,16 +250,9 @@ def _ours() -> List[Question]:
     return [question for question in discover().values() if question.module.__name__.startswith("mxdp.")]
 
 
-def _measured(known: All) -> List[str]:
-    return [question.name for question in _ours() if question.name in known]
-
-
 def _markdown(headings: Line, lines: Sequence[Line], right: Sequence[bool] = ()) -> List[str]:
     """A table; ``right`` marks the columns of numbers."""
-    rule = ["---"] * len(headings)
-    for index, numbers in enumerate(right):
-        if numbers:
-            rule[index] = "---:"
+    rule = ["---:" if numbers else "---" for numbers in right or [False] * len(headings)]
     made = []
     for line in [headings, rule, *lines]:
         cells = " | ".join(cell.replace("|", r"\|") for cell in line)
@@ -266,12 +263,12 @@ def _markdown(headings: Line, lines: Sequence[Line], right: Sequence[bool] = ())
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="first compare today's code with that of the results")
-    args = parser.parse_args()
+    asked = parser.parse_args()
     try:
-        if args.check:
+        if asked.check:
             check()
         for path, text in written().items():
-            if not path.exists() or path.read_text(encoding="utf-8") != text:
+            if not path.exists() or path.read_text("utf-8") != text:
                 write_beside(path, text)
                 print(f"written: {path.relative_to(ROOT)}")
     except MxdpError as error:

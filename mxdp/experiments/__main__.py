@@ -25,7 +25,7 @@ from mxdp.experiments.show import compare, listing, page, pictures, terminal
 OK = 0
 FAILED = 1
 TOUR_MINUTES = 0.5
-"""Of each question, in the tour."""
+"""How long the tour measures each question."""
 
 
 def _counts(text: str) -> List[int]:

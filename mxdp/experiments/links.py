@@ -41,7 +41,7 @@ class Copies:
         return timed(lambda: self._copy(repeats)) / repeats
 
     def compare(self) -> Iterator[Tuple[HostArray, HostArray, float]]:
-        """For an oracle: copy, wait, and yield what arrived with what was sent."""
+        """Copy, wait, and yield what arrived with what was sent, as an oracle does."""
         self._copy(1)
         for got, sent in zip(self._targets, self._sent):
             yield got.asnumpy(), sent, 0.0

@@ -175,8 +175,9 @@ def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[
 def serial_gradients(
     model: Any, X: HostArray, y: HostArray, shards: int, coarse: Any = lambda grad: grad
 ) -> List[Any]:
-    """For an oracle: the gradients of a batch's shards, one by one on ``model``'s first device (a batch normalisation
-    takes its means over a shard), each through ``coarse``, added up on the host in float64. Waits."""
+    """The sum that an oracle expects: a batch's shards go one by one over ``model``'s first device, since a batch
+    normalisation takes its means over a shard. Each gradient goes through ``coarse``, and is added on the host in
+    float64. Waits."""
     params = model.replicas[0]
     total: List[Any] = [0.0] * len(params)
     for shard in zip(onp.array_split(X, shards), onp.array_split(y, shards)):
@@ -189,8 +190,9 @@ def serial_gradients(
 
 
 def compared_step(many: Any, one: Any, batch: Sequence[Any], lr: float = LR) -> Iterator[Any]:
-    """For an oracle: the parameters of ``many``'s replicas after a step, and their gradients if they keep the sums,
-    with what ``one`` device gets shard by shard from the same parameters; and all replicas bit for bit. Waits."""
+    """What an oracle yields of a step of ``many``: the first replica's parameters, and its gradients if they keep the
+    sums, with what ``one`` device gets shard by shard from the same parameters. All replicas must be equal bit for bit.
+    Waits."""
     start = [param.asnumpy() for param in one.replicas[0]]
     gradients = serial_gradients(one, *batch, len(many.replicas))
     many.step(*batch)

@@ -126,7 +126,7 @@ def torch_lenet(params: Sequence[Any]) -> nn.Module:
 
 
 def initial(seed: int, scale: float) -> List[Any]:
-    """As :func:`mxdp.scratch.init_lenet`: weights from N(0, ``scale``), biases zero."""
+    """The same as :func:`mxdp.scratch.init_lenet` draws: weights from N(0, ``scale``), biases zero."""
     random = np.random.RandomState(seed)
     shapes = [tuple(param.shape) for param in torch_lenet([]).parameters()]
     drawn = []

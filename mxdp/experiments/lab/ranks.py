@@ -63,7 +63,7 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
     },
     DDP: {"torch": "`pip install torch`"},
 }
-"""By engine: the module that it needs, and how to install it."""
+"""The module that each engine needs, and how to install it."""
 RANKS = {MPI: "PMI_RANK", HOROVOD: "HOROVOD_RANK"}
 """Variables that tell a process its rank; of the other engines it is ``RANK``."""
 GRACE = 5.0
@@ -79,11 +79,14 @@ def commands(
 ) -> Commands:
     """What to start, each with its environment: the processes that end by themselves, and those that serve them."""
     plain = {name: value for name, value in environ.items() if value is not None}
+    launcher: List[str] = []
     if engine == MPI:
-        return [([sys.executable, "-m", "mxdp.launch", "-n", str(size), "--", *command], plain)], []
+        launcher = [sys.executable, "-m", "mxdp.launch", "-n", str(size), "--"]
     if engine == HOROVOD:
         horovodrun = str(Path(sys.executable).with_name("horovodrun"))
-        return [([horovodrun, "--gloo", "-np", str(size), *command], plain)], []
+        launcher = [horovodrun, "--gloo", "-np", str(size)]
+    if launcher:
+        return [([*launcher, *command], plain)], []
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = map(str, server.getsockname())  # a port that nobody has
     shared = {"WORLD_SIZE": str(size)}

@@ -26,37 +26,37 @@ WROTE = "that `python -m mxdp.experiments run` wrote."
 MAYBE = (str, type(None))
 NUMBER = (int, float)
 ROW = dict(
-    label=(str,),
-    reference=(bool,),
-    case=(dict,),
-    devices=(list,),
-    facts=(dict,),
-    oracle=(dict,),
+    label=str,
+    reference=bool,
+    case=dict,
+    devices=list,
+    facts=dict,
+    oracle=dict,
     processes=[dict(seconds=NUMBER)],
 )
 RESULT = dict(
     experiment=NAME,
-    question=(str,),
-    preset=(str,),
-    prediction=(str,),
-    started=(str,),
-    settings=(dict,),
-    skipped=(dict,),
+    question=str,
+    preset=str,
+    prediction=str,
+    started=str,
+    settings=dict,
+    skipped=dict,
     status=re.compile("ok|failed|timeout|skipped"),
     error=MAYBE,
     elapsed_seconds=NUMBER,
-    elsewhere=(list,),
+    elsewhere=list,
     rows=[ROW],
     environment=dict(
         cpu_model=MAYBE,
-        cores=(int,),
-        python=(str,),
-        versions=(dict,),
-        variables=(dict,),
-        gpus=(list,),
+        cores=int,
+        python=str,
+        versions=dict,
+        variables=dict,
+        gpus=list,
         commit=MAYBE,
     ),
-    oracle=dict(checked=(int,), wrong=(int,), text=(str,)),
+    oracle=dict(checked=int, wrong=int, text=str),
 )
 """What a result must have: types, of which a value may be, patterns of texts, and these in dicts and lists."""
 
@@ -102,7 +102,9 @@ def read(path: Union[str, Path]) -> Record:
 
 def _wrong(record: Any, shape: Any, where: str) -> str:
     """Which part of ``record`` is missing or has not this shape, in words; empty if all have."""
-    if isinstance(shape, tuple):
+    if isinstance(shape, type):
+        right = type(record) is shape
+    elif isinstance(shape, tuple):
         right = type(record) in shape
     elif isinstance(shape, re.Pattern):
         right = isinstance(record, str) and shape.fullmatch(record)
@@ -121,8 +123,8 @@ def _wrong(record: Any, shape: Any, where: str) -> str:
 
 
 def read_folder(folder: Path) -> Dict[str, List[Record]]:
-    """By name, sorted, all runs in ``folder``, the oldest first. Foreign JSON is named on stderr. Raises a UsageError
-    if there is no such folder, or no result in it, and what :func:`read` raises."""
+    """All runs in ``folder`` by name, sorted, the oldest of each first. Foreign JSON is named on stderr. Raises a
+    UsageError if there is no such folder, or no result in it, and what :func:`read` raises."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; give one {WROTE}")
     by_name: Dict[str, List[Record]] = {}

@@ -3,12 +3,12 @@
 A process can be faster or slower for its whole life, so it counts once. Numbers divide process by process before
 anything is summed up, so that a drift of the machine cancels.
 
-An interval is one of order statistics, which assumes only independent values: of n, the r-th smallest and the r-th
-largest enclose the true median unless more than n - r fall on one side of it, a question of coin tosses (Conover,
-"Practical Nonparametric Statistics", 3.2). Processes of one run share its hour, and the next hour may be faster: from
-six runs on, a value is the median of a run. An interval needs six different values, and a run that repeats another's
-values is no further run: three seeds that every run repeats are three values. Fewer values are shown themselves, or
-their range, from which nothing follows.
+An interval is one of order statistics, which assumes only independent values. Of n values, the r-th smallest and the
+r-th largest enclose the true median unless more than n - r fall on one side of it. That is a question of coin tosses
+(Conover, "Practical Nonparametric Statistics", 3.2). Processes of one run share its hour, and the next hour may be
+faster: from six runs on, a value is the median of a run. An interval needs six different values, and a run that repeats
+another's values is no further run: three seeds that every run repeats are three values. Fewer values are shown
+themselves, or their range, from which nothing follows.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Number:
         return False if self.low > bound else None
 
     def at_least(self, bound: float) -> Optional[bool]:
-        """As :meth:`at_most`, the other way round."""
+        """Does what :meth:`at_most` does, the other way round."""
         return (self * -1).at_most(-bound)
 
     def __format__(self, form: str) -> str:
@@ -178,7 +178,7 @@ def by_process(function: Callable[..., Any], *numbers: Any) -> Number:
     return Number(map(one, *columns), first.runs, first.label)
 
 
-def _scaled(function: Callable[[Any, Any], Any], sign: str, one: Any, other: Any) -> Number:
+def _scaled(function: Callable[..., Any], sign: str, one: Any, other: Any) -> Number:
     """A product or a ratio, which also has that of the medians, and how it was made."""
     result = by_process(function, one, other)
     if not isinstance(other, Number):

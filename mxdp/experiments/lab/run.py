@@ -254,7 +254,7 @@ def _take_turns(runs: Sequence[Run], kept: Path, progress: Progress) -> None:
     of_turn = 0
 
     def tell(where: str, doing: str = "", so_far: Optional[Record] = None) -> None:
-        """With how much is done, of how much: processes, or seconds."""
+        """Say also how much is done of how much: processes, or seconds."""
         if settings["processes"]:
             progress(where, started, of_turn * settings["processes"], doing, so_far)
         else:

@@ -38,8 +38,8 @@ CHECKS: Mapping[Any, Check] = {
     "kind": (lambda kind: kind in ("auto", "cpu", "gpu"), "auto, cpu or gpu"),
     "seed": (lambda seed: 0 <= seed < 2**32, f"from 0 to {2**32 - 1}"),
 }
-"""Of a setting of that name, else of that type (``list, float``: a list with fractions in a preset): a test of the
-value, and what is allowed, in words."""
+"""What a setting of that name, or else of that type, must meet: a test of the value, and what is allowed, in words.
+The type ``list, float`` is a list with fractions in a preset."""
 
 
 def resolve(
@@ -99,7 +99,8 @@ def _checked(question: Question, key: str, value: Any) -> Any:
     if wanted is list and float in map(type, chain(*usual)):
         kind = (list, float)
     of_type: Check = (lambda value: type(value) is wanted, f"of type {wanted.__name__}")
-    for check in (of_type, CHECKS.get(key, CHECKS.get(kind)), question.CHECKS.get(key)):
+    usual_check = CHECKS.get(key, CHECKS.get(kind))
+    for check in (of_type, usual_check, question.CHECKS.get(key)):
         if check and not check[0](value):
             raise UsageError(f"{question.name}: {key} must be {check[1]}, not {value!r}")
     return value

@@ -33,9 +33,8 @@ from mxdp.experiments.lab.rows import Number, Record, Row, by_name
 NO_ANSWER = "No answer: not every case was measured."
 DEFECT = "ours: otherwise it is a defect"
 """The source of a claim that nobody else has made."""
-Had = Tuple[str, str, str]
-"""A row's label, the name of a number, and which processes of the run have it: some are measured in the first alone."""
-FIRST, OTHERS = "first", "others"
+Had = Tuple[str, str]
+"""A row's label, and the name of a number."""
 
 
 def paragraph(text: str) -> str:
@@ -138,12 +137,13 @@ class Told:
         raise LookupError(f"no row has {values}")
 
     def maybe(self, **values: Any) -> Optional[Row]:
-        """As :meth:`one`; None if there is none."""
+        """The row that :meth:`one` finds, or None."""
         return next((row for row in self if row.has(**values)), None)
 
     def column(self, name: Any, heading: str = "", *more: Any, **options: Any) -> None:
         """Add a :class:`Column` to the table; its heading is the name, unless given."""
-        self.columns.append(Column(name, heading or str(name).replace("_", " "), *more, **options))
+        heading = heading or str(name).replace("_", " ")
+        self.columns.append(Column(name, heading, *more, **options))
 
     def note(self, text: str) -> None:
         """Say more about how to read the table."""
@@ -169,7 +169,7 @@ class Told:
         one.numbers += [number for number in numbers if number is not None]
 
     def first(self, rows: Sequence[Row]) -> None:
-        """Of a long table, the rows that answer the question."""
+        """Say which rows of a long table answer the question."""
         self.answering = list(rows)
 
     def answer(self, text: str) -> None:
@@ -181,7 +181,13 @@ class Told:
         """What explains the answer: reasons, other rows, advice. Several calls add up."""
         self.explanation = f"{self.explanation} {paragraph(text)}".strip()
 
-    def bars(self, name: str = "seconds", *how: Any, rows: Sequence[Row] = (), **more: Any) -> None:
+    def bars(
+        self,
+        name: str = "seconds",
+        *how: Any,
+        rows: Sequence[Row] = (),
+        **more: Any,
+    ) -> None:
         """Add a panel to the picture, with the other arguments of :class:`Bars`: by default with a bar for each row
         that has this number by now."""
         rows = rows or [row for row in self if row.get(name) is not None]
@@ -233,36 +239,36 @@ def rows_of(results: Sequence[Record]) -> List[Row]:
 
 
 def complete(results: Sequence[Record]) -> Tuple[List[Record], List[str]]:
-    """The runs that have every number that any of them has; and of each other run why it is left out."""
+    """The runs that have every number that any of them has; and of each other run why it is left out. What the first
+    process of every run measures alone, the others need not have."""
     had = [_had(result) for result in results]
-    wanted = set().union(*(has for has, _ in had))
-    whole: List[Record] = []
-    left_out: List[str] = []
-    for result, (has, lacks) in zip(results, had):
-        processes = {row["label"]: len(row["processes"]) for row in result["rows"]}
-        # A run of one process has none of its "others".
-        due = {what for what in wanted if what[2] == FIRST or processes.get(what[0]) != 1}
-        missing = sorted(lacks | (due - has))
+    by_first = set().union(*(own[0] for own in had))
+    by_others = set().union(*chain(*(own[1:] for own in had)))
+    whole = []
+    left_out = []
+    for result, (first, *others) in zip(results, had):
+        missing = by_first.union(*others) - first
+        for names in others:
+            missing |= by_others - names
         if not missing:
             whole.append(result)
             continue
-        label, name, _ = missing[0]
-        what = f"{name!r} of {label!r}" if label in processes else f"the case {label!r}"
+        label, name = min(missing)
+        known = any(row["label"] == label for row in result["rows"])
+        what = f"{name!r} of {label!r}" if known else f"the case {label!r}"
         left_out.append(f"The run of {result['started']} is left out: it lacks {what}.")
     return whole, left_out
 
 
-def _had(result: Record) -> Tuple[Set[Had], Set[Had]]:
-    """What a run has; and what one of its processes lacks although one after the first has it."""
-    has: Set[Had] = set()
-    lacks: Set[Had] = set()
+def _had(result: Record) -> List[Set[Had]]:
+    """What each process of a run has."""
+    had: List[Set[Had]] = [set()]
     for row in result["rows"]:
-        first, *others = [_numbers(process) for process in row["processes"]] or [set()]
-        later = set().union(*others)
-        has |= {(row["label"], name, FIRST) for name in first}
-        has |= {(row["label"], name, OTHERS) for name in later}
-        lacks |= {(row["label"], name, OTHERS) for name in later - first.intersection(*others)}
-    return has, lacks
+        for at, process in enumerate(row["processes"]):
+            if at == len(had):
+                had.append(set())
+            had[at] |= {(row["label"], name) for name in _numbers(process)}
+    return had
 
 
 def _numbers(process: Record) -> Set[str]:

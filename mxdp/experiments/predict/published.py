@@ -78,7 +78,7 @@ def _compared(table: Mapping[str, Any]) -> Tuple[str, float, float]:
     given = {key: table[key] for key in ("allreduce", "stages", "micro_batches") if key in table}
 
     def speed(count: int) -> float:
-        """Of so many devices, over one that loses nothing."""
+        """The speed of so many devices, over that of one that loses nothing."""
         way = Way(**given) if count > 1 else Way()
         step = predict_step(network, machine.cluster.of(count), table["batch"], way)
         return count * step.efficiency

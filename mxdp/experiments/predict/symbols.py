@@ -18,7 +18,7 @@ from mxdp.plans.cost.networks import by_operations
 from mxdp.plans.cost.step import TimedLayer
 
 Shape = Tuple[int, ...]
-"""Of one sample."""
+"""The sides of one sample's array."""
 Attributes = Mapping[str, Any]
 NOT_THERE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 """What reading a file raises that is no symbol."""

@@ -17,7 +17,7 @@ BUCKETS = (1.0, 4.0, 25.0, 100.0, 1024.0)
 PASSES = 4
 """How many a sum is of, where it is of several."""
 MICRO_BATCHES = 4
-"""For each stage of a pipeline: GPipe's paper finds the bubble small from there on."""
+"""How many each stage of a pipeline has: GPipe's paper finds the bubble small from there on."""
 Curves = Dict[str, List[Tuple[int, float]]]
 LIMITS = {
     "latency": "the starts of messages",

@@ -192,5 +192,5 @@ def print_compared(compared: Sequence[Compared], as_json: bool) -> None:
 
 
 def _ends(number: Number) -> Any:
-    """For the JSON."""
+    """What the JSON has of a number."""
     return result.plain({"median": number.median, "low": number.low, "high": number.high})

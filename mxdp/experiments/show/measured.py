@@ -41,7 +41,7 @@ def sitting(results: Collection[Shown]) -> str:
 
 
 def line(results: Collection[Shown]) -> str:
-    """As :func:`sitting`, and what was left out."""
+    """What :func:`sitting` says, and what was left out."""
     sentences = [sitting(results)]
     names: Dict[str, List[str]] = {}
     for s in results:

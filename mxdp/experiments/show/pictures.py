@@ -157,8 +157,8 @@ def _inlined(svg: bytes, alt: str, path: Optional[Path]) -> Picture:
 
 
 def timelines(s: Shown, folder: Optional[Path]) -> List[Dict[str, object]]:
-    """For each row with a timeline its label, its picture for the page, the same as data (JSON), and the file for
-    Perfetto. A timeline that can't be read or drawn is named in its place.
+    """What the page shows of each row with a timeline: its label, its picture, the same as data (JSON), and the file
+    for Perfetto. A timeline that can't be read or drawn is named in its place.
 
     Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``, unless ``folder`` is None, for
     slides.

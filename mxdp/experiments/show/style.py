@@ -69,10 +69,10 @@ def row_bars(
     colour: str = "",
 ) -> None:
     """A lying bar for each row, the first at the top: the median of its number ``name`` times ``scale``, with ``unit``
-    at its end, a dot for each value of an interval (or, if all rows have them, for each seed), and whiskers from the
-    least to the largest. Labels stand above the bars, or on the left where there is less than :data:`BAR_HEIGHT` for
-    one, as on a slide. The axis says what bar and dots are. Rows with one value of ``colour`` have one colour;
-    references are grey."""
+    at its end. It has a dot for each value of an interval (or, if all rows have them, for each seed), and whiskers
+    from the least to the largest. Labels stand above the bars, or on the left where there is less than
+    :data:`BAR_HEIGHT` for one, as on a slide. The axis says what bar and dots are. Rows with one value of ``colour``
+    have one colour; references are grey."""
     measured: List[Number] = [row.get(name) for row in rows]
     of = "processes"
     if any(len(set(one.runs)) >= RUNS for one in measured):

@@ -136,7 +136,7 @@ def _widths(cells: Cells, width: int) -> List[Optional[int]]:
 
 
 def for_terminal(cells: Cells, width: int) -> RichTable:
-    """For ``width`` characters. If words don't fit, a table with fewer rows than columns is turned."""
+    """The table in ``width`` characters. If words don't fit, one with fewer rows than columns is turned."""
     lines = cells.rows + cells.references
     widths = _widths(cells, width)
     if None in widths and len(lines) + 1 < len(cells.headings):

@@ -13,7 +13,7 @@ from mxdp.experiments.lab.rows import Record
 EFFORT = ("minutes", "processes", "rounds", "timeout", "data_dir")
 """Settings that say how long to measure, not what."""
 PACKAGES = ("mxnet", "mxnet-cu112", "numpy")
-"""Of the others, no version is compared."""
+"""The packages whose versions are compared."""
 
 
 def together(runs: Sequence[Record], across_commits: bool = False) -> List[Record]:

@@ -97,8 +97,8 @@ def claim_lines(s: Shown) -> List[Judged]:
 
 
 def _number(claim: Claim, number: Number) -> str:
-    """With its interval; of an exact claim with the least and the largest value, by which it is judged. If it was
-    computed with a plain number, both are shown: what is 0.932 may be 1.864 / 2."""
+    """The number with its interval; in an exact claim with the least and the largest value, by which that is judged. If
+    it was computed with a plain number, both are shown: what is 0.932 may be 1.864 / 2."""
     if number.truth:
         return "yes" if all(number.different) else "no"
     made = ""
