@@ -193,9 +193,10 @@ def compared_step(many: Any, one: Any, batch: Sequence[Any], lr: float = LR) -> 
     """What an oracle yields of a step of ``many``: the first replica's parameters, and its gradients if they keep the
     sums, with what ``one`` device gets shard by shard from the same parameters. All replicas must be equal bit for bit.
     Waits."""
+    X, y = batch
     start = [param.asnumpy() for param in one.replicas[0]]
-    gradients = serial_gradients(one, *batch, len(many.replicas))
-    many.step(*batch)
+    gradients = serial_gradients(one, X, y, len(many.replicas))
+    many.step(X, y)
     npx.waitall()  # MXNet's store may still read what is read here: see mxdp.scratch.in_sync
     held = []
     for replica in many.replicas:
@@ -205,7 +206,7 @@ def compared_step(many: Any, one: Any, batch: Sequence[Any], lr: float = LR) -> 
         held.append([array.asnumpy() for array in arrays])
     first, *others = held
     for param, before, gradient in zip(first, start, gradients):
-        yield changed(param, before, -lr / len(batch[0]) * gradient)
+        yield changed(param, before, -lr / len(X) * gradient)
     yield from zip(first[len(start) :], gradients)  # the sums, if they are kept
     for other in others:
         yield from map(same_bits, other, first)

@@ -107,7 +107,7 @@ def _wrong(record: Any, shape: Any, where: str) -> str:
     elif isinstance(shape, tuple):
         right = type(record) in shape
     elif isinstance(shape, re.Pattern):
-        right = isinstance(record, str) and shape.fullmatch(record)
+        right = isinstance(record, str) and bool(shape.fullmatch(record))
     else:
         right = isinstance(record, type(shape))
     if not right:

@@ -17,7 +17,6 @@ from typing import (
     Dict,
     Iterator,
     List,
-    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -275,7 +274,7 @@ def _numbers(process: Record) -> Set[str]:
     """The names of a process's numbers, also those in its dicts. NaN and infinity are no numbers."""
     names = set()
     for name, value in process.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             names |= {f"{name} {entry}" for entry in _numbers(value)}
         elif isinstance(value, (int, float)) and math.isfinite(value):
             names.add(name)

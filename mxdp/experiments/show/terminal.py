@@ -147,8 +147,8 @@ def for_terminal(cells: Cells, width: int) -> RichTable:
     made = RichTable(
         box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold"
     )
-    for heading, right, wide in zip(cells.headings, cells.right, widths):
-        side: Any = "right" if right else "left"
+    for heading, of_numbers, wide in zip(cells.headings, cells.right, widths):
+        side: Any = "right" if of_numbers else "left"
         made.add_column(Text(heading), justify=side, width=wide, overflow="fold")
     for line in cells.rows:
         made.add_row(*map(Text, line))
