@@ -96,7 +96,8 @@ class Panel(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """A part of a picture: a bar for each row, by :func:`mxdp.experiments.show.style.row_bars` with these arguments."""
+    """A part of a picture: bars, drawn by :func:`mxdp.experiments.show.style.row_bars` with these arguments. Without
+    ``rows``: of all that have this number in the end."""
 
     rows: Sequence[Row]
     name: str
@@ -187,9 +188,7 @@ class Told:
         rows: Sequence[Row] = (),
         **more: Any,
     ) -> None:
-        """Add a panel to the picture, with the other arguments of :class:`Bars`: by default with a bar for each row
-        that has this number by now."""
-        rows = rows or [row for row in self if row.get(name) is not None]
+        """Add a panel to the picture, with the other arguments of :class:`Bars`."""
         self.panels.append(Bars(rows, name, *how, **more))
 
     def draw(self, panel: Callable[[Any], Any], height: float = 3.2) -> None:
@@ -290,9 +289,9 @@ def told(question: Any, results: Sequence[Record]) -> Told:
     about = Told(rows_of(whole or results))
     ended = all(result["status"] in ("ok", "skipped") and result["rows"] for result in results)
     if question is not None and list(about):
-        settings = Settings({**question.preset("full"), **results[-1]["settings"]})
         try:
             with without_exit():
+                settings = Settings({**question.preset("full"), **results[-1]["settings"]})
                 question.tell(about, settings)
         except Exception as error:
             about = Told(rows_of(whole or results))  # without what was told until then

@@ -73,7 +73,7 @@ def saved(
 def draw_told(about: Told, figure: style.Figure, panel: Optional[int] = None) -> None:
     """The panels of a result, one below the other; or one of them (from 1), as high as the figure. Raises a
     UsageError if there is no such panel."""
-    panels = [_panel(given) for given in about.panels]
+    panels = [_panel(about, given) for given in about.panels]
     if panel is None:
         heights = [one.height for one in panels]
         figure.set_figheight(sum(heights))
@@ -87,12 +87,13 @@ def draw_told(about: Told, figure: style.Figure, panel: Optional[int] = None) ->
         raise UsageError(f"this picture has {had}, and no panel {panel}; give one that it has")
 
 
-def _panel(given: Union[Panel, Bars]) -> Panel:
+def _panel(about: Told, given: Union[Panel, Bars]) -> Panel:
     """How a part of a picture is drawn, and its height."""
     if isinstance(given, Panel):
         return given
-    height = len(given.rows) * style.BAR_HEIGHT + 0.9
-    return Panel(lambda axes: style.row_bars(axes, *given), height)
+    rows = given.rows or [row for row in about if row.get(given.name) is not None]
+    bars = given._replace(rows=rows)
+    return Panel(lambda axes: style.row_bars(axes, *bars), len(rows) * style.BAR_HEIGHT + 0.9)
 
 
 def drawn(s: Shown, form: str, panel: Optional[int] = None) -> bytes:
