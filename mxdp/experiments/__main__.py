@@ -74,8 +74,7 @@ def parser() -> argparse.ArgumentParser:
     for name, how in OPTIONS.items():
         settings.add_argument(f"--{name.replace('_', '-')}", **how)
 
-    words = "all experiments: question and answer"
-    commands.add_parser("list", parents=[programs], help=words)
+    commands.add_parser("list", parents=[programs], help="all experiments: question and answer")
     words = "run experiments: tables, and a report in --out"
     _add_run(commands.add_parser("run", parents=[settings], help=words))
     words = "make report.html and pictures from results; never measures"
@@ -90,12 +89,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_run(command: argparse.ArgumentParser) -> None:
-    names = "see 'list'; 'all' for all but profile"
-    command.add_argument("names", nargs="+", metavar="NAME", help=names)
-    out = "folder for results (default: runs/<date-time>)"
-    command.add_argument("--out", type=Path, metavar="DIR", help=out)
-    as_json = "print the results as JSON instead of tables"
-    command.add_argument("--json", action="store_true", help=as_json)
+    command.add_argument(
+        "names", nargs="+", metavar="NAME", help="see 'list'; 'all' for all but profile"
+    )
+    command.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for results (default: runs/<date-time>)"
+    )
+    command.add_argument(
+        "--json", action="store_true", help="print the results as JSON instead of tables"
+    )
     why = "print claims, the oracle and how to read each table, too"
     command.add_argument("--why", "--explain", action="store_true", help=why)
     guess = "ask what you expect first, and show it beside the result"
@@ -107,19 +109,24 @@ def _add_report(command: argparse.ArgumentParser) -> None:
     across = "show runs of different commits together, as the pages do with those of a release"
     command.add_argument("--across-commits", action="store_true", help=across)
     only = command.add_mutually_exclusive_group()
-    slides = "make slides.html instead (the key N shows the notes)"
-    only.add_argument("--slides", action="store_true", help=slides)
-    picture = "write the picture of this experiment instead, to DIR"
-    only.add_argument("--picture", metavar="NAME", help=picture)
-    panel = "with --picture: panel N of it alone, for a slide"
-    command.add_argument("--panel", type=int, metavar="N", help=panel)
-    form = "with --picture: its format (default: png)"
-    command.add_argument("--format", choices=("png", "pdf", "svg"), help=form)
+    only.add_argument(
+        "--slides", action="store_true", help="make slides.html instead (the key N shows the notes)"
+    )
+    only.add_argument(
+        "--picture", metavar="NAME", help="write the picture of this experiment instead, to DIR"
+    )
+    command.add_argument(
+        "--panel", type=int, metavar="N", help="with --picture: panel N of it alone, for a slide"
+    )
+    command.add_argument(
+        "--format", choices=("png", "pdf", "svg"), help="with --picture: its format (default: png)"
+    )
 
 
 def _add_compare(command: argparse.ArgumentParser) -> None:
-    first = "a folder or a commit; or a folder of results, which is only shown"
-    command.add_argument("a", metavar="A", help=first)
+    command.add_argument(
+        "a", metavar="A", help="a folder or a commit; or a folder of results, which is only shown"
+    )
     command.add_argument("b", metavar="B", help="the same of the other")
     command.add_argument("names", nargs="*", metavar="NAME", help="the experiments to measure")
     few = f"--processes {RUNS}, the fewest that give an interval"
@@ -190,8 +197,8 @@ def _asked(options: argparse.Namespace) -> Tuple[List[Question], str, Dict[str, 
     for name in options.names:
         names += every if name == "all" else [name]
     questions = [find(name) for name in dict.fromkeys(names)]
-    given = {name: getattr(options, name) for name in OPTIONS}
-    given = {name: value for name, value in given.items() if value is not None}
+    asked = vars(options).items()
+    given = {name: value for name, value in asked if name in OPTIONS and value is not None}
     return (questions, *resolve(questions, options.preset, given))
 
 

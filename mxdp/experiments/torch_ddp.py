@@ -74,7 +74,14 @@ class TorchTraining:
                 dist.broadcast(tensor, 0)
         return [tensor.cpu().numpy() for tensor in tensors]
 
-    def losses(self, X: Any, y: Any, params: Sequence[Any], lr: float, steps: int) -> List[float]:
+    def losses(
+        self,
+        X: Any,
+        y: Any,
+        params: Sequence[Any],
+        lr: float,
+        steps: int,
+    ) -> List[float]:
         """The summed loss of this process's samples before each step on one batch."""
         net, sgd = self._trained(params, lr)
         losses = []

@@ -188,7 +188,6 @@ class Run:
 
     def so_far(self) -> Record:
         """What was measured until now, as in the file, but of the environment only the number of cores."""
-        rows = [row for row in self.rows.values() if row["processes"]]
         counts = [row["oracle"] for row in self.rows.values()]
         failures = dict(self.failures)
         if len(self.skipped) == len(self.rows) and not failures:
@@ -213,7 +212,11 @@ class Run:
             ),
             skipped=self.skipped,
             elsewhere=self._elsewhere,
-            rows=[row for row in rows if row["label"] not in self.skipped],
+            rows=[
+                row
+                for label, row in self.rows.items()
+                if row["processes"] and label not in self.skipped
+            ],
         )
 
     def result(self) -> Record:
@@ -277,8 +280,7 @@ def _take_turns(runs: Sequence[Run], kept: Path, progress: Progress) -> None:
                     run.once(turns, cases, kept / str(runs.index(run)), partial(tell, where))
                 started += 1
         turns += 1
-        so_far = runs[0].so_far() if len(runs) == 1 else None
-        tell(f"{plural(turns, 'process')} of each case", "", so_far)
+        tell(f"{plural(turns, 'process')} of each case", "", runs[0].so_far())
 
 
 def another(settings: Record, turns: int, seconds: float) -> bool:

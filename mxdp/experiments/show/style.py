@@ -77,7 +77,8 @@ def row_bars(
     of = "processes"
     if any(len(set(one.runs)) >= RUNS for one in measured):
         of = "runs"
-    if all(one.seeds for one in measured) and any(len({*one.seeds}) > 1 for one in measured):
+    differ = any(len(set(one.seeds)) > 1 for one in measured)
+    if differ and all(one.seeds for one in measured):
         of = "seeds"
     values = []
     for one in measured:

@@ -77,7 +77,10 @@ def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
 def _value(column: Column, row: Row) -> Any:
     """What the row has in that column, or None."""
     names = [column.name] if isinstance(column.name, str) else column.name
-    return next((row.get(name) for name in names if row.get(name) is not None), None)
+    for name in names:
+        if row.get(name) is not None:
+            return row.get(name)
+    return None
 
 
 def written(value: Any, column: Column) -> str:
@@ -86,8 +89,9 @@ def written(value: Any, column: Column) -> str:
         value = all(value.values)
     if isinstance(value, Number):
         text = written(value.median, column)
-        around = value.around(lambda one: written(one, column), "-") if column.spread else ""
-        return f"{text} ({around})" if around else text
+        if column.spread and (around := value.around(lambda one: written(one, column), "-")):
+            text += f" ({around})"
+        return text
     if value is None or value != value:
         return NOTHING
     if isinstance(value, bool):
@@ -97,12 +101,15 @@ def written(value: Any, column: Column) -> str:
         return ", ".join(written(part, column) for part in parts) or "none"
     if not isinstance(value, (int, float)):
         return str(value)
-    scaled = value * column.scale if column.scale != 1 else value
+    if column.scale != 1:
+        value *= column.scale
     try:
-        text = f"{scaled:{column.form}}" if column.form else style.number(scaled)
+        text = f"{value:{column.form}}" if column.form else style.number(value)
     except ValueError:
         return "?"
-    return (text if re.search("[1-9]", text) else text.lstrip("-")) + column.unit
+    if not re.search("[1-9]", text):
+        text = text.lstrip("-")
+    return text + column.unit
 
 
 def _longest(texts: Iterable[str]) -> int:
@@ -132,7 +139,9 @@ def _widths(cells: Cells, width: int) -> List[Optional[int]]:
     if room - sum(others) < min(whole[0], LABEL):
         others = least[1:]
     label = min(whole[0], room - sum(others))
-    return [label, *others] if label >= least[0] else [None] * len(columns)
+    if label < least[0]:
+        return [None] * len(columns)
+    return [label, *others]
 
 
 def for_terminal(cells: Cells, width: int) -> RichTable:

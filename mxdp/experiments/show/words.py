@@ -158,7 +158,9 @@ def _elsewhere(s: Shown) -> Tuple[List[float], List[float]]:
 def on_busy_machine(s: Shown) -> str:
     """Whether other programs disturbed too much of it, in words; empty if the machine was quiet."""
     shares, busy = _elsewhere(s)
-    return "measured on a busy machine" if busy and len(busy) >= DISTURBED * len(shares) else ""
+    if busy and len(busy) >= DISTURBED * len(shares):
+        return "measured on a busy machine"
+    return ""
 
 
 def marks(s: Shown) -> List[str]:
@@ -177,7 +179,9 @@ def answer(s: Shown, sentence: str = "") -> str:
     """The answer, or the ``sentence`` of it that a slide shows, with its :func:`marks`."""
     text = sentence or s.told.sentence
     found = marks(s)
-    return f"{text} ({'; '.join(found)})" if text and found else text
+    if text and found:
+        text += f" ({'; '.join(found)})"
+    return text
 
 
 def explanation(s: Shown) -> str:
@@ -243,8 +247,11 @@ def oracle_line(s: Shown) -> Tuple[str, str]:
     """A kind, and a sentence on the comparison with the serial run; empty if the run failed before it."""
     oracle = s.latest["oracle"]
     if not oracle["checked"]:
-        return "unknown", "not compared with the serial run" if s.latest["status"] == "ok" else ""
-    kind = "bad" if oracle["wrong"] else "yes"
-    equal = "not equal" if oracle["wrong"] else "equal"
-    line = f"{equal} to the serial run: {oracle['checked']:,} numbers checked, {oracle['wrong']:,} wrong"
-    return kind, f"{line} ({oracle['text']})" if oracle["text"] else line
+        said = "not compared with the serial run" if s.latest["status"] == "ok" else ""
+        return "unknown", said
+    said = (
+        f"equal to the serial run: {oracle['checked']:,} numbers checked, {oracle['wrong']:,} wrong"
+    )
+    if oracle["text"]:
+        said += f" ({oracle['text']})"
+    return ("bad", f"not {said}") if oracle["wrong"] else ("yes", said)
