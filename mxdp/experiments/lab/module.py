@@ -154,7 +154,9 @@ class Work:
     ) -> None:
         self.round = round
         self.devices = devices
-        self.record = round if record is True else record
+        self.record = record or None
+        if record is True:
+            self.record = round
         self.prepare = prepare
         self.facts = facts
 

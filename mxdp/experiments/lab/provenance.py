@@ -109,7 +109,6 @@ def environment(variables: Mapping[str, str], devices: Iterable[str]) -> Dict[st
 
 def without_paths(values: Mapping[str, Any]) -> Dict[str, Any]:
     """These variables or settings with ``set`` for each path: a result names no folder of its machine."""
-
     told = dict(values)
     for name, value in values.items():
         named = value and name.lower().endswith(("dir", "path", "home", "file"))
