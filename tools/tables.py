@@ -17,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
@@ -52,18 +53,21 @@ class Known(NamedTuple):
     @property
     def marks(self) -> str:
         """How it was measured otherwise than most, few runs, and a busy machine, in brackets; or nothing."""
-        marks = [*filter(None, [self.otherwise]), *words.marks(self.shown)]
-        return f" ({'; '.join(marks)})" if marks else ""
+        marks = "; ".join(filter(None, [self.otherwise, *words.marks(self.shown)]))
+        return f" ({marks})" if marks else ""
 
     @property
     def answer(self) -> str:
         """The answer with its marks, or why there is none."""
-        failed = words.mark(self.shown) and f"No answer: {self.shown.latest['error']}."
-        return (failed or self.shown.told.sentence) + self.marks
+        text = self.shown.told.sentence
+        if words.mark(self.shown):
+            text = f"No answer: {self.shown.latest['error']}."
+        return text + self.marks
 
 
 All = Mapping[str, Known]
-"""By the question's name."""
+"""The questions that a page quotes, by name."""
+Line = Sequence[str]
 
 
 def answers(known: All, names: str, path: Path) -> List[str]:
@@ -77,17 +81,19 @@ def experiments(known: All, _: str, path: Path) -> List[str]:
     """Every experiment of mxdp, those of a lesson together: the first that names it."""
     lessons = {}
     for file in sorted((ROOT / "experiments" / "lessons").glob("*.py"), reverse=True):
-        code = re.sub(r"\n# ?", " ", " ".join(re.findall("`([^`]*)`", file.read_text(encoding="utf-8"))))
-        named = " ".join(re.findall(r"\brun ((?:[\w-]+ ?)+)", code))
-        lessons.update(dict.fromkeys(named.split(), file))
+        for code in re.findall("`([^`]*)`", file.read_text("utf-8")):
+            for named in re.findall(r"\brun ((?:[\w-]+ ?)+)", re.sub(r"\n# ?", " ", code)):
+                lessons.update(dict.fromkeys(named.split(), file))
     lines = []
     for question in _ours():
         link = terminal.NOTHING  # a question that no lesson names yet
+        answer = terminal.NOTHING
         if question.name in lessons:
             lesson = lessons[question.name]
             link = f"[{lesson.stem[:2]}]({Path(os.path.relpath(lesson, path.parent)).as_posix()})"
+        if question.name in known:
+            answer = known[question.name].answer
         command = f"`python -m mxdp.experiments run {question.name}`"
-        answer = known[question.name].answer if question.name in known else terminal.NOTHING
         lines.append([link, question.question, command, answer])
     lines.sort(key=lambda line: line[0])
     return _markdown(["lesson", "question", "command", "answer"], lines)
@@ -96,22 +102,22 @@ def experiments(known: All, _: str, path: Path) -> List[str]:
 def claims(known: All, _: str, path: Path) -> List[str]:
     """The claims of each experiment, and how they were judged."""
     lines = []
-    for question in _ours():
-        one = known.get(question.name)
-        judged = list(one.shown.told.claims.values()) if one else []
-        for claim, (_, judgement, text) in zip(judged, words.claim_lines(one.shown) if one else ()):
-            numbers = text.partition(" Here: ")[2]
-            here = f"{judgement}{one.marks}{f': {numbers}' if numbers else ''}" if one else ""
-            lines.append([f"`{question.name}`", claim.sentence, claim.source, here])
+    for name, one in sorted(known.items()):
+        for claim in words.claim_lines(one.shown):
+            here = claim.words + one.marks
+            if claim.numbers:
+                here += f": {claim.numbers}."
+            lines.append([f"`{name}`", claim.sentence, claim.source, here])
     return _markdown(["experiment", "claim", "source", "here"], lines)
 
 
 def sizes(known: All, names: str, path: Path) -> List[str]:
     """What explains the answers of these experiments, or of all."""
-    chosen = [(name, known[name]) for name in names.split() or sorted(known) if name in known]
-    lines = [
-        [f"`{name}`", one.shown.told.explanation + one.marks] for name, one in chosen if one.shown.told.explanation
-    ]
+    lines = []
+    for name in names.split() or sorted(known):
+        explanation = known[name].shown.told.explanation if name in known else ""
+        if explanation:
+            lines.append([f"`{name}`", explanation + known[name].marks])
     return _markdown(["experiment", "beside its answer"], lines)
 
 
@@ -126,22 +132,27 @@ def table(known: All, chosen: str, path: Path) -> List[str]:
     lines = [line for line in cells.rows + cells.references if re.fullmatch(pattern or ".*", line[0])]
     if not lines:
         raise MxdpError(f"{path}: no row of {name} matches {pattern!r}; the first one is {cells.rows[0][0]!r}.")
-    kept = [index for index in range(len(cells.headings)) if any(line[index] != terminal.NOTHING for line in lines)]
-    headings, right, *lines = ([line[index] for index in kept] for line in (cells.headings, cells.right, *lines))
-    note = ["", cells.note] if cells.note else []
-    return [f"**{one.shown.title}**{one.marks}", "", *_markdown(headings, lines, right), *note]
+    kept: List[Any] = []
+    for column in zip(cells.headings, cells.right, *lines):
+        if {*column[2:]} != {terminal.NOTHING}:
+            kept.append(column)
+    headings, right, *lines = zip(*kept)
+    made = [f"**{one.shown.title}**{one.marks}", "", *_markdown(headings, lines, right)]
+    return [*made, "", cells.note] if cells.note else made
 
 
 def bugs(known: All, name: str, path: Path) -> List[str]:
     """The bugs of ``silent-bugs``: each one's diff, and what became of it."""
-    one = known.get(name)
     lines: List[str] = []
     for bug in BUGS:
         lines += [f"### {bug.name}", f"{bug.title[0].upper()}{bug.title[1:]}. Source: {bug.source}.", ""]
-        for row in one.shown.told.find(bug=bug.name) if one else ():
+        rows = known[name].shown.told.find(bug=bug.name) if name in known else []
+        for row in rows:
             seen = f"seen from step {row.shown_after} on" if row.shown_after else "not seen"
-            lines += [f"- {row.optimizer}: {row.behind:.3f} behind, {seen}; {row.wrong.median:,.0f} numbers wrong"]
-        lines += [*([""] if lines[-1] else []), "```diff", bug_diff(bug), "```", ""]
+            lines.append(f"- {row.optimizer}: {row.behind:.3f} behind, {seen}; {row.wrong.median:,.0f} numbers wrong")
+        if rows:
+            lines.append("")
+        lines += ["```diff", bug_diff(bug), "```", ""]
     return lines
 
 
@@ -156,13 +167,14 @@ def compared(known: All, _: str, path: Path) -> List[str]:
     """What ``--check`` has found."""
     if not COMPARED.exists():
         return ["The code of today was not compared with that of the results yet."]
-    found = json.loads(COMPARED.read_text(encoding="utf-8"))
+    found = json.loads(COMPARED.read_text("utf-8"))
     lines = []
     for one in found["compared"]:
         for row in one["rows"]:
             ratio = "{median:.2f} ({low:.2f} to {high:.2f})".format(**row["ratio"])
             lines.append([f"`{one['experiment']}`", row["label"], ratio, row["verdict"]])
-    headings = ["experiment", "", f"time at {found['b'][:7]} over that at {found['a'][:7]}", f"{found['b'][:7]} is"]
+    new = found["b"][:7]
+    headings = ["experiment", "", f"time at {new} over that at {found['a'][:7]}", f"{new} is"]
     return _markdown(headings, lines, [False, False, True, False])
 
 
@@ -179,7 +191,7 @@ def written(machines: Sequence[Path] = MACHINES) -> Dict[Path, str]:
         for name, runs in result.read_folder(together.release(machine)).items():
             shown[name] = words.shown(runs, across_commits=True)
     known = _beside_each_other(shown)
-    answered = {question.name: known[question.name].answer for question in _ours() if question.name in known}
+    answered = {name: one.answer for name, one in sorted(known.items())}
     listed = {"measured": measured.line(shown.values()), "answers": answered}
     texts = {LISTED: json.dumps(listed, indent=1, ensure_ascii=False) + "\n"}
     for path in PAGES:
@@ -188,23 +200,27 @@ def written(machines: Sequence[Path] = MACHINES) -> Dict[Path, str]:
 
 
 def _beside_each_other(shown: Mapping[str, words.Shown]) -> All:
-    most = measured.usual(shown.values()) if shown else None
-    return {name: Known(s, measured.mark(s, most)) for name, s in shown.items() if most}
+    most = measured.usual(shown.values())
+    return {name: Known(s, measured.mark(s, most)) for name, s in shown.items()}
 
 
 def _filled(path: Path, shown: Mapping[str, words.Shown]) -> str:
     """The page with its tables. The first that quotes results says how those of the page were measured."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text("utf-8")
     chosen = [block[3] for block in BLOCK.finditer(text) if KINDS[block[2]] not in ELSEWHERE]
     names = shown if None in chosen else " ".join(chosen).split()
     quoted = {name: s for name, s in shown.items() if name in names}
-    known = _beside_each_other(quoted)
-    lines_above = [f"Measured {measured.line(quoted.values())}", ""] if quoted else []
+    known: All = {}
+    lines_above = []
+    if quoted:
+        known = _beside_each_other(quoted)
+        lines_above = [f"Measured {measured.line(quoted.values())}", ""]
 
     def fill(block: Any) -> str:
-        lines = KINDS[block[2]](known, block[3] or "", path)
-        if KINDS[block[2]] not in ELSEWHERE:
-            lines = [*lines_above, *lines]
+        kind = KINDS[block[2]]
+        lines = kind(known, block[3] or "", path)
+        if kind not in ELSEWHERE:
+            lines = lines_above + lines
             lines_above.clear()
         return "\n".join([block[1], *lines, "", block[4]])
 
@@ -215,12 +231,16 @@ def check() -> None:
     """Measure the tour's questions at the newest commit of their results and at HEAD, in turns; keep what was found."""
     tour = [question.name for question in _ours() if question.TOUR]
     runs = result.read_folder(together.release(MACHINES[0]))
-    newest = max((run for name in tour for run in runs[name]), key=lambda run: str(run["started"]))
-    commits = [newest["environment"]["commit"], (provenance.commit() or "HEAD").rstrip("+")]
-    command = [sys.executable, "-m", "mxdp.experiments", "compare", *commits, *tour, *HOW, "--json"]
+    of_tour = chain(*(runs[name] for name in tour))
+    newest = max(of_tour, key=lambda run: str(run["started"]))
+    old = newest["environment"]["commit"]
+    new = (provenance.commit() or "HEAD").rstrip("+")
+    command = [sys.executable, "-m", "mxdp.experiments", "compare", old, new, *tour, *HOW, "--json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    found = {"a": commits[0], "b": commits[1], "compared": json.loads(done.stdout)}
-    errors = [error for one in found["compared"] for error in one["errors"].values()]
+    found = dict(a=old, b=new, compared=json.loads(done.stdout))
+    errors: List[str] = []
+    for one in found["compared"]:
+        errors += one["errors"].values()
     if errors:
         raise MxdpError("; ".join(errors))
     write_beside(COMPARED, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
@@ -230,21 +250,25 @@ def _ours() -> List[Question]:
     return [question for question in discover().values() if question.module.__name__.startswith("mxdp.")]
 
 
-def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[Any] = ()) -> List[str]:
-    rule = ["---:" if column else "---" for column in right] or ["---"] * len(headings)
-    cells = [[cell.replace("|", r"\|") for cell in line] for line in lines]
-    return [re.sub(r" +", " ", f"| {' | '.join(line)} |") for line in [headings, rule, *cells]]
+def _markdown(headings: Line, lines: Sequence[Line], right: Sequence[bool] = ()) -> List[str]:
+    """A table; ``right`` marks the columns of numbers."""
+    rule = ["---:" if numbers else "---" for numbers in right or [False] * len(headings)]
+    made = []
+    for line in [headings, rule, *lines]:
+        cells = " | ".join(cell.replace("|", r"\|") for cell in line)
+        made.append(re.sub(r" +", " ", f"| {cells} |"))
+    return made
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="first compare today's code with that of the results")
-    args = parser.parse_args()
+    asked = parser.parse_args()
     try:
-        if args.check:
+        if asked.check:
             check()
         for path, text in written().items():
-            if not path.exists() or path.read_text(encoding="utf-8") != text:
+            if not path.exists() or path.read_text("utf-8") != text:
                 write_beside(path, text)
                 print(f"written: {path.relative_to(ROOT)}")
     except MxdpError as error:

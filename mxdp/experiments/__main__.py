@@ -22,9 +22,10 @@ from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.predict import command as predict
 from mxdp.experiments.show import compare, listing, page, pictures, terminal
 
-OK, FAILED = 0, 1
+OK = 0
+FAILED = 1
 TOUR_MINUTES = 0.5
-"""Of each question, in the tour."""
+"""How long the tour measures each question."""
 
 
 def _counts(text: str) -> List[int]:
@@ -65,21 +66,29 @@ def parser() -> argparse.ArgumentParser:
         "experiments, which ends in a report.",
     )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    settings, programs = (
-        argparse.ArgumentParser(add_help=False),
-        argparse.ArgumentParser(add_help=False),
-    )
+    programs = argparse.ArgumentParser(add_help=False)
     programs.add_argument("--json", action="store_true", help="for programs")
+    settings = argparse.ArgumentParser(add_help=False)
     presets = "quick (default), full, or a TOML file with a table per experiment"
     settings.add_argument("--preset", default="quick", help=presets)
     for name, how in OPTIONS.items():
         settings.add_argument(f"--{name.replace('_', '-')}", **how)
 
     commands.add_parser("list", parents=[programs], help="all experiments: question and answer")
+    words = "run experiments: tables, and a report in --out"
+    _add_run(commands.add_parser("run", parents=[settings], help=words))
+    words = "make report.html and pictures from results; never measures"
+    _add_report(commands.add_parser("report", help=words))
+    words = "two checkouts of mxdp, measured in turns: which cases became faster or slower"
+    _add_compare(commands.add_parser("compare", parents=[settings, programs], help=words))
+    words = "what many devices and nodes would give, from one that was measured"
+    predict.add_arguments(commands.add_parser("predict", help=words))
+    words = "what this machine and installation can and cannot show"
+    commands.add_parser("doctor", parents=[programs], help=words)
+    return top
 
-    command = commands.add_parser(
-        "run", parents=[settings], help="run experiments: tables, and a report in --out"
-    )
+
+def _add_run(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "names", nargs="+", metavar="NAME", help="see 'list'; 'all' for all but profile"
     )
@@ -94,9 +103,8 @@ def parser() -> argparse.ArgumentParser:
     guess = "ask what you expect first, and show it beside the result"
     command.add_argument("--guess", action="store_true", help=guess)
 
-    command = commands.add_parser(
-        "report", help="make report.html and pictures from results; never measures"
-    )
+
+def _add_report(command: argparse.ArgumentParser) -> None:
     command.add_argument("folder", type=Path, metavar="DIR")
     across = "show runs of different commits together, as the pages do with those of a release"
     command.add_argument("--across-commits", action="store_true", help=across)
@@ -114,8 +122,8 @@ def parser() -> argparse.ArgumentParser:
         "--format", choices=("png", "pdf", "svg"), help="with --picture: its format (default: png)"
     )
 
-    turns = "two checkouts of mxdp, measured in turns: which cases became faster or slower"
-    command = commands.add_parser("compare", parents=[settings, programs], help=turns)
+
+def _add_compare(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "a", metavar="A", help="a folder or a commit; or a folder of results, which is only shown"
     )
@@ -124,21 +132,16 @@ def parser() -> argparse.ArgumentParser:
     few = f"--processes {RUNS}, the fewest that give an interval"
     command.add_argument("--quick", dest="processes", action="store_const", const=RUNS, help=few)
 
-    ahead = "what many devices and nodes would give, from one that was measured"
-    predict.add_arguments(commands.add_parser("predict", help=ahead))
-
-    commands.add_parser(
-        "doctor", parents=[programs], help="what this machine and installation can and cannot show"
-    )
-    return top
-
 
 @as_command()
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; the exit status: 0 all well, 1 an experiment failed or missed its oracle, 2 usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     commands: Mapping[str, Callable[[argparse.Namespace], Optional[int]]] = {
-        **dict(run=_run, report=_report, compare=_compare, predict=predict.main),
+        "run": _run,
+        "report": _report,
+        "compare": _compare,
+        "predict": predict.main,
         "list": lambda options: listing.show(options.json),
         "doctor": lambda options: doctor.main(options.json),
     }
@@ -150,24 +153,26 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
+    across = options.across_commits
     if options.picture:
-        how = options.format or "png", options.panel, options.across_commits
-        print(pictures.export(options.folder, options.picture, *how))
+        form = options.format or "png"
+        print(pictures.export(options.folder, options.picture, form, options.panel, across))
         return
     if options.panel is not None or options.format:
         raise UsageError(
             "--panel and --format say how to write one picture; name it with --picture NAME"
         )
-    print(page.write_report(options.folder, options.slides, options.across_commits))
+    print(page.write_report(options.folder, options.slides, across))
 
 
 def _compare(options: argparse.Namespace) -> int:
     if not options.names:
-        if idle := [name for name in OPTIONS if getattr(options, name) is not None]:
-            option = idle[0].replace("_", "-")
-            raise UsageError(
-                f"--{option} has no effect on results that are there already: leave it out, or add a NAME"
-            )
+        for name in OPTIONS:
+            if getattr(options, name) is not None:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} has no effect on results that are there already: leave it out, "
+                    "or add a NAME"
+                )
         compare.print_compared(compare.side_by_side(Path(options.a), Path(options.b)), options.json)
         return OK
     questions, preset, settings = _asked(options)
@@ -188,31 +193,23 @@ def _asked(options: argparse.Namespace) -> Tuple[List[Question], str, Dict[str, 
     """The questions that are named, the preset's name, and the settings of each."""
     # A question with the setting `of` measures another one again.
     every = [name for name, question in discover().items() if "of" not in question.preset("full")]
-    names = dict.fromkeys(
-        one for name in options.names for one in (every if name == "all" else [name])
-    )
-    questions = [find(name) for name in names]
-    given = {
-        name: value
-        for name, value in vars(options).items()
-        if name in OPTIONS and value is not None
-    }
+    names: List[str] = []
+    for name in options.names:
+        names += every if name == "all" else [name]
+    questions = [find(name) for name in dict.fromkeys(names)]
+    asked = vars(options).items()
+    given = {name: value for name, value in asked if name in OPTIONS and value is not None}
     return (questions, *resolve(questions, options.preset, given))
 
 
 def _run(options: argparse.Namespace) -> int:
     questions, preset, settings = _asked(options)
     folder = options.out or Path("runs") / datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    guesses = (
-        {question.name: _guess(question.question) for question in questions}
-        if options.guess
-        else {}
-    )
-    return (
-        OK
-        if ask(questions, preset, settings, folder, options.json, options.why, guesses)
-        else FAILED
-    )
+    guesses = {}
+    if options.guess:
+        guesses = {question.name: _guess(question.question) for question in questions}
+    well = ask(questions, preset, settings, folder, options.json, options.why, guesses)
+    return OK if well else FAILED
 
 
 def ask(
@@ -231,15 +228,15 @@ def ask(
     ``KeyboardInterrupt`` is raised again after the results so far were written and reported. Raises a UsageError if
     results can't be written to ``folder``, or there are no such data.
     """
-    console, results, well = Console(quiet=as_json), [], True
+    console = Console(quiet=as_json)
+    results = []
+    well = True
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        why_not = (
-            f"can't write results to the folder {folder}: {error.strerror}; name another with --out"
-        )
-        raise UsageError(why_not) from error
+        why_not = f"can't write results to the folder {folder}: {error.strerror}"
+        raise UsageError(f"{why_not}; name another with --out") from error
     try:
         with terminal.View() as view:
             busy = doctor.busy()
@@ -253,9 +250,8 @@ def ask(
                         run.run(question, preset, settings[question.name], folder, view.progress)
                     )
                     view.begin("")
-                    terminal.print_result(
-                        [results[-1]], console, why, guesses.get(question.name, "")
-                    )
+                    guess = guesses.get(question.name, "")
+                    terminal.print_result(results[-1:], console, why, guess)
                 except UsageError:
                     raise
                 except Exception as error:  # a defect of this question must not cost the others
@@ -265,9 +261,10 @@ def ask(
             well = _reported(folder, console) and well
     if as_json:
         print(json.dumps(results, indent=2))
-    return well and all(
-        one["status"] in ("ok", "skipped") and not one["oracle"]["wrong"] for one in results
-    )
+    for one in results:
+        if one["status"] not in ("ok", "skipped") or one["oracle"]["wrong"]:
+            well = False
+    return well
 
 
 def _reported(folder: Path, console: Console) -> bool:
@@ -289,16 +286,16 @@ def _find_data(settings: Iterable[Settings], view: terminal.View) -> None:
         for s in settings:
             if "data" in s:
                 found = datasets.load(s["data"], s["data_dir"], s["seed"], view.say, view.progress)
-                s["data"] = (
-                    found.name if found.name in datasets.NAMES else _own_data(s["data"], found)
-                )
+                own = found.name not in datasets.NAMES
+                s["data"] = _own_data(s["data"], found) if own else found.name
     except ValueError as error:
         raise UsageError(str(error)) from error
 
 
 def _own_data(file: str, found: datasets.Dataset) -> str:
     """The whole path of the file: a process may run in another folder. Raises a UsageError if LeNet can't take it."""
-    shape, classes = found.train.X.shape[1:], len(found.classes)
+    shape = found.train.X.shape[1:]
+    classes = len(found.classes)
     if shape != (1, 28, 28) or classes > datasets.CLASSES:
         raise UsageError(
             f"--data {file} holds pictures {shape} of {classes} classes, and experiments train LeNet, which takes "

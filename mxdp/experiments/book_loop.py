@@ -8,6 +8,7 @@ compressed it (other bytes, same pictures), from a host that may be gone.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, List, Sequence
 
 import numpy as onp
@@ -16,18 +17,28 @@ from mxdp.backend import Devices, NDArray, autograd, gluon, np, npx
 from mxdp.datasets import Dataset, Split
 from mxdp.scratch import Replicas
 
+NEEDS = dict.fromkeys(
+    ("d2l", "IPython", "matplotlib_inline", "pandas"),
+    "`pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`, or `make run`",
+)
+"""What the book's library needs, and how to install it."""
+
 
 def data_loader(train: Split, test: Split, batch_size: int) -> Any:
     """The training iterator of ``d2l.load_data_fashion_mnist``, over these pictures."""
     from d2l import mxnet as d2l
 
-    usual, splits = gluon.data.vision.FashionMNIST, {True: train, False: test}
+    usual = gluon.data.vision.FashionMNIST
+    splits = {True: train, False: test}
 
     def loaded(train: bool) -> Any:
         """gluon's data set, as it is after its download."""
-        data, split = object.__new__(usual), splits[train]
-        data._transform, data._label = None, np.array(split.y, dtype="int32")
-        data._data = np.array(onp.rint(split.X * 255).reshape(-1, 28, 28, 1), dtype="uint8")
+        split = splits[train]
+        pixels = onp.rint(split.X * 255).reshape(-1, 28, 28, 1)
+        data = object.__new__(usual)
+        data._transform = None
+        data._label = np.array(split.y, dtype="int32")
+        data._data = np.array(pixels, dtype="uint8")
         return data
 
     gluon.data.vision.FashionMNIST = loaded
@@ -49,13 +60,15 @@ def book_layout(params: Sequence[Any]) -> List[Any]:
 
 def lenet(X: NDArray, params: Sequence[NDArray]) -> NDArray:
     """The chapter's network, with the chapter's operators."""
-    h = npx.convolution(data=X, weight=params[0], bias=params[1], kernel=(3, 3), num_filter=20)
-    h = npx.pooling(data=npx.relu(h), pool_type="avg", kernel=(2, 2), stride=(2, 2))
-    h = npx.convolution(data=h, weight=params[2], bias=params[3], kernel=(5, 5), num_filter=50)
-    h = npx.pooling(data=npx.relu(h), pool_type="avg", kernel=(2, 2), stride=(2, 2))
+    W1, b1, W2, b2, W3, b3, W4, b4 = params
+    pooling = partial(npx.pooling, pool_type="avg", kernel=(2, 2), stride=(2, 2))
+    h = npx.convolution(data=X, weight=W1, bias=b1, kernel=(3, 3), num_filter=20)
+    h = pooling(data=npx.relu(h))
+    h = npx.convolution(data=h, weight=W2, bias=b2, kernel=(5, 5), num_filter=50)
+    h = pooling(data=npx.relu(h))
     h = h.reshape(h.shape[0], -1)
-    h = npx.relu(np.dot(h, params[4]) + params[5])
-    return np.dot(h, params[6]) + params[7]
+    h = npx.relu(np.dot(h, W3) + b3)
+    return np.dot(h, W4) + b4
 
 
 def allreduce(data: List[NDArray]) -> None:
@@ -75,10 +88,9 @@ def train_batch(
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
     X_shards, y_shards = d2l.split_batch(X, y, devices)
     with autograd.record():
-        losses = [
-            loss(lenet(X_shard, W), y_shard)
-            for X_shard, y_shard, W in zip(X_shards, y_shards, device_params)
-        ]
+        losses = []
+        for X_shard, y_shard, params in zip(X_shards, y_shards, device_params):
+            losses.append(loss(lenet(X_shard, params), y_shard))
     for shard_losses in losses:
         shard_losses.backward()
     for i in range(len(device_params[0])):

@@ -1,5 +1,6 @@
 """The devices that a case runs on, variables that make them others' (MXNet reads them when it is loaded), and times of
-work that is pushed to them."""
+work that is pushed to them.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +32,12 @@ def devices_of(case: Case, s: Settings) -> List[Device]:
     """The devices of this process of ``case``; other processes of the case get others. All cases of a question get one
     kind, which the largest decides: with ``kind="auto"`` and one GPU, ``devices(1)`` would be that GPU and
     ``devices(2)`` two CPU contexts, which can't be compared."""
-    alone = 1 if case.engine else case.processes
-    of_all_cases = devices(max([*s.get("devices", ()), case.devices * alone]), s.kind)
-    first = case.process * case.devices if alone > 1 else 0
+    in_all = case.devices
+    first = 0
+    if not case.engine:  # the processes exchange nothing, and none has another one's devices
+        in_all *= case.processes
+        first = case.process * case.devices
+    of_all_cases = devices(max([*s.get("devices", ()), in_all]), s.kind)
     return of_all_cases[first : first + case.devices]
 
 
@@ -73,4 +77,5 @@ def mean_seconds(push: Callable[[], Any], at_least: float) -> Tuple[float, float
         push()
     pushed = time.perf_counter() - started
     npx.waitall()
-    return pushed / times, (time.perf_counter() - started) / times
+    done = time.perf_counter() - started
+    return pushed / times, done / times

@@ -22,9 +22,12 @@ from rich.text import Text
 from mxdp import cuda, process
 from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, cache_root, given_folder
 from mxdp.datasets.fetch import failed_download
+from mxdp.experiments import book_loop
 from mxdp.experiments.lab import provenance
 
-GOOD, LIMIT, PROBLEM = "good", "limit", "problem"
+GOOD = "good"
+LIMIT = "limit"
+PROBLEM = "problem"
 """``limit``: all works, but something can't be shown here. ``problem``: something does not work until it is cured."""
 COLOURS = {GOOD: "green", LIMIT: "yellow", PROBLEM: "red"}
 NEWEST_TESTED = (3, 13)
@@ -62,8 +65,6 @@ class Check(NamedTuple):
 
 def checks() -> Iterator[Check]:
     """Look at everything. Starts one child process, and waits for it up to a minute."""
-    from mxdp.experiments.data_parallel.stock_loop import NEEDS
-
     cure = f"mxdp was tested up to Python {'.'.join(map(str, NEWEST_TESTED))}; take that if something fails"
     yield _limit(
         "Python", platform.python_version(), cure, unless=sys.version_info[:2] <= NEWEST_TESTED
@@ -72,11 +73,12 @@ def checks() -> Iterator[Check]:
     versions = provenance.versions()
     yield _numpy(versions["numpy"])
     book = versions.get("d2l", "not installed")
-    yield _limit("d2l", book, f"stock-loop needs it: {NEEDS['d2l']}", unless="d2l" in versions)
+    cure = f"stock-loop needs it: {book_loop.NEEDS['d2l']}"
+    yield _limit("d2l", book, cure, unless="d2l" in versions)
     cores = process.cores()
-    found = f"{cores} ({provenance.cpu_model()})" + (
-        f": up to {cores} devices can work side by side" * (cores > 1)
-    )
+    found = f"{cores} ({provenance.cpu_model()})"
+    if cores > 1:
+        found += f": up to {cores} devices can work side by side"
     cure = "one core can't show a speed-up from 1 to 2 CPU devices; use two cores or more"
     yield _limit("cores", found, cure, unless=cores > 1)
     yield busy()
@@ -96,10 +98,9 @@ def checks() -> Iterator[Check]:
 def busy() -> Check:
     """How busy the machine is with other work; takes half a second."""
     share = psutil.cpu_percent(0.5) / 100
+    found = f"{share:.0%} busy with other work"
     cure = "close other programs: they disturb what is measured"
-    return _limit(
-        "quiet", f"{share:.0%} busy with other work", cure, unless=share <= provenance.BUSY
-    )
+    return _limit("quiet", found, cure, unless=share <= provenance.BUSY)
 
 
 def _limit(name: str, found: str, cure: str, unless: bool) -> Check:
@@ -120,14 +121,15 @@ def _numpy(version: str) -> Check:
 
 def _mxnet() -> Iterator[Check]:
     """MXNet and, if it works, the GPUs that it sees."""
-    backends, problem = process.installed_backends(), process.install_problem()
+    backends = process.installed_backends()
     installed = ", ".join(f"{name} {version}" for name, version in backends.items())
-    answer, cure = ({}, problem) if problem else _probe()
+    answer: Dict[str, Any] = {}
+    cure = process.install_problem()
+    if not cure:
+        answer, cure = _probe()
     if not cure and answer["answers"] != [128.0, 128.0]:
-        installed, cure = (
-            f"{installed}, which computes {answer['answers']} for 128",
-            "install it again",
-        )
+        installed += f", which computes {answer['answers']} for 128"
+        cure = "install it again"
     if cure:
         yield Check("MXNet", PROBLEM, installed or "not installed", cure)
         return
@@ -137,12 +139,8 @@ def _mxnet() -> Iterator[Check]:
         found = f"{answer['usable']} that MXNet can use (mxdp itself was not run on a GPU by its authors)"
         yield Check("GPUs", GOOD, found)
     elif any("-cu" in name for name in backends):
-        yield Check(
-            "GPUs",
-            PROBLEM,
-            found,
-            " ".join(cuda.problems()) or "one GPU is no comparison; use --kind cpu",
-        )
+        cure = " ".join(cuda.problems()) or "one GPU is no comparison; use --kind cpu"
+        yield Check("GPUs", PROBLEM, found, cure)
     else:
         cure = (
             "experiments use CPU devices; for NVIDIA GPUs of 2016 to 2022: make run BACKEND=cu112"
@@ -152,16 +150,17 @@ def _mxnet() -> Iterator[Check]:
 
 def _probe() -> Tuple[Dict[str, Any], str]:
     """MXNet's answer from a child, or why there is none."""
-    command, environ = [sys.executable, "-c", PROBE], process.unprepared()
     try:
         child = subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=IMPORT_SECONDS
+            [sys.executable, "-c", PROBE],
+            env=process.unprepared(),
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return (
-            {},
-            f"importing MXNet did not end within {IMPORT_SECONDS} s; install it again in a fresh environment",
-        )
+        why = f"importing MXNet did not end within {IMPORT_SECONDS} s"
+        return {}, f"{why}; install it again in a fresh environment"
     if child.returncode:
         message = child.stderr.strip() or f"the import ended with status {child.returncode}"
         return {}, message.splitlines()[-1].split("BackendError: ")[-1]
@@ -174,9 +173,8 @@ def _variables() -> Check:
     prepared = process.prepare_process(dict(environ), modules={})
     warnings = prepared.warnings + process.concurrency_warnings({**environ, **prepared.set})
     if warnings:
-        return Check(
-            "variables", PROBLEM, "a setting of yours spoils CPU devices", " ".join(warnings)
-        )
+        found = "a setting of yours spoils CPU devices"
+        return Check("variables", PROBLEM, found, " ".join(warnings))
     if environ.get("MXDP_PREPARE") == "0":
         found = "MXDP_PREPARE=0: MXNet's own settings"
         return Check("variables", LIMIT, found, "unset it: CPU devices share work space now")
@@ -186,10 +184,9 @@ def _variables() -> Check:
 
 def _data() -> Check:
     folder = given_folder(None) or cache_root()
-    if any(
-        all((place / file.name).is_file() for file in FILES) for place in (folder / FOLDER, folder)
-    ):
-        return Check("Fashion-MNIST", GOOD, f"in {folder}")
+    for place in (folder / FOLDER, folder):
+        if all((place / file.name).is_file() for file in FILES):
+            return Check("Fashion-MNIST", GOOD, f"in {folder}")
     if os.environ.get(DATA_DIR):
         cure = f"put the four files there, or unset {DATA_DIR}"
         return Check("Fashion-MNIST", PROBLEM, f"not in {DATA_DIR}={folder}", cure)
@@ -212,8 +209,7 @@ def main(as_json: bool) -> int:
             table.add_column(overflow="fold")  # a path is folded, not cut
         for check in checked:
             cure = f"\n-> {check.cure}" if check.cure else ""
-            table.add_row(
-                check.name, Text(check.state, style=COLOURS[check.state]), Text(check.found + cure)
-            )
+            state = Text(check.state, style=COLOURS[check.state])
+            table.add_row(check.name, state, Text(check.found + cure))
         Console().print(table)
     return int(any(check.state == PROBLEM for check in checked))

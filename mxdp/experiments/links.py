@@ -13,7 +13,9 @@ from mxdp.experiments.oracle import whole_numbers
 from mxdp.plans.cost.link import Link, fit_link
 from mxdp.plans.cost.machine import Machine
 
-FEWEST, MOST, ENOUGH = 2, 200, 1 << 25
+FEWEST = 2
+MOST = 200
+ENOUGH = 1 << 25
 """Copies in one measurement: enough to move ``ENOUGH`` bytes, within these limits."""
 
 
@@ -22,12 +24,15 @@ class Copies:
     copy's time is what a plan pays to send: MXNet's engine, or Python's call if that takes longer."""
 
     def __init__(self, pairs: Sequence[Tuple[Device, Device]], nbytes: int, seed: int) -> None:
-        self._sent = [whole_numbers(source.device_id, nbytes // 4, seed) for source, _ in pairs]
-        sources = [mx.nd.array(sent, ctx=source) for sent, (source, _) in zip(self._sent, pairs)]
-        self._targets = [mx.nd.zeros((nbytes // 4,), ctx=target) for _, target in pairs]
-        self._calls = [
-            prepare("_copyto", [source], target) for source, target in zip(sources, self._targets)
-        ]
+        self._sent = []
+        self._targets = []
+        self._calls = []
+        for source, target in pairs:
+            sent = whole_numbers(source.device_id, nbytes // 4, seed)
+            got = mx.nd.zeros(sent.shape, ctx=target)
+            self._sent.append(sent)
+            self._targets.append(got)
+            self._calls.append(prepare("_copyto", [mx.nd.array(sent, ctx=source)], got))
 
     def seconds(self) -> float:
         """Mean time of one copy of each pair, in seconds. Waits at both ends: a pair's copies follow one another."""
@@ -36,7 +41,7 @@ class Copies:
         return timed(lambda: self._copy(repeats)) / repeats
 
     def compare(self) -> Iterator[Tuple[HostArray, HostArray, float]]:
-        """For an oracle: copy, wait, and yield what arrived with what was sent."""
+        """Copy, wait, and yield what arrived with what was sent, as an oracle does."""
         self._copy(1)
         for got, sent in zip(self._targets, self._sent):
             yield got.asnumpy(), sent, 0.0
@@ -51,8 +56,10 @@ class Copies:
 def measured_link(source: Device, target: Device, nbytes: int, seed: int) -> Link:
     """The link from ``source`` to ``target``, measured once a process: with 4 bytes, ``nbytes`` (a multiple of 256),
     and a 64th, a 16th and a 4th of that. Waits."""
-    sizes = (4, *(nbytes // part for part in (64, 16, 4, 1)))
-    return fit_link([(size, Copies([(source, target)], size, seed).seconds()) for size in sizes])
+    points = []
+    for size in (4, nbytes // 64, nbytes // 16, nbytes // 4, nbytes):
+        points.append((size, Copies([(source, target)], size, seed).seconds()))
+    return fit_link(points)
 
 
 @lru_cache(maxsize=None)

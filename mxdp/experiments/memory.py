@@ -27,7 +27,8 @@ from mxdp.tracing.recording import can_record, process_names, processors
 MARK = 64
 """Bytes of the first array on each device."""
 _COUNTER = "Memory: "
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+STATUS = Path("/proc/self/status")
+CLEAR = Path("/proc/self/clear_refs")
 
 
 def grown(action: Callable[[], object]) -> int:
@@ -46,7 +47,8 @@ def grown(action: Callable[[], object]) -> int:
 
 
 def _sampled(action: Callable[[], object]) -> int:
-    here, over = psutil.Process(), threading.Event()
+    here = psutil.Process()
+    over = threading.Event()
     sizes = [here.memory_info().rss]
 
     def look() -> None:
@@ -72,7 +74,9 @@ def _status(name: str) -> int:
 
 def taken(action: Callable[[], object], device: Device) -> int:
     """The most bytes that ``action`` takes: of a GPU by MXNet's own count, else of this process. Waits at both ends."""
-    return peak_bytes(action, [device])[0] if device.device_type == "gpu" else grown(action)
+    if device.device_type == "gpu":
+        return peak_bytes(action, [device])[0]
+    return grown(action)
 
 
 def give_back() -> None:
@@ -99,22 +103,20 @@ def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[in
     give_back()  # what is freed while the first array is made would shift the count
     with tempfile.TemporaryDirectory(prefix="mxdp-memory-") as folder:
         path = Path(folder, "memory.json")
-        others = (
-            "profile_imperative",
-            "profile_symbolic",
-            "profile_api",
-            "aggregate_stats",
-            "continuous_dump",
-        )
         mx.profiler.set_config(
-            filename=str(path), profile_memory=True, **dict.fromkeys(others, False)
+            filename=str(path),
+            profile_memory=True,
+            profile_imperative=False,
+            profile_symbolic=False,
+            profile_api=False,
+            aggregate_stats=False,
+            continuous_dump=False,
         )
         mx.profiler.set_state("run")
         try:
             marks = []
-            for device in (
-                devices
-            ):  # in turn: the first makes MXNet's counters, and another would meet half of them
+            # One after the other: the first makes MXNet's counters, and another would meet half of them.
+            for device in devices:
                 marks.append(np.zeros(MARK, dtype="int8", ctx=device))
                 npx.waitall()
             kept = work()
@@ -125,11 +127,13 @@ def peak_bytes(work: Callable[[], object], devices: Sequence[Device]) -> List[in
         del kept, marks
         peaks = read_peaks(path.read_text(encoding="utf-8"))
     cpus = process_names()
-    names = (
-        f"gpu/{device.device_id}" if device.device_type == "gpu" else cpus[device.device_id]
-        for device in devices
-    )
-    return [peaks.get(name, 0) for name in names]
+    most = []
+    for device in devices:
+        name = f"gpu/{device.device_id}"
+        if device.device_type != "gpu":
+            name = cpus[device.device_id]
+        most.append(peaks.get(name, 0))
+    return most
 
 
 def read_peaks(text: str) -> Dict[str, int]:
@@ -140,7 +144,8 @@ def read_peaks(text: str) -> Dict[str, int]:
         if record.get("ph") == "C" and name.startswith(_COUNTER):
             (value,) = record["args"].values()
             counts.setdefault(name[len(_COUNTER) :], []).append((record["ts"], value))
-    return {
-        device: max(value for _, value in points) - min(points)[1]
-        for device, points in counts.items()
-    }
+    rose = {}
+    for device, points in counts.items():
+        _, first = min(points)
+        rose[device] = max(value for _, value in points) - first
+    return rose

@@ -17,7 +17,6 @@ import mxdp
 from mxdp import process
 from mxdp.backend import Batch, Device, HostArray, NDArray, autograd, gluon, mx, np, npx, upload
 from mxdp.collectives import GradientSync
-from mxdp.experiments.data_parallel.training import set_params
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Settings
 from mxdp.experiments.oracle import changed, same_bits
@@ -45,8 +44,13 @@ class Functional:
     def __init__(
         self, name: str, units: int, devices: Devices, seed: int, world: Optional[World]
     ) -> None:
-        self.net, self.sums = (lenet if name == "lenet" else mlp), True
-        params = init_lenet(seed, scale=0.1) if name == "lenet" else _init_mlp(units, seed)
+        if name == "lenet":
+            self.net = lenet
+            params = init_lenet(seed, scale=0.1)
+        else:
+            self.net = mlp
+            params = _init_mlp(units, seed)
+        self.sums = True
         self.replicas: List[Sequence[NDArray]] = [get_params(params, device) for device in devices]
         self._all = GradientSync(self.replicas, world=world)
         self.step = TrainStep(self.replicas, devices, LR, self._sync, self.net)
@@ -77,7 +81,10 @@ class Gluon:
         loss: Callable[[NDArray, NDArray], NDArray] = cross_entropy,
         shape: Sequence[int] = PICTURE,
     ) -> None:
-        self.net, self.devices, self.sums, self._loss = net, list(devices), True, loss
+        self.net = net
+        self.devices = list(devices)
+        self.sums = True
+        self._loss = loss
         mx.random.seed(seed)
         onp.random.seed(seed)  # by which gluon's initialisers draw
         net.initialize(init, ctx=self.devices, force_reinit=True)
@@ -85,13 +92,11 @@ class Gluon:
             net(np.zeros((1, *shape), ctx=device))
         npx.waitall()  # a pass that is still running may change the layout of its weights while they are read
         params = net.collect_params()
-        self.trainer, trained = (
-            trainer(params),
-            [param for param in params.values() if param.grad_req != "null"],
-        )
-        self.replicas: List[Sequence[NDArray]] = [
-            [param.data(device) for param in trained] for device in devices
-        ]
+        self.trainer = trainer(params)
+        trained = [param for param in params.values() if param.grad_req != "null"]
+        self.replicas: List[Sequence[NDArray]] = []
+        for device in devices:
+            self.replicas.append([param.data(device) for param in trained])
 
     def backward(self, X: Batch, y: Batch) -> None:
         """The gradients of each device's shard. Doesn't wait."""
@@ -102,7 +107,10 @@ class Gluon:
     def step(self, X: Batch, y: Batch, samples: int = 0) -> None:
         """``samples``: of the batch of all ranks, if there are several. Doesn't wait."""
         self.backward(X, y)
-        (self.trainer.step if self.sums else self.trainer.update)(samples or len(X))
+        if self.sums:
+            self.trainer.step(samples or len(X))
+        else:
+            self.trainer.update(samples or len(X))
 
     def loss(self, X: NDArray, y: NDArray) -> NDArray:
         """On the replica of the device where ``X`` lies."""
@@ -128,26 +136,38 @@ def network(
 def on_all_and_one(case: Case, s: Settings) -> Tuple[Any, Any]:
     """The :func:`network` ``net`` of a case on all of its devices, and on the first alone, with the same parameters: a
     step without its sums leaves the replicas different. Doesn't wait."""
-    devices, size = tuple(devices_of(case, s)), s.units if case.net == "mlp" else s.width
-    many, one = (network(case.net, size, some, s.seed) for some in (devices, devices[:1]))
+    devices = tuple(devices_of(case, s))
+    size = s.units if case.net == "mlp" else s.width
+    many = network(case.net, size, devices, s.seed)
+    one = network(case.net, size, devices[:1], s.seed)
     if many is not one:
         set_params(many.replicas, one.replicas[0])
     return many, one
 
 
+def set_params(replicas: Sequence[Sequence[NDArray]], params: Sequence[NDArray]) -> None:
+    """Give all replicas these parameters, in place: what is bound to their arrays stays warm. Doesn't wait."""
+    for replica in replicas:
+        for param, value in zip(replica, params):
+            value.copyto(param)
+
+
 def in_buckets(sizes: Sequence[int]) -> List[List[int]]:
     """The elements of each gradient (float32), bucket by bucket, as ``GradientSync`` and ``mxdp.Trainer`` fill them."""
-    filled = fill_buckets([4 * size for size in sizes], ["float32"] * len(sizes), 25 << 20)
-    return [[sizes[number] for number in numbers] for numbers in filled]
+    buckets = []
+    for numbers in fill_buckets([4 * size for size in sizes], ["float32"] * len(sizes), 25 << 20):
+        buckets.append([sizes[number] for number in numbers])
+    return buckets
 
 
 def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[float, float]:
     """Mean seconds of steps that follow one another, and of Python's processor time. Waits at both ends."""
     npx.waitall()
-    started, python = time.perf_counter(), time.thread_time()
+    started = time.perf_counter()
+    python_started = time.thread_time()
     for _ in range(steps):
         model.step(*batch)
-    python = time.thread_time() - python
+    python = time.thread_time() - python_started
     npx.waitall()
     return (time.perf_counter() - started) / steps, python / steps
 
@@ -155,44 +175,41 @@ def seconds_a_step(model: Any, batch: Sequence[HostArray], steps: int) -> Tuple[
 def serial_gradients(
     model: Any, X: HostArray, y: HostArray, shards: int, coarse: Any = lambda grad: grad
 ) -> List[Any]:
-    """For an oracle: the gradients of a batch's shards, one by one on ``model``'s first device (a batch normalisation
-    takes its means over a shard), each through ``coarse``, added up on the host in float64. Waits."""
+    """The sum that an oracle expects: a batch's shards go one by one over ``model``'s first device, since a batch
+    normalisation takes its means over a shard. Each gradient goes through ``coarse``, and is added on the host in
+    float64. Waits."""
     params = model.replicas[0]
     total: List[Any] = [0.0] * len(params)
     for shard in zip(onp.array_split(X, shards), onp.array_split(y, shards)):
         with autograd.record():
             loss = model.loss(*[upload(array, params[0].ctx) for array in shard])
         loss.backward()
-        total = [
-            part + coarse(param.grad).asnumpy().astype("float64")
-            for part, param in zip(total, params)
-        ]
+        for number, param in enumerate(params):
+            total[number] += coarse(param.grad).asnumpy().astype("float64")
     return total
 
 
-def compared_step(many: Any, one: Any, batch: Tuple[Any, Any], lr: float = LR) -> Iterator[Any]:
-    """For an oracle: the parameters of ``many``'s replicas after a step, and their gradients if they keep the sums,
-    with what ``one`` device gets shard by shard from the same parameters; and all replicas bit for bit. Waits."""
-    start, gradients = (
-        [param.asnumpy() for param in one.replicas[0]],
-        serial_gradients(one, *batch, len(many.replicas)),
-    )
-    many.step(*batch)
+def compared_step(many: Any, one: Any, batch: Sequence[Any], lr: float = LR) -> Iterator[Any]:
+    """What an oracle yields of a step of ``many``: the first replica's parameters, and its gradients if they keep the
+    sums, with what ``one`` device gets shard by shard from the same parameters. All replicas must be equal bit for bit.
+    Waits."""
+    X, y = batch
+    start = [param.asnumpy() for param in one.replicas[0]]
+    gradients = serial_gradients(one, X, y, len(many.replicas))
+    many.step(X, y)
     npx.waitall()  # MXNet's store may still read what is read here: see mxdp.scratch.in_sync
-    params, *others = [[param.asnumpy() for param in replica] for replica in many.replicas]
-    for param, before, gradient in zip(params, start, gradients):
-        yield changed(param, before, -lr / len(batch[0]) * gradient)
-    if many.keeps_sums:
-        grads, *other_grads = [
-            [param.grad.asnumpy() for param in replica] for replica in many.replicas
-        ]
-        yield from zip(grads, gradients)
-        params, others = (
-            params + grads,
-            [params + grads for params, grads in zip(others, other_grads)],
-        )
-    for replica in others:
-        yield from map(same_bits, replica, params)
+    held = []
+    for replica in many.replicas:
+        arrays = list(replica)
+        if many.keeps_sums:
+            arrays += [param.grad for param in replica]
+        held.append([array.asnumpy() for array in arrays])
+    first, *others = held
+    for param, before, gradient in zip(first, start, gradients):
+        yield changed(param, before, -lr / len(X) * gradient)
+    yield from zip(first[len(start) :], gradients)  # the sums, if they are kept
+    for other in others:
+        yield from map(same_bits, other, first)
 
 
 def begin_anywhere(device: Device) -> None:
@@ -214,7 +231,8 @@ def mlp(X: NDArray, params: Sequence[NDArray]) -> NDArray:
 
 def _init_mlp(units: int, seed: int) -> List[NDArray]:
     """Weights whose outputs have the variance of the inputs; biases of 0."""
-    random, params = onp.random.RandomState(seed), []
+    random = onp.random.RandomState(seed)
+    params = []
     for inputs, outputs in ((784, units), (units, units), (units, 10)):
         params += [random.normal(scale=inputs**-0.5, size=(outputs, inputs)), onp.zeros(outputs)]
     return [np.array(values, dtype="float32") for values in params]
@@ -222,15 +240,18 @@ def _init_mlp(units: int, seed: int) -> List[NDArray]:
 
 def gluon_mlp(units: int) -> Any:
     """The same as a gluon network, not initialised."""
-    net, nn = gluon.nn.HybridSequential(), gluon.nn
-    net.add(nn.Dense(units, activation="relu"), nn.Dense(units, activation="relu"), nn.Dense(10))
+    nn = gluon.nn
+    net = nn.HybridSequential()
+    net.add(nn.Dense(units, activation="relu"), nn.Dense(units, activation="relu"))
+    net.add(nn.Dense(10))
     return net
 
 
 def resnet18(width: int = 64) -> Any:
     """ResNet-18 for pictures (n, 1, 28, 28) and 10 classes, not initialised; 11.2 million parameters. ``width``:
     channels of the first convolution. Source: Dive into Deep Learning, "Concise Implementation for Multiple GPUs"."""
-    nn, conv = gluon.nn, partial(gluon.nn.Conv2D, kernel_size=3, padding=1)
+    nn = gluon.nn
+    conv = partial(nn.Conv2D, kernel_size=3, padding=1)
 
     class Residual(gluon.HybridBlock):  # type: ignore[misc]
         """Two 3 x 3 convolutions beside a shortcut, which is a 1 x 1 convolution where the shape changes."""
@@ -238,22 +259,20 @@ def resnet18(width: int = 64) -> Any:
         def __init__(self, channels: int, strides: int = 1, changes: bool = False) -> None:
             super().__init__()
             self.body = nn.HybridSequential()
-            first, between = (
-                conv(channels, strides=strides),
-                (nn.BatchNorm(), nn.Activation("relu")),
-            )
-            self.body.add(first, *between, conv(channels), nn.BatchNorm())
+            self.body.add(conv(channels, strides=strides), nn.BatchNorm(), nn.Activation("relu"))
+            self.body.add(conv(channels), nn.BatchNorm())
             self.shortcut = nn.Conv2D(channels, kernel_size=1, strides=strides) if changes else None
 
         def hybrid_forward(self, F: Any, x: Any) -> Any:
-            return F.npx.activation(
-                self.body(x) + (self.shortcut(x) if self.shortcut else x), act_type="relu"
-            )
+            body = self.body(x)
+            if self.shortcut:
+                x = self.shortcut(x)
+            return F.npx.activation(body + x, act_type="relu")
 
     net = nn.HybridSequential()
     net.add(conv(width), nn.BatchNorm(), nn.Activation("relu"))
-    for channels in (width, 2 * width, 4 * width, 8 * width):
-        first = channels == width
-        net.add(Residual(channels, 1 if first else 2, changes=not first), Residual(channels))
+    net.add(Residual(width), Residual(width))
+    for channels in (2 * width, 4 * width, 8 * width):
+        net.add(Residual(channels, strides=2, changes=True), Residual(channels))
     net.add(nn.GlobalAvgPool2D(), nn.Dense(10))
     return net

@@ -1,5 +1,8 @@
-"""Data-parallel training by PyTorch: a process of DistributedDataParallel (DDP), or one process with DataParallel. On
-GPUs, if there are enough, by NCCL; else on the CPU by Gloo, a thread for each process. Imports no MXNet."""
+"""Data-parallel training by PyTorch: a process of DistributedDataParallel (DDP), or one process with DataParallel.
+
+It runs on GPUs by NCCL, if there are enough; else on the CPU by Gloo, with a thread for each process. It imports no
+MXNet.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from mxdp.datasets import load
 from mxdp.datasets.minibatches import Stream
 from mxdp.experiments.lab import Settings
 
 STEPS = 3
-"""That are compared with the serial run."""
+"""How many are compared with the serial run."""
 
 
 class TorchTraining:
@@ -38,10 +42,13 @@ class TorchTraining:
         on_gpu = s.kind != "cpu" and torch.cuda.device_count() >= max(size, gpus)
         if size > 1 and not dist.is_initialized():
             dist.init_process_group("nccl" if on_gpu else "gloo")
-        self.number, self.size, self._gpus = dist.get_rank() if size > 1 else 0, size, gpus
+        self.number = dist.get_rank() if size > 1 else 0
+        self.size = size
+        self._gpus = gpus
         self.device = torch.device("cuda", self.number) if on_gpu else torch.device("cpu")
         self.devices = [f"cuda:{number}" for number in range(gpus)] or [str(self.device)]
-        self.dataset, self.batch_size = load(s.data, s.data_dir, seed=s.seed), batch_size
+        self.dataset = load(s.data, s.data_dir, seed=s.seed)
+        self.batch_size = batch_size
         self._stream = Stream(self.dataset.train, batch_size, s.seed)
         self._net, self._sgd = self._trained(params, s.lr)
 
@@ -62,30 +69,46 @@ class TorchTraining:
     def of_first(self, arrays: Sequence[Any]) -> List[Any]:
         """The first process's ``arrays``. Each process calls this, with arrays of the same shapes."""
         tensors = [torch.from_numpy(array.copy()).to(self.device) for array in arrays]
-        for tensor in tensors if self.size > 1 else ():
-            dist.broadcast(tensor, 0)
+        if self.size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
         return [tensor.cpu().numpy() for tensor in tensors]
 
-    def losses(self, X: Any, y: Any, params: Sequence[Any], lr: float, steps: int) -> List[float]:
+    def losses(
+        self,
+        X: Any,
+        y: Any,
+        params: Sequence[Any],
+        lr: float,
+        steps: int,
+    ) -> List[float]:
         """The summed loss of this process's samples before each step on one batch."""
         net, sgd = self._trained(params, lr)
-        return [float(self._step(X, y, net, sgd)) * len(X) / self.size for _ in range(steps)]
+        losses = []
+        for _ in range(steps):
+            scaled = float(self._step(X, y, net, sgd))
+            losses.append(scaled * len(X) / self.size)
+        return losses
 
-    def _trained(self, params: Sequence[Any], lr: float) -> Tuple[nn.Module, torch.optim.Optimizer]:
+    def _trained(self, params: Sequence[Any], lr: float) -> Tuple[nn.Module, Optimizer]:
         net = torch_lenet(params).to(self.device)
         sgd = torch.optim.SGD(net.parameters(), lr)
         if self._gpus:
             return nn.DataParallel(net, list(range(self._gpus))), sgd
-        return (DistributedDataParallel(net) if self.size > 1 else net), sgd
+        if self.size > 1:
+            return DistributedDataParallel(net), sgd
+        return net, sgd
 
-    def _step(self, X: Any, y: Any, net: nn.Module, sgd: torch.optim.Optimizer) -> torch.Tensor:
-        part = slice(self.number * len(X) // self.size, (self.number + 1) * len(X) // self.size)
+    def _step(self, X: Any, y: Any, net: nn.Module, sgd: Optimizer) -> torch.Tensor:
+        start = self.number * len(X) // self.size
+        stop = (self.number + 1) * len(X) // self.size
         # DDP averages over the processes, whose losses are sums over a part of the batch.
-        return step(net, sgd, X[part], y[part], self.size / len(X), self.device)
+        scale = self.size / len(X)
+        return step(net, sgd, X[start:stop], y[start:stop], scale, self.device)
 
 
 def step(
-    net: nn.Module, sgd: torch.optim.Optimizer, X: Any, y: Any, scale: float, device: torch.device
+    net: nn.Module, sgd: Optimizer, X: Any, y: Any, scale: float, device: torch.device
 ) -> torch.Tensor:
     """One step on the sum of the losses times ``scale``, which it returns. Doesn't wait for a GPU."""
     labels = torch.from_numpy(y.astype(np.int64)).to(device)
@@ -110,11 +133,11 @@ def torch_lenet(params: Sequence[Any]) -> nn.Module:
 
 
 def initial(seed: int, scale: float) -> List[Any]:
-    """As :func:`mxdp.scratch.init_lenet`: weights from N(0, ``scale``), biases zero."""
+    """The same as :func:`mxdp.scratch.init_lenet` draws: weights from N(0, ``scale``), biases zero."""
     random = np.random.RandomState(seed)
     shapes = [tuple(param.shape) for param in torch_lenet([]).parameters()]
-    drawn = [
-        random.normal(scale=scale, size=shape) if len(shape) > 1 else np.zeros(shape)
-        for shape in shapes
-    ]
-    return [values.astype("float32") for values in drawn]
+    drawn = []
+    for shape in shapes:
+        values = random.normal(scale=scale, size=shape) if len(shape) > 1 else np.zeros(shape)
+        drawn.append(values.astype("float32"))
+    return drawn

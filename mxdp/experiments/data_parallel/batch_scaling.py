@@ -14,9 +14,10 @@ from mxdp.datasets import load, minibatches
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments import sources
-from mxdp.experiments.data_parallel.training import pictures, set_params
+from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.lab import Case, Work, faster
+from mxdp.experiments.networks import set_params
 from mxdp.experiments.oracle import tolerances_of
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet, train_batch
 from mxdp.training import BoundNet, TrainStep, train_steps

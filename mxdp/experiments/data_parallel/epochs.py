@@ -29,6 +29,7 @@ from mxdp.experiments import sources
 from mxdp.experiments.data_parallel import training
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, faster
+from mxdp.experiments.networks import set_params
 from mxdp.experiments.show import style
 from mxdp.scratch import evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.timing import Timer
@@ -85,7 +86,7 @@ def set_up(case, s):
     record = training.recorder(data.train, batch_size, s.seed, recorded, devices)
     warm_up = Stream(data.train, batch_size, s.seed)
     train_steps(warm_up.take(batch_size + samples % batch_size), step)
-    training.set_params(replicas, params)
+    set_params(replicas, params)
     epoch, first = divmod(case.number * s.rounds * samples, len(data.train))
     stream = Stream(data.train, batch_size, s.seed, epoch, first)
     net = BoundNet(lenet)

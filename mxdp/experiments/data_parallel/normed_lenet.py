@@ -5,7 +5,7 @@ import numpy as onp
 from mxdp.backend import autograd, check_device_list, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets.minibatches import Stream
-from mxdp.experiments.data_parallel.training import set_params
+from mxdp.experiments.networks import set_params
 from mxdp.layers import EPSILON
 from mxdp.parallel.batch_norm import SyncBatchNorm
 from mxdp.scratch import cross_entropy, evaluate, get_params, split_batch

@@ -19,20 +19,17 @@ from mxdp.experiments.data_parallel.training import (
     check_step,
     expect_speedups,
     pictures,
-    set_params,
     synced_step,
 )
 from mxdp.experiments.devices import WARM_UP, defaults, devices_of, timed
 from mxdp.experiments.lab import Case, Work, faster
+from mxdp.experiments.networks import set_params
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import TrainStep, train_steps
 
 SOURCE = f"{sources.MULTIPLE_GPUS}, in MXNet's default environment"
 COMPARED = "gradients and parameters of every replica, against mxdp on one device"
-NEEDS = dict.fromkeys(
-    ("d2l", "IPython", "matplotlib_inline", "pandas"),
-    "`pip install --no-deps d2l==1.0.3` and `pip install ipython matplotlib-inline pandas`, or `make run`",
-)
+NEEDS = book_loop.NEEDS
 COMMON = dict(devices=[1, 2], data="auto", data_dir=None, batch_size=256, lr=0.2)
 PRESETS = {
     "quick": dict(COMMON, samples=4352),

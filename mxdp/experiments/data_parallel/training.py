@@ -114,13 +114,6 @@ def oracle(case: Case, s: Settings) -> Iterator[Tuple[Any, ...]]:
     return check_step(devices_of(case, s), 61, s.seed, step=synced_step())
 
 
-def set_params(replicas: Sequence[Sequence[NDArray]], params: Sequence[NDArray]) -> None:
-    """Give all replicas these parameters, in place: what is bound to their arrays stays warm. Doesn't wait."""
-    for replica in replicas:
-        for param, value in zip(replica, params):
-            value.copyto(param)
-
-
 def recorder(
     data: Split, batch_size: int, seed: int, step: Callable[..., Any], devices: Sequence[Device]
 ) -> Callable[[int], TimeSplit]:

@@ -32,6 +32,7 @@ from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import ranks
 from mxdp.experiments.lab.module import Case, Settings, Skipped, Work
 from mxdp.experiments.lab.result import plain
+from mxdp.experiments.lab.rows import Record
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
 from mxdp.launch.guard import die_with_parent
@@ -40,21 +41,20 @@ from mxdp.launch.guard import die_with_parent
 class Child:
     """What one process does, and where it answers."""
 
-    def __init__(self, order: Dict[str, Any], path: Path) -> None:
+    def __init__(self, order: Record, path: Path) -> None:
         self.order = order
         with without_exit():
             self.question = importlib.import_module(order["module"])
         self.settings = Settings(order["settings"])
         self.works: Dict[int, Work] = {}
         self.cases = [Case(**record) for record in order["cases"]]
-        self.size, self.rank = self.cases[0].processes, ranks.rank(self.cases[0].engine)
+        self.size = self.cases[0].processes
+        self.rank = ranks.rank(self.cases[0].engine)
         for index, case in enumerate(self.cases):
-            case.process, case.number, case.folder = (
-                self.rank,
-                order["number"],
-                order["folders"][index],
-            )
+            case.process = self.rank
+            case.number = order["number"]
             case.draw = order["draw"]
+            case.folder = order["folders"][index]
             os.makedirs(case.folder, exist_ok=True)
             if self.size > 1:
                 case.share = ranks.sharing(path.with_name(f"shared-{index}"), self.rank, self.size)
@@ -62,16 +62,15 @@ class Child:
 
     def measure(self) -> None:
         """Oracle and warm-up of every case, rounds in turn, a recording. A case that fails is left out."""
+        compare = self.order["compare"]
         for index in range(len(self.cases)):
-            if not self.order["compare"] or self._do(
-                index, "comparing with the serial run", self._compare
-            ):
+            if not compare or self._do(index, "comparing with the serial run", self._compare):
                 self._do(index, "setting up and warming up", self._set_up)
         for number in range(self.order["rounds"]):
             for index in list(self.works):
                 self._do(index, f"measuring round {number + 1}", self._round)
         for index in list(self.works):
-            if self.order["compare"] and self.works[index].record:
+            if compare and self.works[index].record:
                 self._do(index, "recording one more run", self._record)
             self.works.pop(index, None)  # the next recording may need the memory
 
@@ -88,10 +87,10 @@ class Child:
         except Exception as error:
             print(f"{case.label}, {doing}:", file=sys.stderr)
             traceback.print_exc()
-            rank = f"process {self.rank} of {self.size}: " if self.size > 1 else ""
-            self._answer(
-                case=index, failed=[time.time(), f"{rank}{described(error)} (while {doing})"]
-            )
+            why = f"{described(error)} (while {doing})"
+            if self.size > 1:
+                why = f"process {self.rank} of {self.size}: {why}"
+            self._answer(case=index, failed=[time.time(), why])
         if self.size > 1:
             sys.stderr.flush()
             os._exit(1)  # at a usual end it might wait for the others
@@ -117,13 +116,12 @@ class Child:
             raise MxdpError("nothing was compared with the serial run, so it was not timed")
 
     def _set_up(self, index: int, case: Case) -> None:
-        work = self.works[index] = self.question.set_up(case, self.settings)
+        work = self.question.set_up(case, self.settings)
+        self.works[index] = work
         if work.devices is None:
             work.devices = devices_of(case, self.settings)
-        devices = [str(device) for device in work.devices]
-        self._answer(
-            case=index, ready=dict(devices=devices, facts=work.facts, variables=process.describe())
-        )
+        ready = dict(devices=work.devices, facts=work.facts, variables=process.describe())
+        self._answer(case=index, ready=ready)
 
     def _round(self, index: int, case: Case) -> None:
         wait()
@@ -131,9 +129,12 @@ class Child:
         started = time.perf_counter()
         done = self.works[index].round()
         wait()
-        seconds, more = time.perf_counter() - started, {}
-        if done is not None:
-            seconds, more = done if isinstance(done, tuple) else (done, {})
+        seconds = time.perf_counter() - started
+        more: Record = {}
+        if isinstance(done, tuple):
+            seconds, more = done
+        elif done is not None:
+            seconds = done
         if not 0 <= seconds < math.inf:
             raise MxdpError(f"it took {seconds} seconds; a time is finite and not negative")
         self._answer(case=index, round={**more, "seconds": seconds})
@@ -154,4 +155,4 @@ if __name__ == "__main__":
     die_with_parent()
     os.dup2(2, 1)  # all prints go to the log, C libraries' too
     order = Path(sys.argv[1])
-    Child(json.loads(order.read_text(encoding="utf-8")), order).measure()
+    Child(json.loads(order.read_text("utf-8")), order).measure()

@@ -90,7 +90,10 @@ class Case:
     until each has called it as often, and returns the values of all (anything that can be pickled), in their order.
     """
 
-    process, number, draw, folder = 0, 0, 0, ""
+    process = 0
+    number = 0
+    draw = 0
+    folder = ""
 
     def __init__(
         self,
@@ -103,12 +106,13 @@ class Case:
         needs: Optional[Mapping[str, str]] = None,
         **settings: Any,
     ) -> None:
-        self.label, self.devices, self.processes, self.engine = label, devices, processes, engine
-        self.environment, self.reference, self.needs = (
-            dict(environment or {}),
-            reference,
-            dict(needs or {}),
-        )
+        self.label = label
+        self.devices = devices
+        self.processes = processes
+        self.engine = engine
+        self.environment = environment or {}
+        self.reference = reference
+        self.needs = needs or {}
         self.settings = settings
         self.share: Callable[..., List[Any]] = lambda value=None: [value]
 
@@ -148,8 +152,12 @@ class Work:
         prepare: Callable[[], Any] = lambda: None,
         **facts: Any,
     ) -> None:
-        self.round, self.devices, self.prepare = round, devices, prepare
-        self.record: Any = (round if record is True else record) or None
+        self.round = round
+        self.devices = devices
+        self.record: Any = record or None
+        if record is True:
+            self.record = round
+        self.prepare = prepare
         self.facts = facts
 
 
@@ -159,7 +167,8 @@ class Question:
     def __init__(self, module: ModuleType) -> None:
         if missing := [name for name in NEEDED if not hasattr(module, name)]:
             raise ValueError(f"{module.__name__} is no question: it has no {', '.join(missing)}")
-        self.module, self.name = module, module.__name__.rpartition(".")[2].replace("_", "-")
+        self.module = module
+        self.name = module.__name__.rpartition(".")[2].replace("_", "-")
         self.question = (module.__doc__ or "").strip().partition("\n")[0]
         if not NAME.fullmatch(self.name) or self.name == "all":
             raise ValueError(
@@ -167,11 +176,9 @@ class Question:
             )
 
     def __getattr__(self, name: str) -> Any:
-        return (
-            getattr(self.module, name, DEFAULTS[name])
-            if name in DEFAULTS
-            else getattr(self.module, name)
-        )
+        if name in DEFAULTS:
+            return getattr(self.module, name, DEFAULTS[name])
+        return getattr(self.module, name)
 
     def preset(self, name: str) -> Dict[str, Any]:
         """The settings of that preset."""
@@ -180,30 +187,28 @@ class Question:
 
 def changed(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Dict[str, Any]:
     """``settings`` with those ``given``. A time takes the place of a number of processes, and the other way round."""
-    lengths = (
-        {} if {"minutes", "processes"}.isdisjoint(given) else dict(minutes=None, processes=None)
-    )
-    return {**settings, **lengths, **given}
+    if "minutes" in given or "processes" in given:
+        return {**settings, "minutes": None, "processes": None, **given}
+    return {**settings, **given}
 
 
 def lacking(needs: Mapping[str, str]) -> str:
     """The first of these modules that is not installed, and the command that installs it, in words; or nothing."""
-    first = next((name for name in needs if find_spec(name) is None), None)
-    return f"{first} is not installed: {needs[first]}" if first else ""
+    for name, command in needs.items():
+        if find_spec(name) is None:
+            return f"{name} is not installed: {command}"
+    return ""
 
 
 def discover() -> Dict[str, Question]:
     """All questions by name, sorted: those in a room, and those in ``MXDP_EXPERIMENTS``."""
-    files = sorted(Path(__file__).parents[1].glob("*/*.py"))
-    telling = [
-        file for file in files if "\ndef tell(" in file.read_text("utf-8")
-    ]  # the others help
-    ours = [f"mxdp.experiments.{file.parent.name}.{file.stem}" for file in telling]
+    ours = []
+    for file in sorted(Path(__file__).parents[1].glob("*/*.py")):
+        if "\ndef tell(" in file.read_text("utf-8"):  # the others help
+            ours.append(f"mxdp.experiments.{file.parent.name}.{file.stem}")
+    others = os.environ.get(EXTRA_MODULES, "").replace(",", " ").split()
     known: Dict[str, Question] = {}
-    for name in [
-        *ours,
-        *filter(None, map(str.strip, os.environ.get(EXTRA_MODULES, "").split(","))),
-    ]:
+    for name in ours + others:
         try:
             with without_exit():
                 question = Question(importlib.import_module(name))

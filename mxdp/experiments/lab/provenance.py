@@ -5,12 +5,12 @@ A number belongs to a commit. What has changed since is a question for ``compare
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import re
 import subprocess
 import time
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional
@@ -40,7 +40,7 @@ BUSY = 0.1
 
 def _cpuinfo(name: str) -> str:
     """The first processor's value of that name, as Linux gives it; else nothing."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if found := re.search(rf"^{name}\s*:\s*(.+)$", CPUINFO.read_text(), re.M):
             return found[1].strip()
     return ""
@@ -67,7 +67,7 @@ def versions() -> Dict[str, str]:
     """mxdp's version, and that of each installed package that the results depend on."""
     installed = {"mxdp": mxdp.__version__}
     for package in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
+        with suppress(metadata.PackageNotFoundError):
             installed[package] = metadata.version(package)
     return installed
 
@@ -81,12 +81,13 @@ def commit() -> Optional[str]:
             ["git", *words], cwd=ROOT, stderr=subprocess.DEVNULL, text=True, timeout=10
         )
 
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
+    with suppress(OSError, subprocess.SubprocessError):
         if git("ls-files", "--", str(Path(__file__).resolve())):
             changed = git(
                 "status", "--porcelain", "-uno", "--", ":/", ":(top,exclude)experiments/reference"
             )
-            return git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else "")
+            head = git("rev-parse", "--short=12", "HEAD").strip()
+            return f"{head}+" if changed else head
     return None
 
 
@@ -108,13 +109,12 @@ def environment(variables: Mapping[str, str], devices: Iterable[str]) -> Dict[st
 
 def without_paths(values: Mapping[str, Any]) -> Dict[str, Any]:
     """These variables or settings with ``set`` for each path: a result names no folder of its machine."""
-
-    def is_path(name: str, value: Any) -> bool:
-        return os.sep in str(value) or (
-            bool(value) and name.lower().endswith(("dir", "path", "home", "file"))
-        )
-
-    return {name: "set" if is_path(name, value) else value for name, value in values.items()}
+    told = dict(values)
+    for name, value in values.items():
+        named = value and name.lower().endswith(("dir", "path", "home", "file"))
+        if named or os.sep in str(value):
+            told[name] = "set"
+    return told
 
 
 def since_now() -> Callable[[], Optional[float]]:
@@ -126,11 +126,15 @@ def since_now() -> Callable[[], Optional[float]]:
         times = psutil.cpu_times()
         return float(times.idle + getattr(times, "iowait", 0.0) + sum(os.times()[:4]))
 
-    began, before, processors = time.monotonic(), ours_or_idle(), psutil.cpu_count() or 1
+    processors = psutil.cpu_count() or 1
+    began = time.monotonic()
+    before = ours_or_idle()
 
     def elsewhere() -> Optional[float]:
-        passed, counted = processors * (time.monotonic() - began), ours_or_idle() - before
-        whole = passed > 0 and process.cores() >= processors
-        return round(min(1.0, max(0.0, 1 - counted / passed)), 4) if whole else None
+        passed = processors * (time.monotonic() - began)
+        if passed <= 0 or process.cores() < processors:
+            return None
+        share = 1 - (ours_or_idle() - before) / passed
+        return round(min(1.0, max(0.0, share)), 4)
 
     return elsewhere

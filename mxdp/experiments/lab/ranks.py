@@ -13,7 +13,6 @@ They wait for each other and share what they have by files in a folder: no engin
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import re
@@ -22,6 +21,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import (
     IO,
@@ -37,10 +37,16 @@ from typing import (
     Union,
 )
 
+from mxdp.errors import plural
 from mxdp.launch.guard import die_with_parent
 from mxdp.launch.guarded import ending
 
-ALONE, MPI, SYNC, ASYNC, HOROVOD, DDP = "", "mpi", "dist_sync", "dist_async", "horovod", "torch-ddp"
+ALONE = ""
+MPI = "mpi"
+SYNC = "dist_sync"
+ASYNC = "dist_async"
+HOROVOD = "horovod"
+DDP = "torch-ddp"
 WORDS = {
     ALONE: "processes that exchange nothing",
     MPI: "mxdp's world, by MPI",
@@ -57,7 +63,7 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
     },
     DDP: {"torch": "`pip install torch`"},
 }
-"""By engine: the module that it needs, and how to install it."""
+"""The module that each engine needs, and how to install it."""
 RANKS = {MPI: "PMI_RANK", HOROVOD: "HOROVOD_RANK"}
 """Variables that tell a process its rank; of the other engines it is ``RANK``."""
 GRACE = 5.0
@@ -73,14 +79,18 @@ def commands(
 ) -> Commands:
     """What to start, each with its environment: the processes that end by themselves, and those that serve them."""
     plain = {name: value for name, value in environ.items() if value is not None}
+    launcher: List[str] = []
     if engine == MPI:
-        return [([sys.executable, "-m", "mxdp.launch", "-n", str(size), "--", *command], plain)], []
+        launcher = [sys.executable, "-m", "mxdp.launch", "-n", str(size), "--"]
     if engine == HOROVOD:
         horovodrun = str(Path(sys.executable).with_name("horovodrun"))
-        return [([horovodrun, "--gloo", "-np", str(size), *command], plain)], []
+        launcher = [horovodrun, "--gloo", "-np", str(size)]
+    if launcher:
+        return [([*launcher, *command], plain)], []
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = map(str, server.getsockname())  # a port that nobody has
-    shared, servers = {"WORLD_SIZE": str(size)}, []
+    shared = {"WORLD_SIZE": str(size)}
+    servers = []
     if engine == DDP:
         shared.update(MASTER_ADDR=host, MASTER_PORT=port)
     if engine in (SYNC, ASYNC):
@@ -88,10 +98,12 @@ def commands(
         shared.update(DMLC_NUM_SERVER="1", DMLC_NUM_WORKER=str(size), DMLC_ROLE="worker")
         # `import mxnet` does their work, and never returns.
         serve = [sys.executable, "-c", "from mxdp.backend import mx; mx.nd"]
-        servers = [
-            (serve, {**plain, **shared, "DMLC_ROLE": role}) for role in ("scheduler", "server")
-        ]
-    return [([*command], {**plain, **shared, "RANK": str(rank)}) for rank in range(size)], servers
+        for role in ("scheduler", "server"):
+            servers.append((serve, {**plain, **shared, "DMLC_ROLE": role}))
+    ranks = []
+    for rank in range(size):
+        ranks.append(([*command], {**plain, **shared, "RANK": str(rank)}))
+    return ranks, servers
 
 
 def use_checkout(root: Path, environ: Dict[str, Optional[str]]) -> Path:
@@ -101,13 +113,11 @@ def use_checkout(root: Path, environ: Dict[str, Optional[str]]) -> Path:
     others = (environ.get("PYTHONPATH") or "").split(os.pathsep)
     places = [str(root), here, *(os.path.abspath(place) for place in others if place)]
     environ["PYTHONPATH"] = os.pathsep.join(places)
-    environ["PYTHONSAFEPATH"] = (
-        "1"  # or `python -m` takes the mxdp of the folder where it is started
-    )
+    # Else `python -m` takes the mxdp of the folder where it is started.
+    environ["PYTHONSAFEPATH"] = "1"
     if sys.version_info < (3, 11) and Path(here, "mxdp", "__init__.py").exists():
-        return (
-            root  # these Pythons don't know the variable: files are then looked for in the checkout
-        )
+        # These Pythons don't know the variable: files are then looked for in the checkout.
+        return root
     return Path(here)
 
 
@@ -126,22 +136,33 @@ def wait_for(
             if any(one.poll() for one in started):
                 break  # the others may wait for it for ever
             tick()
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 left[0].wait(0.2)
-        code = next((code for code in (one.poll() for one in started) if code), 0)
-    last = [
-        f": {line.decode(errors='replace')}"
-        for line in re.findall(rb"\S[^\n]*", log.read_bytes()[-4000:])
-    ]
-    memory = ", as the system does when memory runs out," if code == -signal.SIGKILL else ""
-    return (
-        ("failed", f"the process {ending(code)}{memory}{last[-1] if last and code > 0 else ''}")
-        if code
-        else None
-    )
+        code = next(filter(None, [one.poll() for one in started]), 0)
+    if not code:
+        return None
+    reason = f"the process {ending(code)}"
+    if code == -signal.SIGKILL:
+        reason += ", as the system does when memory runs out,"
+    printed = re.findall(rb"\S[^\n]*", log.read_bytes()[-4000:])
+    if printed and code > 0:
+        reason += f": {printed[-1].decode(errors='replace')}"
+    return "failed", reason
 
 
-@contextlib.contextmanager
+def in_words(failures: Mapping[str, Failure]) -> Optional[str]:
+    """Failures by label: each reason once, with the first case that gave it and the number of the others."""
+    labels: Dict[str, List[str]] = {}
+    for label, (_, reason) in failures.items():
+        labels.setdefault(reason, []).append(label)
+    sentences = []
+    for reason, (first, *others) in labels.items():
+        more = f" (and {plural(len(others), 'more case')})" if others else ""
+        sentences.append(f"{first}{more}: {reason}" if first else reason)
+    return "; ".join(sentences) or None
+
+
+@contextmanager
 def running(
     commands: Sequence[Command], out: Union[int, IO[bytes]], folder: Optional[Path] = None
 ) -> Iterator[List[subprocess.Popen[bytes]]]:
@@ -153,21 +174,19 @@ def running(
     )
     try:
         for command, environ in commands:
-            started.append(
-                subprocess.Popen(command, env=environ, preexec_fn=die_with_parent, **how)
-            )
+            one = subprocess.Popen(command, env=environ, preexec_fn=die_with_parent, **how)
+            started.append(one)
         yield started
     finally:
         for one in started:
-            with contextlib.suppress(
-                ProcessLookupError
-            ):  # Python 3.8 knows nothing of one that psutil has waited for
+            # Python 3.8 knows nothing of one that psutil has waited for.
+            with suppress(ProcessLookupError):
                 one.terminate()
         until = time.monotonic() + GRACE
         for one in started:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 one.wait(max(0.0, until - time.monotonic()))
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(one.pid, signal.SIGKILL)
             one.wait()
 
@@ -189,9 +208,8 @@ def sharing(folder: Path, number: int, size: int) -> Callable[..., List[Any]]:
         part = folder / f"{number}.part"
         part.write_bytes(pickle.dumps(value))
         part.rename(here / str(number))
-        while (
-            len(os.listdir(here)) < size
-        ):  # one that ends without coming here is noticed by whoever started all
+        # One that ends without coming here is noticed by whoever started all.
+        while len(os.listdir(here)) < size:
             time.sleep(0.0005)
         return [pickle.loads((here / str(other)).read_bytes()) for other in range(size)]
 

@@ -11,71 +11,75 @@ import json
 import math
 import re
 import sys
-from itertools import chain, count
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Union
 
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.lab.module import NAME
+from mxdp.experiments.lab.rows import Record
 from mxdp.files import write_beside
 
 SCHEMA_VERSION = 5
 READ = (4, 5)
 """The versions that can be read. Version 4 says less of the processor."""
 WROTE = "that `python -m mxdp.experiments run` wrote."
-TEXT, MAYBE, COUNT, NUMBER, DICT, LIST = (
-    (str,),
-    (str, type(None)),
-    (int,),
-    (int, float),
-    (dict,),
-    (list,),
+MAYBE = (str, type(None))
+NUMBER = (int, float)
+ROW = dict(
+    label=str,
+    reference=bool,
+    case=dict,
+    devices=list,
+    facts=dict,
+    oracle=dict,
+    processes=[dict(seconds=NUMBER)],
 )
-ROW = {
-    **dict(label=TEXT, reference=(bool,), case=DICT, devices=LIST, facts=DICT, oracle=DICT),
-    "processes": [{"seconds": NUMBER}],
-}
-RESULT = {
-    **dict.fromkeys(("question", "preset", "prediction", "started"), TEXT),
-    **dict.fromkeys(("settings", "skipped"), DICT),
-    **dict(experiment=NAME, status=re.compile("ok|failed|timeout|skipped")),
-    **dict(error=MAYBE, elapsed_seconds=NUMBER, elsewhere=LIST, rows=[ROW]),
-    "environment": dict(
+RESULT = dict(
+    experiment=NAME,
+    question=str,
+    preset=str,
+    prediction=str,
+    started=str,
+    settings=dict,
+    skipped=dict,
+    status=re.compile("ok|failed|timeout|skipped"),
+    error=MAYBE,
+    elapsed_seconds=NUMBER,
+    elsewhere=list,
+    rows=[ROW],
+    environment=dict(
         cpu_model=MAYBE,
-        cores=COUNT,
-        python=TEXT,
-        versions=DICT,
-        variables=DICT,
-        gpus=LIST,
+        cores=int,
+        python=str,
+        versions=dict,
+        variables=dict,
+        gpus=list,
         commit=MAYBE,
     ),
-    "oracle": dict(checked=COUNT, wrong=COUNT, text=TEXT),
-}
+    oracle=dict(checked=int, wrong=int, text=str),
+)
 """What a result must have: types, of which a value may be, patterns of texts, and these in dicts and lists."""
 
 
-def write(result: Mapping[str, Any], folder: Union[str, Path]) -> Path:
+def write(result: Record, folder: Union[str, Path]) -> Path:
     """Write ``result``, made :func:`plain`, beside and renamed; its path. Raises an MxdpError if it can't."""
-    path = Path(
-        folder, result["experiment"], re.sub(r"[+-]\d\d:?\d\d$|:", "", result["started"]) + ".json"
-    )
-    others = (path.with_name(f"{path.stem}_{number}.json") for number in count(2))
-    path = next(
-        name for name in chain([path], others) if not name.exists()
-    )  # two may have begun in that second
-    write_beside(
-        path, json.dumps(plain(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    )
+    began = re.sub(r"[+-]\d\d:?\d\d$|:", "", result["started"])
+    path = Path(folder, result["experiment"], f"{began}.json")
+    number = 1
+    while path.exists():  # two may have begun in that second
+        number += 1
+        path = path.with_name(f"{began}_{number}.json")
+    text = json.dumps(plain(result), indent=1, ensure_ascii=False, allow_nan=False)
+    write_beside(path, f"{text}\n")
     return path
 
 
-def read(path: Union[str, Path]) -> Dict[str, Any]:
+def read(path: Union[str, Path]) -> Record:
     """The result in the file ``path``. Raises a UsageError if there is none or it is JSON of somebody else's, and an
     MxdpError if it can't be read, is damaged, or of another version."""
     try:
-        record = json.loads(
-            Path(path).read_bytes().decode("utf-8"), parse_constant=int
-        )  # refuses NaN
+        text = Path(path).read_bytes().decode("utf-8")
+        record = json.loads(text, parse_constant=int)  # refuses NaN
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {path}; give one {WROTE}") from error
     except OSError as error:
@@ -98,26 +102,32 @@ def read(path: Union[str, Path]) -> Dict[str, Any]:
 
 def _wrong(record: Any, shape: Any, where: str) -> str:
     """Which part of ``record`` is missing or has not this shape, in words; empty if all have."""
-    if isinstance(shape, dict) and isinstance(record, dict):
-        parts = [
-            (record.get(name, ...), inner, f"{where}.{name}".lstrip("."))
-            for name, inner in shape.items()
-        ]
-    elif isinstance(shape, list) and isinstance(record, list):
-        parts = [(item, shape[0], f"{where}[{index}]") for index, item in enumerate(record)]
+    if isinstance(shape, type):
+        right = type(record) is shape
+    elif isinstance(shape, tuple):
+        right = type(record) in shape
+    elif isinstance(shape, re.Pattern):
+        right = isinstance(record, str) and bool(shape.fullmatch(record))
     else:
-        text = isinstance(shape, re.Pattern) and isinstance(record, str) and shape.fullmatch(record)
-        right = text or (isinstance(shape, tuple) and type(record) in shape)
-        return "" if right else f"{where} is {'missing' if record is ... else f'{record!r:.40}'}"
-    return next(filter(None, (_wrong(*part) for part in parts)), "")
+        right = isinstance(record, type(shape))
+    if not right:
+        return f"{where} is {'missing' if record is ... else f'{record!r:.40}'}"
+    wrong: List[str] = []
+    if isinstance(shape, dict):
+        for name, inner in shape.items():
+            wrong.append(_wrong(record.get(name, ...), inner, f"{where}.{name}".lstrip(".")))
+    if isinstance(shape, list):
+        for index, item in enumerate(record):
+            wrong.append(_wrong(item, shape[0], f"{where}[{index}]"))
+    return next(filter(None, wrong), "")
 
 
-def read_folder(folder: Path) -> Dict[str, List[Dict[str, Any]]]:
-    """By name, sorted, all runs in ``folder``, the oldest first. Foreign JSON is named on stderr. Raises a UsageError
-    if there is no such folder, or no result in it, and what :func:`read` raises."""
+def read_folder(folder: Path) -> Dict[str, List[Record]]:
+    """All runs in ``folder`` by name, sorted, the oldest of each first. Foreign JSON is named on stderr. Raises a
+    UsageError if there is no such folder, or no result in it, and what :func:`read` raises."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; give one {WROTE}")
-    by_name: Dict[str, List[Dict[str, Any]]] = {}
+    by_name: Dict[str, List[Record]] = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
         if path.name.startswith(".") or path.parent.name == "timelines":
             continue
@@ -129,10 +139,9 @@ def read_folder(folder: Path) -> Dict[str, List[Dict[str, Any]]]:
             by_name.setdefault(result["experiment"], []).append(result)
     if not by_name:
         raise UsageError(f"there is no result in {folder}; give a folder {WROTE}")
-    return {
-        name: sorted(runs, key=lambda run: str(run["started"]))
-        for name, runs in sorted(by_name.items())
-    }
+    for runs in by_name.values():
+        runs.sort(key=lambda run: str(run["started"]))
+    return dict(sorted(by_name.items()))
 
 
 def plain(value: Any) -> Any:

@@ -3,12 +3,12 @@
 A process can be faster or slower for its whole life, so it counts once. Numbers divide process by process before
 anything is summed up, so that a drift of the machine cancels.
 
-An interval is one of order statistics, which assumes only independent values: of n, the r-th smallest and the r-th
-largest enclose the true median unless more than n - r fall on one side of it, a question of coin tosses (Conover,
-"Practical Nonparametric Statistics", 3.2). Processes of one run share its hour, and the next hour may be faster: from
-six runs on, a value is the median of a run. An interval needs six different values, and a run that repeats another's
-values is no further run: three seeds that every run repeats are three values. Fewer values are shown themselves, or
-their range, from which nothing follows.
+An interval is one of order statistics, which assumes only independent values. Of n values, the r-th smallest and the
+r-th largest enclose the true median unless more than n - r fall on one side of it. That is a question of coin tosses
+(Conover, "Practical Nonparametric Statistics", 3.2). Processes of one run share its hour, and the next hour may be
+faster: from six runs on, a value is the median of a run. An interval needs six different values, and a run that repeats
+another's values is no further run: three seeds that every run repeats are three values. Fewer values are shown
+themselves, or their range, from which nothing follows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import math
 import operator
 import statistics
 from contextlib import suppress
-from itertools import chain
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from itertools import chain, repeat
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 RUNS = 6
 """With this many runs or more, an interval is of runs. Fewer different values give no interval."""
@@ -27,6 +27,8 @@ LISTED = 3
 APART = 0.05
 """What differs by more from what the medians give does not seem to add up."""
 Value = Optional[float]
+Record = Dict[str, Any]
+"""A part of a result, as JSON has it: a run, a row of it, or what one process measured."""
 
 
 def interval(values: Sequence[float]) -> Tuple[Value, Value]:
@@ -35,8 +37,11 @@ def interval(values: Sequence[float]) -> Tuple[Value, Value]:
     >>> interval([5, 1, 4, 2, 6, 3]), interval([5, 1, 4, 2, 3])
     ((1, 6), (None, None))
     """
-    ordered, n, beyond, rank = sorted(values), len(values), 1, 0
-    while 2 * beyond <= 0.05 * 2**n:  # `beyond` counts tosses of n coins with at most `rank` heads
+    ordered = sorted(values)
+    n = len(ordered)
+    rank = 0
+    beyond = 1  # tosses of n coins with at most `rank` heads
+    while 2 * beyond <= 0.05 * 2**n:
         rank += 1
         beyond += math.comb(n, rank)
     return (ordered[rank - 1], ordered[-rank]) if rank else (None, None)
@@ -44,25 +49,9 @@ def interval(values: Sequence[float]) -> Tuple[Value, Value]:
 
 def _units(runs: Sequence[Sequence[float]]) -> List[float]:
     """What an interval of these runs is of: their medians, or of fewer than :data:`RUNS` their processes."""
-    return (
-        list(map(statistics.median, runs)) if len(runs) >= RUNS else list(chain.from_iterable(runs))
-    )
-
-
-def _by(
-    function: Callable[[Any, Any], Any], sign: str = "", ratio: bool = False
-) -> Callable[[Number, Any], Number]:
-    def operation(number: Number, other: Any) -> Number:
-        result = by_process(function, number, other)
-        if sign and not isinstance(other, Number):
-            result.made = number, sign, other
-        if ratio:
-            with suppress(ZeroDivisionError):
-                plain = other.of_medians if isinstance(other, Number) else other
-                result.of_medians = function(number.of_medians, plain)
-        return result
-
-    return operation
+    if len(runs) >= RUNS:
+        return list(map(statistics.median, runs))
+    return list(chain.from_iterable(runs))
 
 
 class Number:
@@ -86,23 +75,22 @@ class Number:
     ) -> None:
         every = list(values)
         self.truth = bool(every) and all(isinstance(value, bool) for value in every)
-        self.values = [
-            float(value) if value is not None and math.isfinite(value) else None for value in every
-        ]
-        self.runs, self.label = [0] * len(every) if runs is None else list(runs), label
+        self.values: List[Value] = [None] * len(every)
+        self.runs = [0] * len(every) if runs is None else list(runs)
+        self.label = label
+        by_run: Dict[int, List[float]] = {}
+        for at, value in enumerate(every):
+            if value is not None and math.isfinite(value):
+                self.values[at] = float(value)
+                by_run.setdefault(self.runs[at], []).append(float(value))
         self.last = self.values[-1] if every else None
         self.made: Optional[Tuple[Number, str, Any]] = None
-        by_run: Dict[int, List[float]] = {}
-        for run, value in zip(self.runs, self.values):
-            if value is not None:
-                by_run.setdefault(run, []).append(value)
-        runs_of = list(by_run.values())
-        self.different = sorted(set(chain.from_iterable(runs_of)))
-        new = list(
-            {tuple(sorted(run)): run for run in runs_of}.values()
-        )  # without those that repeat another
-        self.seeds = new[0] if len(new) == 1 < len(runs_of) else []
-        self.units = _units(runs_of)
+        measured = list(by_run.values())
+        # A run that repeats another's values, in whatever order, is no further run.
+        new = list({tuple(sorted(run)): run for run in measured}.values())
+        self.seeds = new[0] if len(new) == 1 < len(measured) else []
+        self.different = sorted(set(chain.from_iterable(new)))
+        self.units = _units(measured)
         self.median = float(statistics.median(self.units)) if self.units else math.nan
         self.of_medians = self.median
         self.low, self.high = interval(_units(new)) if len(self.different) >= RUNS else (None, None)
@@ -134,10 +122,12 @@ class Number:
         """
         if self.low is None or self.high is None:
             return None
-        return True if self.high <= bound else False if self.low > bound else None
+        if self.high <= bound:
+            return True
+        return False if self.low > bound else None
 
     def at_least(self, bound: float) -> Optional[bool]:
-        """As :meth:`at_most`, the other way round."""
+        """Does what :meth:`at_most` does, the other way round."""
         return (self * -1).at_most(-bound)
 
     def __format__(self, form: str) -> str:
@@ -147,30 +137,59 @@ class Number:
     def __repr__(self) -> str:
         return f"Number({self.values})"
 
-    __add__ = __radd__ = _by(operator.add)
-    __mul__ = __rmul__ = _by(operator.mul, "x", ratio=True)
-    __sub__, __rsub__ = _by(operator.sub), _by(lambda a, b: b - a)
-    __truediv__ = _by(operator.truediv, "/", ratio=True)
-    __rtruediv__ = _by(lambda a, b: b / a, ratio=True)
+    def __add__(self, other: Any) -> Number:
+        return by_process(operator.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Number:
+        return by_process(operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Number:
+        return by_process(operator.sub, other, self)
+
+    def __mul__(self, other: Any) -> Number:
+        return _scaled(operator.mul, "x", self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Number:
+        return _scaled(operator.truediv, "/", self, other)
+
+    def __rtruediv__(self, other: Any) -> Number:
+        return _scaled(operator.truediv, "/", other, self)
 
 
-def by_process(function: Callable[..., Any], *numbers: Union[Number, float]) -> Number:
+def by_process(function: Callable[..., Any], *numbers: Any) -> Number:
     """``function`` of these, process by process; of a plain number, in each. It has the first one's label.
 
     >>> by_process(max, Number([1, 4]), Number([3, 2]), 2.5).values
     [3.0, 4.0]
     """
     first = next(number for number in numbers if isinstance(number, Number))
-    columns = [
-        number.values if isinstance(number, Number) else [number] * len(first.values)
-        for number in numbers
-    ]
+    columns: List[Iterable[Any]] = []
+    for number in numbers:
+        columns.append(number.values if isinstance(number, Number) else repeat(number))
 
     def one(*values: Any) -> Any:
         with suppress(ZeroDivisionError):
             return None if None in values else function(*values)
 
     return Number(map(one, *columns), first.runs, first.label)
+
+
+def _scaled(function: Callable[..., Any], sign: str, one: Any, other: Any) -> Number:
+    """A product or a ratio, which also has that of the medians, and how it was made."""
+    result = by_process(function, one, other)
+    if not isinstance(other, Number):
+        result.made = one, sign, other
+    with suppress(ZeroDivisionError):
+        result.of_medians = function(_of_medians(one), _of_medians(other))
+    return result
+
+
+def _of_medians(number: Any) -> Any:
+    return number.of_medians if isinstance(number, Number) else number
 
 
 def mean(numbers: Iterable[Number]) -> Number:
@@ -187,44 +206,48 @@ def factor(ratio: Number) -> Number:
     return by_process(lambda value: max(value, 1 / value), ratio)
 
 
-def by_name(
-    records: Sequence[Mapping[str, Any]], number: Callable[[List[Any]], Any]
-) -> Dict[str, Any]:
+def by_name(records: Sequence[Record], number: Callable[[List[Any]], Any]) -> Record:
     """What these have under each name: of numbers ``number`` of them all (None where one has none), of dicts of numbers
     this of each entry, and of anything else the last.
 
     >>> by_name([{"x": 3, "z": {"a": 1.0}}, {"x": 1, "y": "so"}], middle)
     {'x': 2.0, 'z': {'a': 1.0}, 'y': 'so'}
     """
-    whole: Dict[str, Any] = {}
+    whole: Record = {}
     for name in dict.fromkeys(chain.from_iterable(records)):
         values = [record.get(name) for record in records]
         known = [value for value in values if value is not None]
-        if known and all(isinstance(value, (int, float)) for value in known):
+        if not known:
+            whole[name] = None
+        elif all(isinstance(value, (int, float)) for value in known):
             whole[name] = number(values)
-        elif known and all(
-            isinstance(x, Mapping) and {*map(type, x.values())} <= {int, float} for x in known
-        ):
+        elif all(map(_of_numbers, known)):
             whole[name] = by_name([value or {} for value in values], number)
         else:
-            whole[name] = known[-1] if known else None
+            whole[name] = known[-1]
     return whole
+
+
+def _of_numbers(value: Any) -> bool:
+    """Whether it is a dict of numbers."""
+    return isinstance(value, Mapping) and {*map(type, value.values())} <= {int, float}
 
 
 def middle(values: Sequence[Any]) -> Any:
     """The median of a process's rounds; of true and false, whether all are true."""
     known = [value for value in values if value is not None]
-    return (
-        all(known) if all(isinstance(value, bool) for value in known) else statistics.median(known)
-    )
+    if all(isinstance(value, bool) for value in known):
+        return all(known)
+    return statistics.median(known)
 
 
 class Row:
     """What was measured of one case: ``seconds`` and other numbers, and the case's settings and facts, as attributes;
     also ``device_names``, and ``cores``, how many processors the machine had. ``tell`` may set more."""
 
-    def __init__(self, label: str, reference: bool, known: Mapping[str, Any]) -> None:
-        self.label, self.reference = label, reference
+    def __init__(self, label: str, reference: bool, known: Record) -> None:
+        self.label = label
+        self.reference = reference
         self.__dict__.update(known)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -254,7 +277,9 @@ def fastest(rows: Sequence[Row], name: str = "seconds") -> Row:
 def contenders(rows: Sequence[Row], name: str = "seconds") -> List[Row]:
     """The :func:`fastest`, and all rows that may be as fast: the interval of their time over its reaches down to 1."""
     best = fastest(rows, name)
-    over = [row.get(name) / best.get(name) for row in rows]
-    return [
-        row for row, ratio in zip(rows, over) if row is best or ratio.low is None or ratio.low <= 1
-    ]
+    found = []
+    for row in rows:
+        over = row.get(name) / best.get(name)
+        if row is best or over.low is None or over.low <= 1:
+            found.append(row)
+    return found

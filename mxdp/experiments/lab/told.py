@@ -10,19 +10,30 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from itertools import chain
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 
 from mxdp.errors import without_exit
 from mxdp.experiments.lab.module import Settings
-from mxdp.experiments.lab.rows import Number, Row, by_name
+from mxdp.experiments.lab.rows import Number, Record, Row, by_name
 
 NO_ANSWER = "No answer: not every case was measured."
 DEFECT = "ours: otherwise it is a defect"
 """The source of a claim that nobody else has made."""
-Panel = Tuple[Callable[[Any], Any], float]
-Had = Tuple[str, str, str]
-FIRST, OTHERS = "first", "others"
-"""Processes of a run: some numbers are measured in the first alone."""
+Had = Tuple[str, str]
+"""A row's label, and the name of a number."""
 
 
 def paragraph(text: str) -> str:
@@ -62,18 +73,38 @@ class Claim:
     @property
     def holds(self) -> Optional[bool]:
         """None: undecided, or about no number."""
-        sides = [self._side(number) for number in self.numbers]
-        return False if False in sides else None if None in sides or not sides else True
+        sides = {self._side(number) for number in self.numbers}
+        if False in sides:
+            return False
+        return True if sides == {True} else None
 
     def _side(self, number: Number) -> Optional[bool]:
+        """Whether the number is on the right side of the bound; None: undecided."""
         if not self.exact:
             return number.at_least(self.bound) if self.least else number.at_most(self.bound)
-        known = [value for value in number.values if value is not None]
-        return (
-            all(value >= self.bound if self.least else value <= self.bound for value in known)
-            if known
-            else None
-        )
+        known = number.different
+        if not known:
+            return None
+        return known[0] >= self.bound if self.least else known[-1] <= self.bound
+
+
+class Panel(NamedTuple):
+    """A part of a picture: what a function draws on matplotlib's axes, ``height`` inches high."""
+
+    draw: Callable[[Any], Any]
+    height: float
+
+
+class Bars(NamedTuple):
+    """A part of a picture: bars, drawn by :func:`mxdp.experiments.show.style.row_bars` with these arguments. Without
+    ``rows``: of all that have this number in the end."""
+
+    rows: Sequence[Row]
+    name: str
+    unit: str = "s"
+    scale: float = 1.0
+    title: str = ""
+    colour: str = ""
 
 
 class Told:
@@ -87,9 +118,10 @@ class Told:
         self.notes: List[str] = []
         self.claims: Dict[str, Claim] = {}
         self.answering: List[Row] = self.rows
-        self.sentence, self.explanation = "", ""
+        self.sentence = ""
+        self.explanation = ""
         self.left_out: List[str] = []
-        self.panels: List[Any] = []  # a Panel, or the arguments of `bars`
+        self.panels: List[Union[Panel, Bars]] = []
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows + self.references)
@@ -100,18 +132,18 @@ class Told:
 
     def one(self, **values: Any) -> Row:
         """The first row with these values, or else the first reference. Raises a LookupError if there is neither."""
-        row = self.maybe(**values)
-        if row is None:
-            raise LookupError(f"no row has {values}")
-        return row
+        if row := self.maybe(**values):
+            return row
+        raise LookupError(f"no row has {values}")
 
     def maybe(self, **values: Any) -> Optional[Row]:
-        """As :meth:`one`; None if there is none."""
+        """The row that :meth:`one` finds, or None."""
         return next((row for row in self if row.has(**values)), None)
 
     def column(self, name: Any, heading: str = "", *more: Any, **options: Any) -> None:
         """Add a :class:`Column` to the table; its heading is the name, unless given."""
-        self.columns.append(Column(name, heading or str(name).replace("_", " "), *more, **options))
+        heading = heading or str(name).replace("_", " ")
+        self.columns.append(Column(name, heading, *more, **options))
 
     def note(self, text: str) -> None:
         """Say more about how to read the table."""
@@ -132,13 +164,12 @@ class Told:
         if bound is None or None not in (at_most, at_least):
             raise ValueError(f"the claim {sentence!r} needs one bound: at_most or at_least")
         sentence = paragraph(sentence)
-        claim = self.claims.setdefault(
-            sentence, Claim(sentence, source, bound, at_least is not None, exact)
-        )
-        claim.numbers += [number for number in numbers if number is not None]
+        one = Claim(sentence, source, bound, at_least is not None, exact)
+        one = self.claims.setdefault(sentence, one)
+        one.numbers += [number for number in numbers if number is not None]
 
     def first(self, rows: Sequence[Row]) -> None:
-        """Of a long table, the rows that answer the question."""
+        """Say which rows of a long table answer the question."""
         self.answering = list(rows)
 
     def answer(self, text: str) -> None:
@@ -148,18 +179,21 @@ class Told:
 
     def explain(self, text: str) -> None:
         """What explains the answer: reasons, other rows, advice. Several calls add up."""
-        self.explanation = " ".join(filter(None, [self.explanation, paragraph(text)]))
+        self.explanation = f"{self.explanation} {paragraph(text)}".strip()
 
     def bars(
-        self, name: str = "seconds", *how: Any, rows: Optional[Sequence[Row]] = None, **more: Any
+        self,
+        name: str = "seconds",
+        *how: Any,
+        rows: Sequence[Row] = (),
+        **more: Any,
     ) -> None:
-        """Add a panel to the picture: a bar for each row, by default for all that have this number, drawn by
-        :func:`mxdp.experiments.show.style.row_bars` with these arguments (unit, scale, title, colour)."""
-        self.panels.append((name, how, rows, more))
+        """Add a panel to the picture, with the other arguments of :class:`Bars`."""
+        self.panels.append(Bars(rows, name, *how, **more))
 
     def draw(self, panel: Callable[[Any], Any], height: float = 3.2) -> None:
-        """Add a panel, ``height`` inches high: drawn by this function of matplotlib axes. A slide has the first."""
-        self.panels.append((panel, height))
+        """Add a :class:`Panel`. A slide has the first."""
+        self.panels.append(Panel(panel, height))
 
 
 def faster(number: Number, form: str = ".2f") -> str:
@@ -173,108 +207,109 @@ def faster(number: Number, form: str = ".2f") -> str:
     return f"is {number:{form}} times as fast"
 
 
-def rows_of(results: Sequence[Mapping[str, Any]]) -> List[Row]:
+def rows_of(results: Sequence[Record]) -> List[Row]:
     """The rows of these runs of one question, oldest first. A number has the values of all runs, None where a run lacks
     the case. Facts are the last run's, ``cores`` those of its machine."""
-    by_run = [{row["label"]: row for row in result["rows"]} for result in results]
-    counts = [max((len(row["processes"]) for row in known.values()), default=0) for known in by_run]
-    runs = [number for number, count in enumerate(counts) for _ in range(count)]
+    newest: Dict[str, Record] = {}
+    processes: Dict[str, List[Record]] = {}
+    runs: List[int] = []
+    for number, result in enumerate(results):
+        for row in result["rows"]:
+            newest[row["label"]] = row
+            processes.setdefault(row["label"], [{}] * len(runs)).extend(row["processes"])
+        # All rows get as many values of each run: a number divides another one process by process.
+        most = max(map(len, processes.values()), default=0)
+        runs += [number] * (most - len(runs))
+        for own in processes.values():
+            own += [{}] * (most - len(own))
     rows = []
-    for label, row in {label: row for known in by_run for label, row in known.items()}.items():
-        processes: List[Mapping[str, Any]] = []
-        for known, count in zip(by_run, counts):
-            measured = known[label]["processes"] if label in known else []
-            processes += [*measured, *[{}] * (count - len(measured))]
-        about = {
+    for label, row in newest.items():
+        known = {
             "cores": results[-1]["environment"]["cores"],
             "oracle": row["oracle"],
             **row["case"],
             **row["facts"],
+            "device_names": row["devices"],
+            **by_name(processes[label], partial(Number, runs=runs, label=label)),
         }
-        numbers = by_name(processes, partial(Number, runs=runs, label=label))
-        rows.append(
-            Row(label, row["reference"], {**about, "device_names": row["devices"], **numbers})
-        )
+        rows.append(Row(label, row["reference"], known))
     return rows
 
 
-def complete(results: Sequence[Mapping[str, Any]]) -> Tuple[List[Mapping[str, Any]], List[str]]:
-    """The runs that have every number that any of them has; and of each other run why it is left out."""
+def complete(results: Sequence[Record]) -> Tuple[List[Record], List[str]]:
+    """The runs that have every number that any of them has; and of each other run why it is left out. What the first
+    process of every run measures alone, the others need not have."""
     had = [_had(result) for result in results]
-    wanted = set().union(*(has for has, _ in had))
-    whole: List[Mapping[str, Any]] = []
-    left_out: List[str] = []
-    for result, (has, lacks) in zip(results, had):
-        processes = {row["label"]: len(row["processes"]) for row in result["rows"]}
-        # A run of one process has none of its "others".
-        due = {what for what in wanted if what[2] == FIRST or processes.get(what[0]) != 1}
-        missing = sorted(lacks | (due - has))
+    by_first = set().union(*(own[0] for own in had))
+    by_others = set().union(*chain(*(own[1:] for own in had)))
+    whole = []
+    left_out = []
+    for result, (first, *others) in zip(results, had):
+        missing = by_first.union(*others) - first
+        for names in others:
+            missing |= by_others - names
         if not missing:
             whole.append(result)
             continue
-        label, name, _ = missing[0]
-        what = f"{name!r} of {label!r}" if label in processes else f"the case {label!r}"
+        label, name = min(missing)
+        known = any(row["label"] == label for row in result["rows"])
+        what = f"{name!r} of {label!r}" if known else f"the case {label!r}"
         left_out.append(f"The run of {result['started']} is left out: it lacks {what}.")
     return whole, left_out
 
 
-def _had(result: Mapping[str, Any]) -> Tuple[Set[Had], Set[Had]]:
-    """What a run has, and what one of its processes lacks although others have it: of each row each number, in the
-    first process or in the others. NaN and infinity are no numbers."""
-    has: Set[Had] = set()
-    lacks: Set[Had] = set()
+def _had(result: Record) -> List[Set[Had]]:
+    """What each process of a run has."""
+    had: List[Set[Had]] = [set()]
     for row in result["rows"]:
-        processes = [dict(_flat(process)) for process in row["processes"]]
-        for name in set().union(*processes):
-            values = [process.get(name) for process in processes]
-            first, *others = [value is not None and math.isfinite(value) for value in values]
-            if first:
-                has.add((row["label"], name, FIRST))
-            if any(others):
-                has.add((row["label"], name, OTHERS))
-                if not (first and all(others)):
-                    lacks.add((row["label"], name, OTHERS))
-    return has, lacks
+        for at, process in enumerate(row["processes"]):
+            if at == len(had):
+                had.append(set())
+            had[at] |= {(row["label"], name) for name in _numbers(process)}
+    return had
 
 
-def _flat(process: Mapping[str, Any]) -> Iterator[Tuple[str, Optional[float]]]:
-    """The numbers of a process by name, and each entry of its dicts of numbers."""
+def _numbers(process: Record) -> Set[str]:
+    """The names of a process's numbers, also those in its dicts. NaN and infinity are no numbers."""
+    names = set()
     for name, value in process.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{name} {entry}", one) for entry, one in _flat(value))
-        elif value is None or isinstance(value, (int, float)):
-            yield name, value
+        if isinstance(value, dict):
+            names |= {f"{name} {entry}" for entry in _numbers(value)}
+        elif isinstance(value, (int, float)) and math.isfinite(value):
+            names.add(name)
+    return names
 
 
-def told(question: Any, results: Sequence[Mapping[str, Any]]) -> Told:
+def told(question: Any, results: Sequence[Record]) -> Told:
     """What ``question`` (or None, if it is not installed) tells today of these runs of it, without those that are not
     :func:`complete`. If a case is missing or the question can't tell, it has no answer, and columns of all plain
     numbers."""
-    latest = results[-1]
     trouble = ""
     whole, left_out = complete(results)
-    shown = whole or results
-    about = Told(rows_of(shown))
+    about = Told(rows_of(whole or results))
     ended = all(result["status"] in ("ok", "skipped") and result["rows"] for result in results)
     if question is not None and list(about):
         try:
             with without_exit():
-                question.tell(about, Settings({**question.preset("full"), **latest["settings"]}))
+                settings = Settings({**question.preset("full"), **results[-1]["settings"]})
+                question.tell(about, settings)
         except Exception as error:
-            about = Told(rows_of(shown))
-            trouble = f" ({type(error).__name__}: {error})" if ended else ""
+            about = Told(rows_of(whole or results))  # without what was told until then
+            trouble = f" ({type(error).__name__}: {error})"
     if not about.columns:
-        for name in dict.fromkeys(
-            name for row in about for name, x in vars(row).items() if isinstance(x, Number)
-        ):
+        known = chain.from_iterable(vars(row).items() for row in about)
+        for name in dict.fromkeys(name for name, value in known if isinstance(value, Number)):
             about.column(name, "s" if name == "seconds" else "", form=",.6g")
     if not about.panels:
         about.bars()
     if whole:
         about.left_out = left_out
-    elif ended:
+    else:
         trouble = f" ({' '.join(left_out)})"
     if not (ended and whole and about.sentence):
-        about.answer(NO_ANSWER + trouble if list(about) else "")
-        about.claims, about.explanation = {}, ""
+        about.sentence = ""
+        if list(about):
+            about.answer(NO_ANSWER + trouble if ended else NO_ANSWER)
+        about.claims = {}
+        about.explanation = ""
     return about

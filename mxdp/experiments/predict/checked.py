@@ -9,8 +9,11 @@ from typing import Any, Callable, Dict, Sequence
 from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.lab.settings import parse_toml
 
-LEAST, MOST, MOST_WHOLE = 1e-30, 1e30, 10**9
-"""Numbers between which no prediction becomes infinite; and the largest number of samples, devices or cores."""
+LEAST = 1e-30
+MOST = 1e30
+"""Between these two numbers no prediction becomes infinite."""
+MOST_WHOLE = 10**9
+"""The largest number of samples, devices or cores."""
 
 
 def whole(value: Any, what: str) -> int:
@@ -24,15 +27,13 @@ def whole(value: Any, what: str) -> int:
 def checked_number(value: Any, what: str, zero: bool = True) -> float:
     """A number of at least 0 (above 0 without ``zero``), and not so small or large that a prediction from it would be
     infinite."""
-    if type(value) not in (int, float) or not (LEAST <= value <= MOST or (zero and value == 0)):
-        few = "of at least 0" if zero else "above 0"
-        limit = (
-            f", from {LEAST:g} to {MOST:g}"
-            if type(value) in (int, float) and 0 < value < math.inf
-            else ""
-        )
-        raise UsageError(f"{what} is a number {few}{limit}, not {value!r}")
-    return float(value)
+    known = type(value) in (int, float)
+    if known and (LEAST <= value <= MOST or (zero and value == 0)):
+        return float(value)
+    limit = "of at least 0" if zero else "above 0"
+    if known and 0 < value < math.inf:
+        limit += f", from {LEAST:g} to {MOST:g}"
+    raise UsageError(f"{what} is a number {limit}, not {value!r}")
 
 
 def count(value: Any, what: str, zero: bool = True) -> int:

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Iterable, List, Sequence, Tuple
+from typing import Any, Iterable, List, NamedTuple, Sequence, Tuple
 
 from rich.console import Console
 from rich.table import Table
@@ -97,30 +97,24 @@ def main(options: argparse.Namespace) -> None:
     """Predict, and show it. Raises a UsageError for what can't be, an MxdpError if no device can be measured here."""
     _check_effects(options)
     if options.published:
-        figures = published.figures("memory" if options.memory else "figure")
-        headings, below = (
-            ("figure", "published", "here", "off"),
-            "Sources: --json, and docs/predict.md.",
-        )
-        if not options.memory:
-            headings = published.HEADINGS
-            below = f"{published.how_far_off()}\n{below} Nothing in the model is tuned to these figures."
-        cells = [figure.cells() for figure in figures]
-        _show(options, [figure.as_json() for figure in figures], ("", headings, cells, below))
+        _show_published(options)
         return
     for file in (options.picture, options.html, options.save):
         if file:
             check_file(file)
     batch = BATCH if options.batch is None else whole(options.batch, "--batch")
-    described = dict(
-        devices=options.devices, nodes=options.nodes, inside=options.inside, between=options.link
+    machine = inputs.machine(
+        options.machine,
+        devices=options.devices,
+        nodes=options.nodes,
+        inside=options.inside,
+        between=options.link,
     )
-    machine = inputs.machine(options.machine, **described)
     if options.memory:
         record, rows = memory.predicted(options, machine.cluster.count, batch)
         title = f"{record['model']}, {record['dtype']}, on {plural(record['devices'], 'device')}"
         below = "\n".join([record["answer"], record["counted"], memory.SHARDS])
-        _show(options, record, (title, memory.HEADINGS, rows, below))
+        _show(options, record, TitledTable(title, memory.HEADINGS, rows, below))
         return
     network, known = _network(options, machine, batch)
     asked = network, machine.cluster, batch
@@ -129,47 +123,62 @@ def main(options: argparse.Namespace) -> None:
         write_beside(options.picture, page.scaling_picture(predicted, options.picture.suffix[1:]))
     if options.html:
         write_beside(options.html, page.page(predicted))
-    title, rows = (
-        f"{predicted.title}, batch {batch} a device",
-        [row.cells() for row in predicted.rows],
-    )
-    ways = title, HEADINGS, rows, f"{predicted.answer}\n"
-    starts = (
-        "What this starts from",
-        ("number", "value", "is"),
-        [number.cells() for number in predicted.known],
-        "",
-    )
+    title = f"{predicted.title}, batch {batch} a device"
+    rows = [row.cells() for row in predicted.rows]
+    ways = TitledTable(title, HEADINGS, rows, f"{predicted.answer}\n")
+    rows = [number.cells() for number in predicted.known]
+    starts = TitledTable("What this starts from", ("number", "value", "is"), rows)
     _show(options, predicted.as_json(), ways, starts)
 
 
-def _show(
-    options: argparse.Namespace,
-    record: Any,
-    *tables: Tuple[str, Sequence[str], List[List[str]], str],
-) -> None:
-    """Print the record for programs; for a reader tables, each with its title, headings, rows, and sentences below."""
+def _show_published(options: argparse.Namespace) -> None:
+    """What others measured, beside what is predicted."""
+    below = "Sources: --json, and docs/predict.md."
+    if options.memory:
+        figures = published.figures("memory")
+        headings: Sequence[str] = ("figure", "published", "here", "off")
+    else:
+        figures = published.figures("figure")
+        headings = published.HEADINGS
+        below = (
+            f"{published.how_far_off()}\n{below} Nothing in the model is tuned to these figures."
+        )
+    rows = [figure.cells() for figure in figures]
+    record = [figure.as_json() for figure in figures]
+    _show(options, record, TitledTable("", headings, rows, below))
+
+
+class TitledTable(NamedTuple):
+    """A table for a reader, with sentences below it."""
+
+    title: str
+    headings: Sequence[str]
+    rows: List[List[str]]
+    below: str = ""
+
+
+def _show(options: argparse.Namespace, record: Any, *tables: TitledTable) -> None:
+    """Print the record for programs, or the tables for a reader."""
     if options.json:
         print(json.dumps(record, indent=2))
         return
     console = Console(highlight=False)
-    for title, headings, rows, below in tables:
-        table = Table(box=None, pad_edge=False, title=title, title_justify="left")
-        for heading, *cells in zip(headings, *rows):
+    for shown in tables:
+        table = Table(box=None, pad_edge=False, title=shown.title, title_justify="left")
+        for heading, *cells in zip(shown.headings, *shown.rows):
             numbers = all(cell[0] in "0123456789+-–" for cell in cells)
             table.add_column(heading, justify="right" if numbers else "left", no_wrap=numbers)
-        for row in rows:
+        for row in shown.rows:
             table.add_row(*row)
         console.print(table)
-        if below:
-            console.print(f"\n{below}", markup=False)
+        if shown.below:
+            console.print(f"\n{shown.below}", markup=False)
 
 
 def _check_effects(options: argparse.Namespace) -> None:
     """Raise a UsageError for an option that would have no effect beside the others."""
-    given = {
-        name for name, value in vars(options).items() if value is not None and value is not False
-    }
+    # 0 is a value: `in (None, False)` would take it for False.
+    given = {name for name, value in vars(options).items() if not (value is None or value is False)}
     given -= {"command", "json", "published", "memory"}
     if options.published:
         _refuse(given, "with --published: leave it out")
@@ -215,22 +224,18 @@ def _network(
             raise UsageError(
                 f"{model} has the times of its layers, so --speed has no effect: leave it out"
             )
-        return network, [
-            Known(
-                f"{network.name}: times of its layers",
-                f"{len(network.layers)} layers",
-                GIVEN,
-                source,
-            )
-        ]
+        times = f"{network.name}: times of its layers"
+        return network, [Known(times, f"{len(network.layers)} layers", GIVEN, source)]
     if rate is None:
         raise UsageError(
             f"nobody has said how fast one device trains {model}: give --speed, samples a second, or a "
             f"--machine that says so; {', '.join(MEASURED)} and symbols (.json) can be measured here"
         )
-    mark, source = (GIVEN, "") if options.speed else (PUBLISHED, machine.source)
+    speed = Known(f"{network.name}: one device", f"{rate:g} samples/s", GIVEN)
+    if not options.speed:
+        speed = speed._replace(mark=PUBLISHED, source=machine.source)
     return network, [
-        Known(f"{network.name}: one device", f"{rate:g} samples/s", mark, source),
+        speed,
         Known(f"{network.name}: shares of its layers", "by their operations", ASSUMED),
         Known("spread of a step", "none", ASSUMED),
     ]
@@ -261,20 +266,15 @@ def _measured(model: str, options: argparse.Namespace, batch: int) -> Tuple[Netw
     network, _ = inputs.network_of(measured, Path(model))
     if options.save:
         write_beside(options.save, done.stdout)
-    name, step = (
-        network.name,
-        f"{1e3 * (network.passes(batch) + network.update):.4g} ms of batch {batch}",
-    )
+    name = network.name
+    step = f"{1e3 * (network.passes(batch) + network.update):.4g} ms of batch {batch}"
+    normal = "as of a normal distribution: assumed"
     known = [
-        Known(f"{name}: shares of its layers", "by their operations", ASSUMED),
         Known(f"{name}: a step on one device", step, HERE, f"from {measured['measured']}"),
         Known(f"{name}: of it, whatever the batch", f"{1e3 * network.fixed:.3g} ms", HERE),
         Known(f"{name}: of it, the update", f"{1e3 * network.update:.3g} ms", HERE),
-        Known(
-            "spread of a step",
-            f"{network.spread:.1%}",
-            HERE,
-            "as of a normal distribution: assumed",
-        ),
+        Known("spread of a step", f"{network.spread:.1%}", HERE, normal),
     ]
-    return network, known[1:] if model in MEASURED else known
+    if model not in MEASURED:
+        known.insert(0, Known(f"{name}: shares of its layers", "by their operations", ASSUMED))
+    return network, known

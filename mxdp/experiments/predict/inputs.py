@@ -19,7 +19,10 @@ from mxdp.plans.cost.networks import NETWORKS, shared_out
 from mxdp.plans.cost.step import Network, TimedLayer
 
 MACHINES = Path(__file__).with_name("machines")
-HERE, PUBLISHED, ASSUMED, GIVEN = "calibrated here", "published", "assumed", "given"
+HERE = "calibrated here"
+PUBLISHED = "published"
+ASSUMED = "assumed"
+GIVEN = "given"
 
 LINKS: Mapping[str, Mapping[str, Any]] = {
     "nvlink": dict(
@@ -46,7 +49,8 @@ NETWORK = ("name", "measured", "activations", "step", "layer")
 LAYER = ("name", "operations", "forward", "backward", "parameters", "outputs")
 """What a file may say of a network, of its step and of a layer."""
 MACHINE = ("devices", "nodes", "inside", "between", "add", "samples_per_second", "overlap", "cores")
-LINK, ADD = ("latency", "bandwidth", "source"), ("seconds_a_byte", "source")
+LINK = ("latency", "bandwidth", "source")
+ADD = ("seconds_a_byte", "source")
 """What a file may say of a machine, of its links and of a sum."""
 
 
@@ -74,36 +78,40 @@ class KnownMachine(NamedTuple):
 
 def _link(link: Any, where: str, file: str) -> Tuple[Link, List[Known]]:
     """A link ``inside`` a node or ``between`` nodes: a table of ``file``, a name, or ``ALPHA,BETA``."""
-    table = LINKS.get(link) if isinstance(link, str) else only(link, LINK, f"{file}: [{where}]")
-    if table is not None:
-        latency, bandwidth = (
-            checked_number(table.get(key), f"{file}: [{where}] {key}")
-            for key in ("latency", "bandwidth")
-        )
-        source, start = str(table.get("source", "")), ASSUMED
-        known = Link(latency, 1 / bandwidth if bandwidth else 0.0)
+    if isinstance(link, str):
+        table = LINKS.get(link)
+        mark = GIVEN
     else:
-        try:
-            known, source, start = (
-                Link(*(checked_number(float(part), link) for part in link.split(","))),
-                "",
-                GIVEN,
-            )
-        except (ValueError, TypeError, UsageError):
-            raise UsageError(
-                f"link {link!r}: give seconds to start a message and seconds a byte, as in 1e-5,8e-11, or a name; "
-                f"{did_you_mean(link, list(LINKS))}"
-            ) from None
-    mark = PUBLISHED if source else GIVEN if isinstance(link, str) else ASSUMED
+        table = only(link, LINK, f"{file}: [{where}]")
+        mark = ASSUMED
+    source = ""
+    start = GIVEN
+    if table is None:
+        known = _link_of(link)
+    else:
+        latency = checked_number(table.get("latency"), f"{file}: [{where}] latency")
+        bandwidth = checked_number(table.get("bandwidth"), f"{file}: [{where}] bandwidth")
+        known = Link(latency, 1 / bandwidth if bandwidth else 0.0)
+        source = str(table.get("source", ""))
+        start = ASSUMED
+    if source:
+        mark = PUBLISHED
+    speed = f"{1e-9 / known.beta:.4g} GB/s" if known.beta else "unlimited"
     return known, [
-        Known(
-            f"{where}: bandwidth",
-            f"{1e-9 / known.beta:.4g} GB/s" if known.beta else "unlimited",
-            mark,
-            source,
-        ),
+        Known(f"{where}: bandwidth", speed, mark, source),
         Known(f"{where}: start of a message", f"{known.alpha * 1e6:.3g} us", start),
     ]
+
+
+def _link_of(words: str) -> Link:
+    """A link that is given as ``ALPHA,BETA``."""
+    try:
+        return Link(*(checked_number(float(part), words) for part in words.split(",")))
+    except (ValueError, TypeError, UsageError):
+        raise UsageError(
+            f"link {words!r}: give seconds to start a message and seconds a byte, as in 1e-5,8e-11, or a name; "
+            f"{did_you_mean(words, list(LINKS))}"
+        ) from None
 
 
 def sample(sides: Optional[str]) -> Optional[Tuple[int, ...]]:
@@ -123,49 +131,50 @@ def machine(name: Optional[str] = None, **options: Any) -> KnownMachine:
     """A machine of this package by its name, or from a TOML file; without a name the usual one. ``options``, unless
     they are None: its ``devices`` and ``nodes``, and in words its links ``inside`` and ``between``."""
     changes = {key: value for key, value in options.items() if value is not None}
-    data = {"add": {}, "samples_per_second": {}, **(_described(name) if name else USUAL), **changes}
-    origins = {
-        key: f"--{key}" if key in changes else f"{name}: {key}" for key in ("devices", "nodes")
-    }
-    devices, nodes = (whole(data[key], origin) for key, origin in origins.items())
+    described = _described(name) if name else USUAL
+    data = {"add": {}, "samples_per_second": {}, **described, **changes}
+
+    def counted(key: str) -> int:
+        return whole(data[key], f"--{key}" if key in changes else f"{name}: {key}")
+
+    devices = counted("devices")
+    nodes = counted("nodes")
     if devices * nodes > MOST_DEVICES:
         raise UsageError(
             f"--devices and --nodes make {devices * nodes:,} devices: the most are {MOST_DEVICES:,}"
         )
     inside, of_inside = _link(data["inside"], "inside", str(name))
     between, of_between = _link(data["between"], "between", str(name))
-    for key, option, linked in (("inside", "--inside", devices), ("between", "--link", nodes)):
-        if key in changes and linked == 1:
-            more = "--devices" if key == "inside" else "--nodes"
-            raise UsageError(
-                f"{option} has no effect: there is nothing to link; leave it out, or give {more}"
-            )
-    add, rates, overlap = data["add"], dict(data["samples_per_second"]), data.get("overlap", True)
+    nothing = "has no effect: there is nothing to link; leave it out, or give"
+    if "inside" in changes and devices == 1:
+        raise UsageError(f"--inside {nothing} --devices")
+    if "between" in changes and nodes == 1:
+        raise UsageError(f"--link {nothing} --nodes")
+    add = data["add"]
     seconds = checked_number(add.get("seconds_a_byte", 0.0), f"{name}: [add] seconds_a_byte")
+    rates = dict(data["samples_per_second"])
     source = str(rates.pop("source", ""))
     for net, rate in rates.items():
         checked_number(rate, f"{name}: [samples_per_second] {net}", zero=False)
     cores = whole(data["cores"], f"{name}: cores") if "cores" in data else None
+    overlap = data.get("overlap", True)
     if type(overlap) is not bool:
         raise UsageError(
             f"{name}: overlap, whether sums run beside the backward pass, is true or false, not {overlap!r}"
         )
-    mark = GIVEN if {"overlap", "cores"} & set(data) else ASSUMED
-    known = [
-        *of_inside,
-        *(of_between if nodes > 1 else []),
-        Known(
-            "a sum",
-            f"{seconds * 1e12:.3g} ps a byte",
-            PUBLISHED if add else ASSUMED,
-            str(add.get("source", "")),
-        ),
-        Known("sums run beside the backward pass", "yes" if overlap else "no", mark),
-        Known("cores that a node's devices share", str(cores or "none: each has its own"), mark),
-    ]
-    return KnownMachine(
-        Cluster(devices, nodes, inside, between, seconds, overlap, cores), known, rates, source
-    )
+    known = of_inside
+    if nodes > 1:
+        known += of_between
+    mark = PUBLISHED if add else ASSUMED
+    a_byte = f"{seconds * 1e12:.3g} ps a byte"
+    known.append(Known("a sum", a_byte, mark, str(add.get("source", ""))))
+    mark = GIVEN if "overlap" in data or "cores" in data else ASSUMED
+    beside = "yes" if overlap else "no"
+    known.append(Known("sums run beside the backward pass", beside, mark))
+    sharing = str(cores or "none: each has its own")
+    known.append(Known("cores that a node's devices share", sharing, mark))
+    cluster = Cluster(devices, nodes, inside, between, seconds, overlap, cores)
+    return KnownMachine(cluster, known, rates, source)
 
 
 def _described(name: str) -> Mapping[str, Any]:
@@ -177,17 +186,17 @@ def _described(name: str) -> Mapping[str, Any]:
             f"--machine {name}: there is no such file or machine; {did_you_mean(name, sorted(built_in))}"
         )
     data = only(read(path), MACHINE, f"{path}: a machine")
-    tables = [data.get(key) for key in ("inside", "between")]
-    tables += [data.get(key, {}) for key in ("add", "samples_per_second")]
-    if not {"devices", "nodes"} <= set(data) or not all(
-        isinstance(table, dict) for table in tables
-    ):
+    add = data.get("add", {})
+    rates = data.get("samples_per_second", {})
+    tables = [data.get("inside"), data.get("between"), add, rates]
+    known = {"devices", "nodes"} <= set(data)
+    if not known or not all(isinstance(table, dict) for table in tables):
         raise UsageError(
             f"{path}: a machine has devices, nodes, [inside] and [between], each with latency and bandwidth; it may "
             "have [add] and [samples_per_second]"
         )
-    only(data.get("add", {}), ADD, f"{path}: [add]")
-    for net in data.get("samples_per_second", {}):
+    only(add, ADD, f"{path}: [add]")
+    for net in rates:
         if net not in (*NETWORKS, "source") and not net.endswith((".json", ".toml")):
             names = did_you_mean(net, [*NETWORKS, "source"])
             raise UsageError(
@@ -226,8 +235,10 @@ def known_network(
     else:
         data = read(path)
         network, timed = network_of(data, path)
+        if timed and "measured" in data:
+            return network, f"{name}, from {data['measured']}"
         if timed:
-            return network, f"{name}, from {data['measured']}" if "measured" in data else name
+            return network, name
     if not any(layer.forward for layer in network.layers):
         raise UsageError(
             f"{path}: all layers have 0 operations, so nothing says which takes how long"
@@ -242,26 +253,14 @@ def network_of(data: Mapping[str, Any], path: Path) -> Tuple[Network, bool]:
     tables = data.get("layer")
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         tables = []
-    counted = all("operations" in table for table in tables)
-    layers = []
-    for at, table in enumerate(tables):
-        only(table, LAYER, f"{path}: layer {at}")
-        operations, forward, backward = (
-            checked_number(table.get(key, 0), f"{path}: layer {at}, {key}")
-            for key in ("operations", "forward", "backward")
-        )
-        sizes = (
-            count(table.get(key, 0), f"{path}: layer {at}, {key}")
-            for key in ("parameters", "outputs")
-        )
-        costs = (operations, 2 * operations) if counted else (forward, backward)
-        layers.append(TimedLayer(str(table.get("name", at)), *costs, *sizes))
+    layers = tuple(_layer(table, at, f"{path}: layer {at}") for at, table in enumerate(tables))
     activations = count(data.get("activations", 0), f"{path}: activations")
-    network = Network(str(data.get("name", path.stem)), tuple(layers), activations=activations)
+    network = Network(str(data.get("name", path.stem)), layers, activations=activations)
     if not network.parameters:
         raise UsageError(
             f"{path} has no layer with parameters: give [[layer]] tables, forward pass first"
         )
+    counted = "operations" in tables[0]
     given = {"operations"} if counted else {"forward", "backward"}
     if any({"operations", "forward", "backward"} & set(table) != given for table in tables):
         raise UsageError(
@@ -282,6 +281,22 @@ def network_of(data: Mapping[str, Any], path: Path) -> Tuple[Network, bool]:
             f"{path}: no layer takes any time; forward and backward are seconds a sample"
         )
     return network, True
+
+
+def _layer(table: Mapping[str, Any], at: int, where: str) -> TimedLayer:
+    """A layer of a file: with seconds, or in their place operations, which take twice as long backward."""
+    only(table, LAYER, where)
+    numbers = {}
+    for key in ("operations", "forward", "backward"):
+        numbers[key] = checked_number(table.get(key, 0), f"{where}, {key}")
+    forward = numbers["forward"]
+    backward = numbers["backward"]
+    if "operations" in table:
+        forward = numbers["operations"]
+        backward = 2 * forward
+    parameters = count(table.get("parameters", 0), f"{where}, parameters")
+    outputs = count(table.get("outputs", 0), f"{where}, outputs")
+    return TimedLayer(str(table.get("name", at)), forward, backward, parameters, outputs)
 
 
 def as_toml(network: Network, measured: str) -> str:

@@ -1,6 +1,8 @@
-"""One device of this machine, measured for a prediction: ``python -m mxdp.experiments.predict.measured NET BATCH KIND
-C,H,W`` prints a network as TOML, with what was measured in words. Loads MXNet, so the command line starts it as a
-process of its own."""
+"""One device of this machine, measured for a prediction.
+
+``python -m mxdp.experiments.predict.measured NET BATCH KIND C,H,W`` prints a network as TOML, with what was measured in
+words. It loads MXNet, so the command line starts it as a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Iterator, Sequence, Tuple
-
-import numpy as onp
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import mxdp
-from mxdp.backend import HostArray, NDArray, autograd, gluon, mx, upload
+from mxdp.backend import NDArray, autograd, gluon, mx, upload
 from mxdp.experiments.networks import LR, PICTURE, Devices, Gluon, network, seconds_a_step
+from mxdp.experiments.oracle import random_batch
 from mxdp.experiments.predict import inputs
 from mxdp.layers import LENET, Residual, apply
 from mxdp.plans.cost.link import Link, fit_link
@@ -58,52 +59,49 @@ def measure_network(name: str, batch: int, kind: str, shape: Sequence[int]) -> T
     samples have ``shape``, to their operations.
     """
     devices: Devices = tuple(mxdp.devices(1, kind))
-    random, named = onp.random.RandomState(0), name in NETWORKS
-    shape = PICTURE if named else tuple(shape)
-    model = (
-        network({"resnet18": "resnet"}.get(name, name), 64, devices, 0)
-        if named
-        else _exported(name, devices, shape)
-    )
-
-    def samples(count: int) -> Tuple[HostArray, HostArray]:
-        return random.uniform(size=(count, *shape)).astype("float32"), random.randint(
-            0, 10, count
-        ).astype("int32")
-
-    one = [seconds_a_step(model, samples(1), 1)[0] for _ in range(3)][-1]
+    if name in NETWORKS:
+        shape = PICTURE
+        model = network("resnet" if name == "resnet18" else name, 64, devices, 0)
+        net, _ = inputs.known_network(name)
+    else:
+        model = _exported(name, devices, shape)
+        net, _ = inputs.known_network(name, shape=tuple(shape))
+    for _ in range(3):  # the first ones warm up
+        one, _ = seconds_a_step(model, random_batch(1, 0, shape), 1)
     while batch > 1 and batch * one > LONGEST_STEP:
         batch = -(-batch // 2)
-    X, y = samples(batch)
+    X, y = random_batch(batch, 1, shape)
     sizes = sorted({batch, max(1, batch // 2), max(1, batch // 4)})
-    parts = [(X[:size], y[:size]) for size in sizes]
-    steps = [max(1, round(AT_LEAST / seconds_a_step(model, part, 2)[0])) for part in parts]
-    rounds = [
-        [seconds_a_step(model, part, count) for part, count in zip(parts, steps)]
-        for _ in range(ROUNDS)
-    ]
-    points = [
-        (size, statistics.median(seconds for seconds, _ in times))
-        for size, times in zip(sizes, zip(*rounds))
-    ]
-    python = statistics.median(busy for times in rounds for _, busy in times)
+    steps = []
+    for size in sizes:
+        seconds, _ = seconds_a_step(model, (X[:size], y[:size]), 2)
+        steps.append(max(1, round(AT_LEAST / seconds)))
+    times: Dict[int, List[float]] = {size: [] for size in sizes}
+    busy = []
+    for _ in range(ROUNDS):
+        for size, count in zip(sizes, steps):
+            seconds, python = seconds_a_step(model, (X[:size], y[:size]), count)
+            times[size].append(seconds)
+            busy.append(python)
+    points = [(size, statistics.median(times[size])) for size in sizes]
     line = fit_link(points) if len(points) > 1 else Link(0.0, points[0][1] / batch)
     update = _update_seconds(model.replicas[0])
-    net, _ = inputs.known_network(name, shape=None if named else shape)
-    if named:
-        net = replace(net, layers=tuple(_timed(name, net.layers, model, upload(X, devices[0]))))
+    if name in NETWORKS:
+        layers = _timed(name, net.layers, model, upload(X, devices[0]))
+        net = replace(net, layers=tuple(layers))
     singles = STEPS if points[-1][1] < AT_LEAST else STEPS // 3
-    times = [seconds_a_step(model, (X, y), 1)[0] for _ in range(singles)]
+    apart = [seconds_a_step(model, (X, y), 1)[0] for _ in range(singles)]
     # From the middle half, so that one disturbance makes no difference: 1.349 deviations of a normal distribution.
-    low, _, high = statistics.quantiles(times, n=4)
-    spread = (high - low) / 1.349 / statistics.mean(times)
-    words = (
-        f"steps of {', '.join(map(str, sizes))} samples on {devices[0]}, each in {ROUNDS} rounds"
+    low, _, high = statistics.quantiles(apart, n=4)
+    net = replace(
+        shared_out(net, line.beta),
+        fixed=max(0.0, line.alpha - update),
+        update=update,
+        python=statistics.median(busy),
+        spread=(high - low) / 1.349 / statistics.mean(apart),
     )
-    fixed = max(0.0, line.alpha - update)
-    return replace(
-        shared_out(net, line.beta), fixed=fixed, update=update, python=python, spread=spread
-    ), words
+    batches = ", ".join(map(str, sizes))
+    return net, f"steps of {batches} samples on {devices[0]}, each in {ROUNDS} rounds"
 
 
 def _timed(name: str, layers: Sequence[TimedLayer], model: Any, x: NDArray) -> Iterator[TimedLayer]:
@@ -115,7 +113,8 @@ def _timed(name: str, layers: Sequence[TimedLayer], model: Any, x: NDArray) -> I
         path, _ = Residual(tuple(LENET)).paths(model.replicas[0])
         blocks = iter(partial(apply, layer, params=params) for layer, params in path)
     for layer, count in zip(layers, BLOCKS[name]):
-        forward = backward = 0.0
+        forward = 0.0
+        backward = 0.0
         for block in islice(blocks, count):
             x.attach_grad()
             timer = Timer()
@@ -147,9 +146,6 @@ def _update_seconds(params: Sequence[NDArray]) -> float:
 
 if __name__ == "__main__":
     _, name, batch, kind, sides = sys.argv
-    print(
-        inputs.as_toml(
-            *measure_network(name, int(batch), kind, [int(side) for side in sides.split(",")])
-        ),
-        end="",
-    )
+    shape = [int(side) for side in sides.split(",")]
+    measured, words = measure_network(name, int(batch), kind, shape)
+    print(inputs.as_toml(measured, words), end="")

@@ -10,7 +10,6 @@ from mxdp.experiments.predict import inputs
 from mxdp.experiments.predict.checked import checked_number, count
 from mxdp.experiments.show import style
 from mxdp.plans.cost.memory import BYTES, STATE, held, held_by_layers
-from mxdp.plans.cost.step import Network
 
 STAGES = ("copies", "ZeRO 1", "ZeRO 2", "ZeRO 3")
 HEADINGS = (
@@ -66,87 +65,73 @@ def predicted(
     for name, value, known in (("optimizer", optimizer, STATE), ("dtype", dtype, BYTES)):
         if value not in known:
             raise UsageError(f"--{name} {value}: it is {', '.join(known)}; give one of them")
-    room = (
-        ROOM
-        if options.room is None
-        else checked_number(options.room, "--room, GB of a device,", zero=False)
-    )
+    room = ROOM
+    if options.room is not None:
+        room = checked_number(options.room, "--room, GB of a device,", zero=False)
     model = _model(options, batch, BYTES[dtype])
-    stages, rows = [], []
+    activations = model.activations or 0
+    stages: List[Dict[str, Any]] = []
+    rows = []
+    fitting = []
     for stage, title in enumerate(STAGES):
-        record = _stage(model, devices, stage, optimizer, dtype)
-        record["fits"] = record["bytes"] <= 1e9 * room
-        stages.append(record)
-        kinds = [record[kind] for kind in ("parameters", "gradients", "state")]
-        numbers = [*kinds, sum(kinds), record["activations"], record["gathered"], record["bytes"]]
-        rows.append([title, *map(_gigabytes, numbers), "yes" if record["fits"] else "no"])
-    first = next((title for title, *_, fits in rows if fits == "yes"), None)
-    asked = (
-        f"{model.name} with {OPTIMIZERS[optimizer]} on {plural(devices, 'device')} of {room:g} GB"
-    )
-    copies, *_, sharded = ((record["bytes"] - (model.activations or 0)) / 1e9 for record in stages)
-    answer = f"{asked}: {copies:.4g} GB each by copies, {sharded:.4g} GB fully sharded; "
-    if model.activations:
-        answer += f"beside them {_gigabytes(model.activations)} GB of activations; "
-    answer += f"the first that fits{model.but} is {first}." if first else "none fits."
-    counted = f"Counted for 'fits': parameters, gradients, state, {model.counted}. {NOT_COUNTED}."
+        gathered: Optional[float] = None
+        if model.sizes is None:
+            kinds = held(model.parameters, devices, stage, optimizer, dtype)
+        else:
+            kinds = held_by_layers(model.sizes, devices, stage, optimizer, dtype)
+            gathered = kinds.pop("gathered")
+        of_model = sum(kinds.values())
+        nbytes = of_model + activations + (gathered or 0)
+        fits = nbytes <= 1e9 * room
+        if fits:
+            fitting.append(title)
+        more = dict(activations=model.activations, gathered=gathered, bytes=nbytes, fits=fits)
+        stages.append({"stage": stage, **kinds, **more})
+        numbers = [*kinds.values(), of_model, model.activations, gathered, nbytes]
+        rows.append([title, *map(_gigabytes, numbers), "yes" if fits else "no"])
+    answer = f"{model.name} with {OPTIMIZERS[optimizer]} on {plural(devices, 'device')}"
+    copies = (stages[0]["bytes"] - activations) / 1e9
+    sharded = (stages[-1]["bytes"] - activations) / 1e9
+    answer += f" of {room:g} GB: {copies:.4g} GB each by copies, {sharded:.4g} GB fully sharded; "
+    if activations:
+        answer += f"beside them {_gigabytes(activations)} GB of activations; "
+    answer += f"the first that fits{model.but} is {fitting[0]}." if fitting else "none fits."
     record = dict(
+        answer=answer,
+        counted=f"Counted for 'fits': parameters, gradients, state, {model.counted}. {NOT_COUNTED}.",
         model=model.name,
         parameters=model.parameters,
         optimizer=optimizer,
         dtype=dtype,
         devices=devices,
+        room=1e9 * room,
+        stages=stages,
     )
-    return dict(answer=answer, counted=counted, **record, room=1e9 * room, stages=stages), rows
-
-
-def _stage(model: Model, devices: int, stage: int, optimizer: str, dtype: str) -> Dict[str, Any]:
-    """Bytes by their kind, and in all."""
-    gathered: Optional[float] = None
-    if model.sizes is None:
-        kinds = held(model.parameters, devices, stage, optimizer, dtype)
-    else:
-        kinds = held_by_layers(model.sizes, devices, stage, optimizer, dtype)
-        gathered = kinds.pop("gathered")
-    nbytes = sum(kinds.values()) + (model.activations or 0) + (gathered or 0)
-    return dict(
-        stage=stage, **kinds, activations=model.activations, gathered=gathered, bytes=nbytes
-    )
+    return record, rows
 
 
 def _model(options: Namespace, batch: int, width: int) -> Model:
-    """``width``: bytes of a number."""
-    if options.parameters is None:
-        network, _ = inputs.known_network(
-            options.model or inputs.MODEL, shape=inputs.sample(options.input)
-        )
-        numbers, counted, but = _activations(network)
-        sizes = [layer.parameters for layer in network.layers]
-        return Model(
-            network.name,
-            float(network.parameters),
-            sizes,
-            float(width * batch * numbers),
-            counted,
-            but,
-        )
-    parameters = count(options.parameters, "--parameters", zero=False)
-    words = f"{parameters / 1e9:g} billion" if parameters >= 1e9 else f"{parameters:,}"
-    return Model(
-        f"{words} parameters", float(parameters), None, None, LAYERS_UNKNOWN, " without activations"
-    )
-
-
-def _activations(network: Network) -> Tuple[int, str, str]:
-    """Numbers of a sample, which these are, and what they lack."""
-    if network.activations:
-        return network.activations, KEPT, ""
-    return (
-        sum(layer.outputs for layer in network.layers),
-        AT_LEAST,
-        " with a part of the activations",
-    )
+    """The model that the options name. ``width``: bytes of a number."""
+    if options.parameters is not None:
+        parameters = count(options.parameters, "--parameters", zero=False)
+        words = f"{parameters / 1e9:g} billion" if parameters >= 1e9 else f"{parameters:,}"
+        but = " without activations"
+        return Model(f"{words} parameters", float(parameters), None, None, LAYERS_UNKNOWN, but)
+    shape = inputs.sample(options.input)
+    network, _ = inputs.known_network(options.model or inputs.MODEL, shape=shape)
+    sizes = [layer.parameters for layer in network.layers]
+    numbers = network.activations
+    counted = KEPT
+    but = ""
+    if not numbers:
+        numbers = sum(layer.outputs for layer in network.layers)
+        counted = AT_LEAST
+        but = " with a part of the activations"
+    activations = float(width * batch * numbers)
+    return Model(network.name, float(network.parameters), sizes, activations, counted, but)
 
 
 def _gigabytes(nbytes: Optional[float]) -> str:
-    return "–" if nbytes is None else style.number(nbytes / 1e9) if nbytes else "0"
+    if nbytes is None:
+        return "–"
+    return style.number(nbytes / 1e9) if nbytes else "0"

@@ -8,7 +8,7 @@ from typing import Sequence
 import jinja2
 
 from mxdp.errors import UsageError, either
-from mxdp.experiments.predict.ways import HEADINGS, Curves, Predicted
+from mxdp.experiments.predict.ways import HEADINGS, Predicted
 from mxdp.experiments.show import style
 from mxdp.experiments.show.pictures import FORMATS, saved
 from mxdp.plans.collective.algorithms import plan as schedule
@@ -24,59 +24,51 @@ WORDS = {"weak": "each device has its batch", "strong": "all share one batch"}
 def page(predicted: Predicted) -> str:
     """The whole page: the answer, the ways as a table, how far each scales, the fastest one's step, and its plan."""
     best = min(predicted.rows, key=lambda row: row.step.seconds / row.step.samples)
-    way, devices = best.way, min(predicted.cluster.count, MOST_SHOWN)
+    way = best.way
     if way.stages > 1:
         parts = min(way.micro_batches, MOST_SHOWN)
         plan = moving(gpipe(way.stages, parts))
         words = f"The pipeline with {parts} of its {way.micro_batches} micro-batches"
     else:
         name = "ring" if way.allreduce == "two-level" else way.allreduce
-        plan, words = (
-            moving(schedule(name, devices)),
-            f"{name}, on {devices} of {predicted.cluster.count} devices",
-        )
+        devices = min(predicted.cluster.count, MOST_SHOWN)
+        plan = moving(schedule(name, devices))
+        words = f"{name}, on {devices} of {predicted.cluster.count} devices"
     spans = saved(lambda figure: _draw_spans(best.step.spans, figure), "predict-timeline", "svg")
-    scaling, timeline = (
-        f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
-        for svg in (scaling_picture(predicted, "svg"), spans)
-    )
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("mxdp.experiments.show"), autoescape=True
-    )
+    loader = jinja2.PackageLoader("mxdp.experiments.show")
+    environment = jinja2.Environment(loader=loader, autoescape=True)
     return environment.get_template("predict.html.j2").render(
         predicted=predicted,
         headings=HEADINGS,
         best=best,
-        scaling=scaling,
-        timeline=timeline,
+        scaling=_address(scaling_picture(predicted, "svg")),
+        timeline=_address(spans),
         plan=plan,
         words=words,
     )
+
+
+def _address(svg: bytes) -> str:
+    """An address that holds the picture."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
 def scaling_picture(predicted: Predicted, form: str) -> bytes:
     """Speed-up over the number of devices, as a file of that format. Raises a UsageError if there is no such format."""
     if form not in FORMATS:
         raise UsageError(f"--picture ends in {either(f'.{name}' for name in FORMATS)}, not .{form}")
-    return saved(
-        lambda figure: _draw_scaling(predicted.network.name, predicted.curves, figure),
-        "predict",
-        form,
-    )
+    return saved(lambda figure: _draw_scaling(predicted, figure), "predict", form)
 
 
-def _draw_scaling(name: str, curves: Curves, figure: style.Figure) -> None:
+def _draw_scaling(predicted: Predicted, figure: style.Figure) -> None:
     figure.set_figheight(6.4)
-    for axes, (kind, points) in zip(figure.subplots(2), curves.items()):
-        counts = [count for count, _ in points]
+    name = predicted.network.name
+    for axes, (kind, points) in zip(figure.subplots(2), predicted.curves.items()):
+        counts, speedups = zip(*points)
         axes.plot(counts, counts, color=style.GREY, linestyle="--", linewidth=1.5, label="linear")
-        axes.plot(counts, [value for _, value in points], "o-", color=style.COLOURS[0], label=name)
-        axes.set(
-            xscale="log",
-            yscale="log",
-            ylabel="speed-up",
-            title=f"{kind.capitalize()} scaling: {WORDS[kind]}",
-        )
+        axes.plot(counts, speedups, "o-", color=style.COLOURS[0], label=name)
+        title = f"{kind.capitalize()} scaling: {WORDS[kind]}"
+        axes.set(xscale="log", yscale="log", ylabel="speed-up", title=title)
         if len(counts) > 1:
             style.plain_logarithmic(axes.xaxis, axes.yaxis)
             axes.set_xticks(counts[:: 1 + len(counts) // 7])
@@ -95,14 +87,14 @@ def _draw_spans(spans: Sequence[Busy], figure: style.Figure) -> None:
             colour = style.COLOURS[5]
         elif span.lane == COMPUTE and not span.name.startswith("backward"):
             colour = style.GREY
-        place = dict(left=1e3 * span.start, width=1e3 * (span.stop - span.start))
         axes.barh(
             lanes.index(span.lane),
+            left=1e3 * span.start,
+            width=1e3 * (span.stop - span.start),
             height=0.7,
             color=colour,
             edgecolor="white",
             linewidth=0.4,
-            **place,
         )
     axes.set_yticks(range(len(lanes)), lanes)
     axes.set_ylim(len(lanes) - 0.5, -0.5)

@@ -15,7 +15,8 @@ from mxdp.plans.cost.memory import held
 from mxdp.plans.cost.step import Way, predict_step
 
 HEADINGS = ("figure", "published", "predicted", "off")
-MEMORY, SPEEDUP = "GB", "x"
+MEMORY = "GB"
+SPEEDUP = "x"
 
 
 class Figure(NamedTuple):
@@ -34,15 +35,13 @@ class Figure(NamedTuple):
 
     def cells(self) -> List[str]:
         """Under ``HEADINGS``. Of memory few digits were published, and ours are close."""
-        published, off = style.number(self.published), f"{self.off:+.0%}"
+        published = style.number(self.published)
+        off = f"{self.off:+.0%}"
         if self.unit == MEMORY:
-            published, off = f"{self.published:g}", f"{self.off:+.1%}"
-        return [
-            self.what,
-            f"{published} {self.unit}",
-            f"{style.number(self.predicted)} {self.unit}",
-            off,
-        ]
+            published = f"{self.published:g}"
+            off = f"{self.off:+.1%}"
+        predicted = style.number(self.predicted)
+        return [self.what, f"{published} {self.unit}", f"{predicted} {self.unit}", off]
 
     def as_json(self) -> Dict[str, Any]:
         """All of it. The prediction of memory is called ``ours``."""
@@ -64,7 +63,8 @@ def _compared(table: Mapping[str, Any]) -> Tuple[str, float, float]:
     if "gigabytes" in table:
         asked = (table[key] for key in ("parameters", "devices", "stage", "optimizer", "dtype"))
         return MEMORY, table["gigabytes"], sum(held(*asked).values()) / 1e9
-    machine, devices = inputs.machine(table["machine"]), table["devices"]
+    machine = inputs.machine(table["machine"])
+    devices = table["devices"]
     if "busbw" in table:
         seconds = machine.cluster.of(devices).exchange(table["allreduce"], table["nbytes"]).seconds
         return "GB/s", table["busbw"], bus_bandwidth(table["nbytes"], seconds, devices) / 1e9
@@ -72,28 +72,24 @@ def _compared(table: Mapping[str, Any]) -> Tuple[str, float, float]:
         together, alone = table["rates"]
         speedup = together / alone
     else:
-        alone, speedup = machine.samples_per_second[table["network"]], table["speedup"]
+        alone = machine.samples_per_second[table["network"]]
+        speedup = table["speedup"]
     network, _ = inputs.known_network(table["network"], alone)
-    way = Way(
-        **{key: table[key] for key in ("allreduce", "stages", "micro_batches") if key in table}
-    )
-    many, few = (
-        count
-        * predict_step(
-            network, machine.cluster.of(count), table["batch"], way if count > 1 else Way()
-        ).efficiency
-        for count in (devices, table.get("over", 1))
-    )
-    return SPEEDUP, speedup, many / few
+    given = {key: table[key] for key in ("allreduce", "stages", "micro_batches") if key in table}
+
+    def speed(count: int) -> float:
+        """The speed of so many devices, over that of one that loses nothing."""
+        way = Way(**given) if count > 1 else Way()
+        step = predict_step(network, machine.cluster.of(count), table["batch"], way)
+        return count * step.efficiency
+
+    return SPEEDUP, speedup, speed(devices) / speed(table.get("over", 1))
 
 
 def reached() -> Tuple[float, float]:
     """The least and the largest share of a predicted speed-up that a published system reached."""
-    shares = [
-        figure.published / figure.predicted
-        for figure in figures("figure")
-        if figure.unit == SPEEDUP
-    ]
+    speedups = [figure for figure in figures("figure") if figure.unit == SPEEDUP]
+    shares = [figure.published / figure.predicted for figure in speedups]
     return min(shares), max(shares)
 
 

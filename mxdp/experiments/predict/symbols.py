@@ -18,7 +18,7 @@ from mxdp.plans.cost.networks import by_operations
 from mxdp.plans.cost.step import TimedLayer
 
 Shape = Tuple[int, ...]
-"""Of one sample."""
+"""The sides of one sample's array."""
 Attributes = Mapping[str, Any]
 NOT_THERE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 """What reading a file raises that is no symbol."""
@@ -58,16 +58,12 @@ class Operator(NamedTuple):
 
 
 Count = Callable[[Attributes, Sequence[Shape]], Counted]
-NOTHING, INPUTS, OUTPUT = (
-    Gradient(over=True),
-    Gradient(inputs=True),
-    Gradient(output=True, over=True),
-)
-BOTH, MASK, VIEW = (
-    Gradient(inputs=True, output=True, over=True),
-    Gradient(more=1, over=True),
-    Gradient(view=True, over=True),
-)
+NOTHING = Gradient(over=True)
+INPUTS = Gradient(inputs=True)
+OUTPUT = Gradient(output=True, over=True)
+BOTH = Gradient(inputs=True, output=True, over=True)
+MASK = Gradient(more=1, over=True)
+VIEW = Gradient(view=True, over=True)
 
 
 def _convolution(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
@@ -117,9 +113,10 @@ def _windows(sides: Sequence[int], attributes: Attributes, window: Shape) -> Sha
 
 
 def _dense(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
-    before, inputs = shapes[0][:-1], shapes[0][-1]
+    *before, inputs = shapes[0]
     if _flag(attributes, "flatten", True):
-        before, inputs = (), math.prod(shapes[0])
+        before = []
+        inputs = math.prod(shapes[0])
     units = _whole(attributes, "num_hidden")
     bias = 0 if _flag(attributes, "no_bias", False) else units
     return Counted((*before, units), 2 * inputs, INPUTS, (units, inputs), bias)
@@ -189,11 +186,14 @@ def layers_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List
     """
     layers: List[TimedLayer] = []
     for name, _, counted in operators(symbol, file, shape):
-        outputs, parameters = math.prod(counted.shape), counted.parameters
+        outputs = math.prod(counted.shape)
+        parameters = counted.parameters
         operations = float(counted.each * outputs)
         if layers and not parameters:
             last = layers.pop()
-            name, operations, parameters = last.name, last.forward + operations, last.parameters
+            name = last.name
+            parameters = last.parameters
+            operations += last.forward
         layers.append(by_operations(name, operations, parameters, outputs))
     if not any(layer.parameters for layer in layers):
         raise UsageError(f"{file} has no parameters: there is nothing to train, and nothing to sum")
@@ -212,11 +212,8 @@ def operators(symbol: Any, file: str, shape: Shape) -> List[Operator]:
     """All operators of a symbol, in their order."""
     nodes = _nodes(symbol, file)
     beside = {place for node in nodes for place in node.inputs[1:]}
-    data = [
-        number
-        for number, node in enumerate(nodes)
-        if node.operator == "null" and number not in beside
-    ]
+    given = [number for number, node in enumerate(nodes) if node.operator == "null"]
+    data = [number for number in given if number not in beside]
     if len(data) != 1:
         names = ", ".join(nodes[number].name for number in data) or "none"
         raise UsageError(f"{file} has {len(data)} inputs ({names}); known are networks of one")

@@ -14,8 +14,10 @@ from mxdp.plans.cost.step import LITTLE, Network, Prediction, Way, predict_step
 
 BUCKETS = (1.0, 4.0, 25.0, 100.0, 1024.0)
 """MiB."""
-PASSES, MICRO_BATCHES = 4, 4
-"""In a sum; and for each stage of a pipeline: GPipe's paper finds the bubble small from there on."""
+PASSES = 4
+"""How many a sum is of, where it is of several."""
+MICRO_BATCHES = 4
+"""How many each stage of a pipeline has: GPipe's paper finds the bubble small from there on."""
 Curves = Dict[str, List[Tuple[int, float]]]
 LIMITS = {
     "latency": "the starts of messages",
@@ -39,24 +41,18 @@ class Compared(NamedTuple):
     def cells(self) -> List[str]:
         """Under ``HEADINGS``."""
         step = self.step
-        numbers = (
-            number(1e3 * step.seconds),
-            number(step.samples / step.seconds),
-            f"{step.efficiency:.0%}",
-        )
-        return [self.title, *numbers, step.limit]
+        milliseconds = number(1e3 * step.seconds)
+        rate = number(step.samples / step.seconds)
+        return [self.title, milliseconds, rate, f"{step.efficiency:.0%}", step.limit]
 
     def as_json(self) -> Dict[str, Any]:
         """All numbers."""
         step = self.step
-        rates = dict(
+        return dict(
+            way=self.title,
             seconds=step.seconds,
             samples_per_second=step.samples / step.seconds,
             efficiency=step.efficiency,
-        )
-        return dict(
-            way=self.title,
-            **rates,
             limit=step.limit,
             alone_seconds=step.alone,
             lost_seconds=step.lost,
@@ -85,25 +81,26 @@ class Predicted(NamedTuple):
         if self.cluster.count == 1:
             return f"One device has nothing to sum: {name} takes {1e3 * self.rows[0].step.seconds:.3g} ms a step."
         ring = next(row for row in self.rows if row.way.allreduce == "ring")
-        best = quickest(
-            row for row in self.rows if row.way == Way(row.way.allreduce, row.way.bucket)
-        )
-        text = (
-            f"On {self.cluster} {name} reaches {ring.step.efficiency:.0%} of linear with a ring, "
-        )
-        limit = ring.step.limit
-        text += "and nothing limits it" if limit == "nothing" else f"limited by {LIMITS[limit]}"
-        gain = best.step.efficiency - ring.step.efficiency
-        text += (
-            f"; with {best.way.allreduce} {best.step.efficiency:.0%}." if gain > LITTLE else OTHERS
-        )
+        plain = [row for row in self.rows if row.way == Way(row.way.allreduce, row.way.bucket)]
+        best = quickest(plain)
+        reaches = ring.step.efficiency
+        limit = "and nothing limits it"
+        if ring.step.limit != "nothing":
+            limit = f"limited by {LIMITS[ring.step.limit]}"
+        better = OTHERS
+        if best.step.efficiency - reaches > LITTLE:
+            better = f"; with {best.way.allreduce} {best.step.efficiency:.0%}."
         least, most = published.reached()
         return (
-            f"{text} Published systems reached {100 * least:.0f} to {most:.0%} of such predictions."
+            f"On {self.cluster} {name} reaches {reaches:.0%} of linear with a ring, {limit}{better} "
+            f"Published systems reached {100 * least:.0f} to {most:.0%} of such predictions."
         )
 
     def as_json(self) -> Dict[str, Any]:
         """All of it, for programs."""
+        scaling = {}
+        for kind, points in self.curves.items():
+            scaling[kind] = [dict(devices=n, speedup=x) for n, x in points]
         return {
             "network": self.network.name,
             "parameters": self.network.parameters,
@@ -113,10 +110,7 @@ class Predicted(NamedTuple):
             "answer": self.answer,
             "published_reached": published.reached(),
             "ways": [row.as_json() for row in self.rows],
-            "scaling": {
-                kind: [dict(devices=n, speedup=x) for n, x in points]
-                for kind, points in self.curves.items()
-            },
+            "scaling": scaling,
             "known": [number._asdict() for number in self.known],
         }
 
@@ -142,11 +136,11 @@ def allreduces(network: Network, cluster: Cluster, batch: float) -> List[Compare
         return _compared({"one device": Way()}, network, cluster, batch)
     levels = cluster.nodes > 1 and cluster.devices > 1
     names = [name for name in NODE_ALLREDUCES if levels or name != "two-level"]
-    ways = [
-        {f"{name}, buckets of {room:g} MiB": Way(name, room * MIB) for room in BUCKETS}
-        for name in names
-    ]
-    return [quickest(_compared(buckets, network, cluster, batch)) for buckets in ways]
+    rows = []
+    for name in names:
+        ways = {f"{name}, buckets of {room:g} MiB": Way(name, room * MIB) for room in BUCKETS}
+        rows.append(quickest(_compared(ways, network, cluster, batch)))
+    return rows
 
 
 def all_ways(network: Network, cluster: Cluster, batch: float) -> List[Compared]:
@@ -154,10 +148,8 @@ def all_ways(network: Network, cluster: Cluster, batch: float) -> List[Compared]
     rows = allreduces(network, cluster, batch)
     if cluster.count == 1:
         return rows
-    best, half = (
-        quickest(rows).way,
-        quickest(row for row in rows if row.way.allreduce in HALVES).way,
-    )
+    best = quickest(rows).way
+    half = quickest(row for row in rows if row.way.allreduce in HALVES).way
     more = {
         f"{best.allreduce}, {PASSES} passes a sum": replace(best, accumulate=PASSES),
         f"{half.allreduce}, optimiser in shards": replace(half, shard_optimizer=True),
@@ -166,7 +158,9 @@ def all_ways(network: Network, cluster: Cluster, batch: float) -> List[Compared]
     stages = max(count for count in range(1, most + 1) if cluster.devices % count == 0)
     if stages > 1:
         replicas = cluster.count // stages
-        title = f"pipeline of {stages} stages" + (f" x {replicas} replicas" if replicas > 1 else "")
+        title = f"pipeline of {stages} stages"
+        if replicas > 1:
+            title += f" x {replicas} replicas"
         more[title] = Way(stages=stages, micro_batches=MICRO_BATCHES * stages)
     return rows + _compared(more, network, cluster, batch)
 
@@ -182,11 +176,9 @@ def scaling(network: Network, cluster: Cluster, batch: float) -> Curves:
     curves: Curves = {"weak": [], "strong": []}
     for count in (*inside, *nodes, cluster.count):
         part = cluster.of(count)
-        curves["weak"].append(
-            (count, count * quickest(allreduces(network, part, batch)).step.efficiency)
-        )
+        step = quickest(allreduces(network, part, batch)).step
+        curves["weak"].append((count, count * step.efficiency))
         if count <= whole:
-            curves["strong"].append(
-                (count, alone / quickest(allreduces(network, part, whole / count)).step.seconds)
-            )
+            step = quickest(allreduces(network, part, whole / count)).step
+            curves["strong"].append((count, alone / step.seconds))
     return curves

@@ -23,7 +23,7 @@ from mxdp.errors import UsageError
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import Question, Settings
 from mxdp.experiments.lab.provenance import ROOT
-from mxdp.experiments.lab.rows import Number
+from mxdp.experiments.lab.rows import Number, Record
 from mxdp.experiments.lab.run import Progress, Run, measure
 from mxdp.experiments.lab.told import Column, rows_of
 from mxdp.experiments.show import listing
@@ -31,8 +31,14 @@ from mxdp.experiments.show.terminal import Cells, View, for_terminal, written
 from mxdp.experiments.show.together import together
 from mxdp.experiments.show.words import duration
 
-FASTER, SLOWER, OPEN = "faster", "slower", "undecided"
-HEADINGS = ("", "A, s", "B, s", "B / A", "B is")
+FASTER = "faster"
+SLOWER = "slower"
+OPEN = "undecided"
+UNJUDGED = (
+    "Measured at different times, so nothing is judged: one hour differs from the next. `compare A B NAME` "
+    "measures two checkouts in turns."
+)
+SPREAD = Column("", "", spread=True)
 LOGS = Path("runs", "compare")
 """Folder for what the processes of a case that fails have printed."""
 Compared = Dict[str, Any]
@@ -62,18 +68,18 @@ def measured(
             measure(runs, _progress(view))
             one, other = ([run.result()] for run in runs)
             compared = _compared(one, other, judged=True)
-            yield {
-                **compared,
-                "logs": {side: str(logs[side]) for side in roots if logs[side].exists()},
-            }
+            kept = {side: str(folder) for side, folder in logs.items() if folder.exists()}
+            yield {**compared, "logs": kept}
 
 
 def _progress(view: View) -> Progress:
     """Tells ``view`` how far the measurement is, and how long it still takes. What is no terminal gets a line when each
     case has had one more process."""
-    began, known, ahead = time.monotonic(), 0, ""
+    began = time.monotonic()
+    known: float = 0
+    ahead = ""
 
-    def progress(where: str, done: int, steps: int, doing: str, _: object = None) -> None:
+    def progress(where: str, done: float, steps: float, doing: str, _: object) -> None:
         nonlocal known, ahead
         if done != known:
             known = done
@@ -96,9 +102,8 @@ def checkout(which: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="mxdp-commit-") as folder:
         place = Path(folder, "mxdp")
         git = ["git", "-C", str(ROOT), "worktree"]
-        made = subprocess.run(
-            [*git, "add", "--detach", str(place), which], capture_output=True, text=True
-        )
+        add = [*git, "add", "--detach", str(place), which]
+        made = subprocess.run(add, capture_output=True)
         try:
             if made.returncode or not (place / laboratory).is_dir():
                 raise UsageError(
@@ -107,15 +112,15 @@ def checkout(which: str) -> Iterator[Path]:
                 )
             yield place
         finally:  # out of reach of a second Ctrl-C
-            subprocess.run(
-                [*git, "remove", "--force", str(place)], capture_output=True, start_new_session=True
-            )
+            remove = [*git, "remove", "--force", str(place)]
+            subprocess.run(remove, capture_output=True, start_new_session=True)
 
 
 def side_by_side(a: Path, b: Path) -> List[Compared]:
     """Every question that is in both folders of results; nothing is judged. Raises a UsageError if they have none in
     common, an MxdpError if a result is damaged."""
-    old, new = result.read_folder(a), result.read_folder(b)
+    old = result.read_folder(a)
+    new = result.read_folder(b)
     both = [name for name in old if name in new]
     if not both:
         raise UsageError(
@@ -124,30 +129,36 @@ def side_by_side(a: Path, b: Path) -> List[Compared]:
     return [_compared(together(old[name]), together(new[name]), judged=False) for name in both]
 
 
-def _compared(
-    a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]], judged: bool
-) -> Compared:
-    """Of runs of one question. ``judged``: they took turns."""
-    olds, rows = {row.label: row.seconds for row in rows_of(a)}, []
+def _compared(a: Sequence[Record], b: Sequence[Record], judged: bool) -> Compared:
+    """What the JSON says of runs of one question in both checkouts. ``judged``: they took turns."""
+    rows = []
+    olds = {row.label: row.seconds for row in rows_of(a)}
     for row in rows_of(b):
         if row.label in olds:
-            rows.append({"label": row.label, "a": olds[row.label], "b": row.seconds})
+            one = {"label": row.label, "a": olds[row.label], "b": row.seconds}
             if judged:
-                ratio = row.seconds / olds[row.label]
-                side = ratio.at_most(1.0)
-                word = (
-                    OPEN
-                    if side is None or 1 in (ratio.low, ratio.high)
-                    else FASTER
-                    if side
-                    else SLOWER
-                )
-                rows[-1].update(ratio=ratio, verdict=word)
+                one["ratio"] = row.seconds / olds[row.label]
+                one["verdict"] = _verdict(one["ratio"])
+            rows.append(one)
     latest = {"A": a[-1], "B": b[-1]}
     errors = {side: run["error"] for side, run in latest.items() if judged and run["error"]}
     failed = [side for side in errors if latest[side]["status"] != "skipped"]
-    about = {"experiment": b[-1]["experiment"], "question": b[-1]["question"]}
-    return {**about, "judged": judged, "errors": errors, "failed": failed, "rows": rows}
+    return dict(
+        experiment=b[-1]["experiment"],
+        question=b[-1]["question"],
+        judged=judged,
+        errors=errors,
+        failed=failed,
+        rows=rows,
+    )
+
+
+def _verdict(ratio: Number) -> str:
+    """What B is, by the interval of its time over A's. If that touches 1, it is open."""
+    side = ratio.at_most(1.0)
+    if side is None or 1 in (ratio.low, ratio.high):
+        return OPEN
+    return FASTER if side else SLOWER
 
 
 def print_compared(compared: Sequence[Compared], as_json: bool) -> None:
@@ -161,25 +172,25 @@ def print_compared(compared: Sequence[Compared], as_json: bool) -> None:
         for side, error in one["errors"].items():
             console.print(Text(f"{side}: {error}", style="red"))
             if side in one["logs"]:
-                console.print(
-                    Text(f"What its processes printed: {one['logs'][side]}"), soft_wrap=True
-                )
-        shown = 5 if one["judged"] else 3
-        lines = [
-            [written(value, Column("", "", spread=True)) for value in row.values()]
-            for row in one["rows"]
-        ]
-        cells = Cells([*HEADINGS[:shown]], lines, [], [False, True, True, True, False][:shown])
+                printed = Text(f"What its processes printed: {one['logs'][side]}")
+                console.print(printed, soft_wrap=True)
+        headings = ["", "A, s", "B, s"]
+        right = [False, True, True]
+        below = UNJUDGED
+        if one["judged"]:
+            headings += ["B / A", "B is"]
+            right += [True, False]
+            words = [row["verdict"] for row in one["rows"]]
+            counts = [f"{word} in {words.count(word)}" for word in (FASTER, SLOWER, OPEN)]
+            below = f"B is {', '.join(counts)}."
+        lines = []
+        for row in one["rows"]:
+            lines.append([written(value, SPREAD) for value in row.values()])
+        cells = Cells(headings, lines, [], right)
         console.print(Padding(for_terminal(cells, console.width - 2), (1, 0, 1, 2)))
-        words = [row.get("verdict") for row in one["rows"]]
-        counts = ", ".join(f"{word} in {words.count(word)}" for word in (FASTER, SLOWER, OPEN))
-        unjudged = (
-            "Measured at different times, so nothing is judged: one hour differs from the next. `compare A B NAME` "
-            "measures two checkouts in turns."
-        )
-        console.print(f"B is {counts}." if one["judged"] else unjudged, highlight=False)
+        console.print(below, highlight=False)
 
 
 def _ends(number: Number) -> Any:
-    """For the JSON."""
+    """What the JSON has of a number."""
     return result.plain({"median": number.median, "low": number.low, "high": number.high})

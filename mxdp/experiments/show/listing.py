@@ -27,8 +27,9 @@ def show(as_json: bool) -> None:
             question=question.question,
             source=question.SOURCE,
             tour=question.TOUR,
+            answer=KNOWN["answers"].get(question.name),
         )
-        listed.append({**about, "answer": KNOWN["answers"].get(question.name)})
+        listed.append(about)
     if as_json:
         print(json.dumps(listed, indent=2))
         return

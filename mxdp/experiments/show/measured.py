@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from typing import Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Sequence
+from typing import Any, Collection, Dict, Iterable, List, NamedTuple
 
 from mxdp.errors import plural
-from mxdp.experiments.show.words import Shown
+from mxdp.experiments.lab.rows import Record
+from mxdp.experiments.show.words import Runs, Shown
 
-Runs = Sequence[Mapping[str, Any]]
 HOUR = 60
 """Minutes. The table says where runs are closer, rounded to a minute."""
 NAMED = 3
@@ -41,14 +41,16 @@ def sitting(results: Collection[Shown]) -> str:
 
 
 def line(results: Collection[Shown]) -> str:
-    """As :func:`sitting`, and what was left out."""
+    """What :func:`sitting` says, and what was left out."""
     sentences = [sitting(results)]
     names: Dict[str, List[str]] = {}
     for s in results:
         for others in s.left_out:
             names.setdefault(others, []).append(s.latest["experiment"])
     for others, of in names.items():
-        few = ", ".join(of) if len(of) <= NAMED else f"{len(of)} experiments"
+        few = ", ".join(of)
+        if len(of) > NAMED:
+            few = f"{len(of)} experiments"
         sentences.append(f"Left out of {few}: {others}.")
     return " ".join(sentences)
 
@@ -63,18 +65,20 @@ def mark(s: Shown, most: Usual) -> str:
 def machine(s: Shown) -> str:
     """The processor, its cores, and GPUs that were used."""
     environment = s.latest["environment"]
-    names = dict.fromkeys(row.processor for row in s.told if row.get("processor"))
-    gpus = list(names) or environment["gpus"]
     parts = [processor(environment), f"{environment['cores']} cores"]
-    return ", ".join(parts + (gpus if environment["gpus"] else []))
+    if environment["gpus"]:
+        names = dict.fromkeys(row.processor for row in s.told if row.get("processor"))
+        parts += list(names) or environment["gpus"]
+    return ", ".join(parts)
 
 
-def processor(environment: Mapping[str, Any]) -> str:
+def processor(environment: Record) -> str:
     """The processor in words, as in "AMD EPYC (family 25, model 17, AVX-512)"."""
     name = environment["cpu_model"] or "unknown processor"
     known = environment.get("processor", {})
     kind = [f"{word} {known[word]}" for word in ("family", "model") if known.get(word)]
-    kind += filter(None, [known.get("vectors")])
+    if known.get("vectors"):
+        kind.append(known["vectors"])
     return f"{name} ({', '.join(kind)})" if kind else str(name)
 
 
@@ -85,7 +89,9 @@ def often(runs: Runs) -> str:
     for before, after in zip(runs, runs[1:]):
         passed = _start(after) - _start(before)
         gaps.append(round((passed.total_seconds() - before["elapsed_seconds"]) / 60))
-    return f"{count} {min(gaps)} min apart" if gaps and min(gaps) < HOUR else count
+    if gaps and min(gaps) < HOUR:
+        return f"{count} {min(gaps)} min apart"
+    return count
 
 
 def code(runs: Runs) -> str:
@@ -97,7 +103,8 @@ def code(runs: Runs) -> str:
         return f"{len(commits)} commits, {_short(commits[0])} to {_short(commits[-1])}"
     if commits[0] is None:
         return f"mxdp {version or 'of an unknown version'}"
-    return f"{version} ({_short(commits[0])})" if version else _short(commits[0])
+    first = _short(commits[0])
+    return f"{version} ({first})" if version else first
 
 
 def days(runs: Runs) -> str:
@@ -106,13 +113,17 @@ def days(runs: Runs) -> str:
     >>> days([{"started": "2026-11-27T19:21:00+00:00"}, {"started": "2026-11-28T09:57:00+00:00"}])
     '2026-11-27 to 28'
     """
-    first, *_, last = sorted([run["started"][:10] for run in runs] * 2)
+    known = [str(run["started"][:10]) for run in runs]
+    first = min(known)
+    last = max(known)
     if first == last:
-        return str(first)
-    return f"{first} to {last[8:] if first[:7] == last[:7] else last}"
+        return first
+    if first[:7] == last[:7]:
+        last = last[8:]
+    return f"{first} to {last}"
 
 
-def _start(run: Mapping[str, Any]) -> datetime.datetime:
+def _start(run: Record) -> datetime.datetime:
     return datetime.datetime.fromisoformat(run["started"])
 
 

@@ -43,12 +43,12 @@ def write_report(
     machines = [_machine(s) for s in results]
     alike = [term for term in machines[0] if all(term in machine for machine in machines)]
     most = measured.usual(results)
-    sections = [
-        _section(s, None if slides else folder, alike, measured.mark(s, most)) for s in results
-    ]
+    beside = None if slides else folder
+    sections = [_section(s, beside, alike, measured.mark(s, most)) for s in results]
     path = folder / ("slides.html" if slides else "report.html")
     # Only this script may run; in a report only where there is a timeline for it.
-    script = (templates / ("slides.js" if slides else "timeline.js")).read_text(encoding="utf-8")
+    script_file = templates / ("slides.js" if slides else "timeline.js")
+    script = script_file.read_text(encoding="utf-8")
     needed = slides or any(section["timelines"] for section in sections)
     page = environment.get_template(f"{path.name}.j2").render(
         sections=sections,
@@ -66,6 +66,16 @@ def _section(
     """What the template shows of one question; ``alike`` stands at the top of the page, and ``otherwise`` is what this
     one has otherwise than most. ``folder`` None: for slides."""
     variables = [(key, str(value)) for key, value in s.latest["environment"]["variables"].items()]
+    sureness = words.sureness(s)
+    if otherwise:
+        sureness += f" Here: {otherwise}."
+    whole = []
+    if len(s.told.answering) < len(s.told.rows):
+        whole = tables(s.told, s.told.rows)[:1]
+    samples = []
+    for row in s.told:
+        units = [style.number(value, 4) for value in row.seconds.units]
+        samples.append((row.label, ", ".join(units)))
     return {
         **s.latest,
         "question": s.title,
@@ -77,22 +87,16 @@ def _section(
         "explanation": words.explanation(s),
         "how_to_read": " ".join(words.how_to_read(s)),
         "measured": measured.sitting([s]),
-        "sureness": " ".join(
-            filter(None, [words.sureness(s), otherwise and f"Here: {otherwise}."])
-        ),
+        "sureness": sureness.strip(),
         "ended": words.mark(s),
         "oracle": words.oracle_line(s),
         "tables": tables(s.told, s.told.answering),
-        "all_rows": tables(s.told, s.told.rows)[:1]
-        if len(s.told.answering) < len(s.told.rows)
-        else [],
+        "all_rows": whole,
         "picture": pictures.picture(s, folder),
         "timelines": pictures.timelines(s, folder),
         "settings": [(key, _in_words(value)) for key, value in s.latest["settings"].items()],
         "own_environment": [term for term in _machine(s) if term not in alike] + variables,
-        "samples": [
-            (row.label, ", ".join(style.number(x, 4) for x in row.seconds.units)) for row in s.told
-        ],
+        "samples": samples,
         "started": ", ".join(_when(run["started"]) for run in s.runs),
         "elapsed": words.duration(sum(run["elapsed_seconds"] for run in s.runs)),
     }
@@ -103,17 +107,17 @@ def _machine(s: words.Shown) -> List[Term]:
     environment = s.latest["environment"]
     memory = environment["memory_bytes"]
     parts = [measured.processor(environment), f"{environment['cores']} cores"]
-    parts += [f"{memory / 2**30:.1f} GiB of memory"] if memory else []
-    versions = {"Python": environment["python"], **environment["versions"]}
+    if memory:
+        parts.append(f"{memory / 2**30:.1f} GiB of memory")
+    versions = [f"Python {environment['python']}"]
+    for name, version in environment["versions"].items():
+        versions.append(f"{name} {version or 'unknown'}")
     commits = dict.fromkeys(run["environment"]["commit"] or "unknown" for run in s.runs)
     return [
         ("Machine", ", ".join(parts)),
         ("GPUs", _in_words(environment["gpus"])),
         ("System", environment["platform"]),
-        (
-            "Versions",
-            ", ".join(f"{name} {version or 'unknown'}" for name, version in versions.items()),
-        ),
+        ("Versions", ", ".join(versions)),
         ("Commit", ", ".join(commits)),
     ]
 
@@ -122,12 +126,12 @@ def _about(results: List[words.Shown], alike: List[Term]) -> List[Term]:
     """When and where all of ``results`` were measured."""
     runs = [run for s in results for run in s.runs]
     seconds = sum(float(run["elapsed_seconds"]) for run in runs)
-    about = [
-        ("Measured", f"{measured.line(results)} It took {words.duration(seconds)} in all."),
-        *alike,
-    ]
-    differ = [name for name, _ in _machine(results[0]) if name not in dict(alike)]
-    return about + [(name, "differs: see each experiment") for name in differ]
+    sitting = f"{measured.line(results)} It took {words.duration(seconds)} in all."
+    about = [("Measured", sitting), *alike]
+    for name, _ in _machine(results[0]):
+        if name not in dict(alike):
+            about.append((name, "differs: see each experiment"))
+    return about
 
 
 def _when(iso: str) -> str:
@@ -139,6 +143,6 @@ def _when(iso: str) -> str:
 
 def _in_words(value: Any) -> str:
     """A setting, or a part of the environment."""
-    return (
-        json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else written(value, PLAIN)
-    )
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return written(value, PLAIN)

@@ -6,16 +6,15 @@ from __future__ import annotations
 import io
 import json
 import re
-from itertools import chain, count
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Union
 from urllib.parse import quote
 
 from mxdp.errors import MxdpError, UsageError, did_you_mean
 from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import EXTRA_MODULES
 from mxdp.experiments.lab.rows import Row
-from mxdp.experiments.lab.told import Panel, Told
+from mxdp.experiments.lab.told import Bars, Panel, Told
 from mxdp.experiments.show import style
 from mxdp.experiments.show.words import Shown, shown
 from mxdp.files import write_beside
@@ -40,7 +39,12 @@ class Picture(NamedTuple):
     problem: str = ""
 
 
-def saved(draw: Callable[[style.Figure], Any], salt: str, form: str, slide: bool = False) -> bytes:
+def saved(
+    draw: Callable[[style.Figure], Any],
+    salt: str,
+    form: str,
+    slide: bool = False,
+) -> bytes:
     """What ``draw`` draws on an empty figure in our style, as a file of the format ``form``. The same drawing gives the
     same bytes: identifiers come from ``salt``. Whatever ``draw`` raises goes through.
 
@@ -53,9 +57,8 @@ def saved(draw: Callable[[style.Figure], Any], salt: str, form: str, slide: bool
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.style.use(Path(__file__).with_name("templates") / "pictures.mplstyle")
-        matplotlib.rcParams.update(
-            {"axes.prop_cycle": f"cycler(color={style.COLOURS})", "svg.hashsalt": salt}
-        )
+        matplotlib.rcParams["axes.prop_cycle"] = f"cycler(color={style.COLOURS})"
+        matplotlib.rcParams["svg.hashsalt"] = salt
         figure = Figure(figsize=style.SLIDE if slide else None)
         draw(figure)
         if slide:
@@ -70,37 +73,35 @@ def saved(draw: Callable[[style.Figure], Any], salt: str, form: str, slide: bool
 def draw_told(about: Told, figure: style.Figure, panel: Optional[int] = None) -> None:
     """The panels of a result, one below the other; or one of them (from 1), as high as the figure. Raises a
     UsageError if there is no such panel."""
-    panels = [_drawing(about, given) for given in about.panels]
+    panels = [_panel(about, given) for given in about.panels]
     if panel is None:
-        heights = [height for _, height in panels]
+        heights = [one.height for one in panels]
         figure.set_figheight(sum(heights))
-        for axes, (on, _) in zip(
-            figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0], panels
-        ):
-            on(axes)
+        grid = figure.subplots(len(panels), squeeze=False, height_ratios=heights)
+        for axes, one in zip(grid[:, 0], panels):
+            one.draw(axes)
     elif 0 < panel <= len(panels):
-        panels[panel - 1][0](figure.subplots())
+        panels[panel - 1].draw(figure.subplots())
     else:
         had = "only panel 1" if len(panels) == 1 else f"panels 1 to {len(panels)}"
         raise UsageError(f"this picture has {had}, and no panel {panel}; give one that it has")
 
 
-def _drawing(about: Told, given: Any) -> Panel:
-    """How a panel is drawn, and its height."""
-    if len(given) == 2:
-        return given[0], given[1]
-    name, how, chosen, more = given
-    rows = chosen or [row for row in about if row.get(name) is not None]
-    return lambda axes: style.row_bars(axes, rows, name, *how, **more), len(
-        rows
-    ) * style.BAR_HEIGHT + 0.9
+def _panel(about: Told, given: Union[Panel, Bars]) -> Panel:
+    """How a part of a picture is drawn, and its height."""
+    if isinstance(given, Panel):
+        return given
+    rows = given.rows or [row for row in about if row.get(given.name) is not None]
+    bars = given._replace(rows=rows)
+    return Panel(lambda axes: style.row_bars(axes, *bars), len(rows) * style.BAR_HEIGHT + 0.9)
 
 
 def drawn(s: Shown, form: str, panel: Optional[int] = None) -> bytes:
     """A result's picture as a file of that format, or one panel of it (from 1), in the size of a slide's picture.
     Raises a UsageError if there is no such question or panel, or nothing was measured; else an MxdpError if it can't be
     drawn."""
-    name, why = s.latest["experiment"], ""
+    name = s.latest["experiment"]
+    why = ""
     if s.question is None:
         why = f"this installation has no experiment of that name; {EXTRA_MODULES} names modules with more"
     elif not s.told.rows:
@@ -108,15 +109,13 @@ def drawn(s: Shown, form: str, panel: Optional[int] = None) -> bytes:
     if why:
         raise UsageError(f"there is no picture of {name}: {why}")
     try:
-        return saved(
-            lambda figure: draw_told(s.told, figure, panel), name, form, slide=panel is not None
-        )
+        slide = panel is not None
+        return saved(lambda figure: draw_told(s.told, figure, panel), name, form, slide)
     except UsageError:
         raise
     except Exception as error:
-        raise MxdpError(
-            f"the picture of {name} can't be drawn ({type(error).__name__}: {error})"
-        ) from error
+        why = f"({type(error).__name__}: {error})"
+        raise MxdpError(f"the picture of {name} can't be drawn {why}") from error
 
 
 def export(
@@ -141,14 +140,12 @@ def picture(s: Shown, folder: Optional[Path]) -> Picture:
         svg = drawn(s, "svg", panel=None if folder else 1)
     except MxdpError as error:
         if path and s.question:
-            path.unlink(
-                missing_ok=True
-            )  # one from an earlier report would show other numbers than the table
-        return Picture(problem=f"{str(error)[0].upper()}{str(error)[1:]}.")
-    numbers = "; ".join(
-        f"{row.label}: {style.number(row.seconds.median)} s" for row in s.told.answering
-    )
-    alt = f"Picture for the question: {s.title} Median times: {numbers}. All numbers are in the table."
+            # One from an earlier report would show other numbers than the table.
+            path.unlink(missing_ok=True)
+        said = str(error)
+        return Picture(problem=f"{said[0].upper()}{said[1:]}.")
+    times = [f"{row.label}: {style.number(row.seconds.median)} s" for row in s.told.answering]
+    alt = f"Picture for the question: {s.title} Median times: {'; '.join(times)}. All numbers are in the table."
     return _inlined(svg, alt, path)
 
 
@@ -161,38 +158,37 @@ def _inlined(svg: bytes, alt: str, path: Optional[Path]) -> Picture:
 
 
 def timelines(s: Shown, folder: Optional[Path]) -> List[Dict[str, object]]:
-    """For each row with a timeline its label, its picture for the page, the same as data (JSON), and the file for
-    Perfetto. A timeline that can't be read or drawn is named in its place.
+    """What the page shows of each row with a timeline: its label, its picture, the same as data (JSON), and the file
+    for Perfetto. A timeline that can't be read or drawn is named in its place.
 
     Writes ``<name>.<row>.svg`` and ``<name>.<row>.trace.json`` to ``folder/timelines``, unless ``folder`` is None, for
     slides.
     """
     names = slugs(row.label for row in s.told)
-    return [
-        _timeline(s.latest["experiment"], names[row.label], row, folder)
-        for row in s.told
-        if row.get("timeline")
-    ]
+    drawn = []
+    for row in s.told:
+        if row.get("timeline"):
+            drawn.append(_timeline(s.latest["experiment"], names[row.label], row, folder))
+    return drawn
 
 
 def _timeline(name: str, slug: str, row: Row, folder: Optional[Path]) -> Dict[str, object]:
-    beside, data, trace = folder and folder / "timelines" / f"{name}.{slug}.svg", "", ""
+    beside = folder and folder / "timelines" / f"{name}.{slug}.svg"
+    data = ""
+    trace = ""
     alt = f"Timeline of {row.label}: one lane for each device, copies and sums apart from compute."
     try:
         recorded = Timeline.from_json(row.get("timeline"))
-        svg = saved(
-            lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", slide=not folder
-        )
+        slide = not folder
+        svg = saved(lambda figure: draw(figure, recorded), f"{name}-{slug}", "svg", slide)
         data = json.dumps(boxes(recorded), separators=(",", ":")).replace("</", "<\\/")
         if beside:
-            trace = (
-                f"timelines/{write_chrome_trace(recorded, beside.with_suffix('.trace.json')).name}"
-            )
+            file = write_chrome_trace(recorded, beside.with_suffix(".trace.json"))
+            trace = f"timelines/{file.name}"
         shown = _inlined(svg, alt, beside)
     except Exception as error:
-        shown = Picture(
-            problem=f"The timeline could not be drawn ({type(error).__name__}: {error})."
-        )
+        problem = f"The timeline could not be drawn ({type(error).__name__}: {error})."
+        shown = Picture(problem=problem)
     return {"label": row.label, "picture": shown, "data": data, "trace": trace}
 
 
@@ -205,6 +201,10 @@ def slugs(labels: Iterable[str]) -> Dict[str, str]:
     names: Dict[str, str] = {}
     for label in labels:
         short = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "case"
-        choices = chain([short], (f"{short}-{number}" for number in count(2)))
-        names[label] = next(name for name in choices if name not in names.values())
+        name = short
+        number = 1
+        while name in names.values():
+            number += 1
+            name = f"{short}-{number}"
+        names[label] = name
     return names

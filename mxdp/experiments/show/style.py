@@ -10,7 +10,7 @@ Nothing here imports matplotlib before it draws, so a question may import this m
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, List, Sequence
+from typing import TYPE_CHECKING, Any, List, Sequence
 
 from mxdp.experiments.lab.rows import RUNS, Number, Row
 
@@ -69,49 +69,46 @@ def row_bars(
     colour: str = "",
 ) -> None:
     """A lying bar for each row, the first at the top: the median of its number ``name`` times ``scale``, with ``unit``
-    at its end, a dot for each value of an interval (or, if all rows have them, for each seed), and whiskers from the
-    least to the largest. Labels stand above the bars, or on the left where there is less than :data:`BAR_HEIGHT` for
-    one, as on a slide. The axis says what bar and dots are. Rows with one value of ``colour`` have one colour;
-    references are grey."""
+    at its end. It has a dot for each value of an interval (or, if all rows have them, for each seed), and whiskers
+    from the least to the largest. Labels stand above the bars, or on the left where there is less than
+    :data:`BAR_HEIGHT` for one, as on a slide. The axis says what bar and dots are. Rows with one value of ``colour``
+    have one colour; references are grey."""
     measured: List[Number] = [row.get(name) for row in rows]
-    seeded = all(one.seeds for one in measured) and any(len({*one.seeds}) > 1 for one in measured)
-    values = [[value * scale for value in (one.seeds if seeded else one.units)] for one in measured]
+    of = "processes"
+    if any(len(set(one.runs)) >= RUNS for one in measured):
+        of = "runs"
+    differ = any(len(set(one.seeds)) > 1 for one in measured)
+    if differ and all(one.seeds for one in measured):
+        of = "seeds"
+    values = []
+    for one in measured:
+        dots = one.seeds if of == "seeds" else one.units
+        values.append([value * scale for value in dots])
     kinds = list(dict.fromkeys(row.get(colour) for row in rows if not row.reference))
     above = len(rows) * BAR_HEIGHT + 0.9 <= axes.get_figure().get_figheight() + 0.01
     for y, (row, dots) in enumerate(zip(rows, values)):
-        middle, end = statistics.median(dots), max(dots)
-        filled = GREY if row.reference else COLOURS[kinds.index(row.get(colour)) % len(COLOURS)]
+        middle = statistics.median(dots)
+        least = min(dots)
+        end = max(dots)
+        filled = GREY
+        if not row.reference:
+            filled = COLOURS[kinds.index(row.get(colour)) % len(COLOURS)]
         axes.barh(y, middle, height=THICK if above else 0.7, color=filled)
-        axes.plot([min(dots), end], [y, y], color=INK, linewidth=1.2, marker="|", markersize=9)
-        axes.plot(
-            dots,
-            [y] * len(dots),
-            "o",
-            color="white",
-            markeredgecolor=INK,
-            markersize=4.0,
-            markeredgewidth=0.9,
-        )
+        axes.plot([least, end], [y, y], "|-", color=INK, linewidth=1.2, markersize=9)
+        how: Any = dict(color="white", markeredgecolor=INK, markersize=4.0, markeredgewidth=0.9)
+        axes.plot(dots, [y] * len(dots), "o", **how)
+        text: Any = dict(textcoords="offset points", zorder=4)
         if above:
-            axes.annotate(
-                row.label,
-                (0, y - THICK / 2),
-                (3, 2),
-                textcoords="offset points",
-                va="bottom",
-                zorder=4,
-            )
-        text = f"{number(middle)} {unit}".rstrip()
-        axes.annotate(
-            text, (end, y), (7, 0), textcoords="offset points", va="center", weight="bold", zorder=4
-        )
+            top = y - THICK / 2
+            axes.annotate(row.label, (0, top), (3, 2), va="bottom", **text)
+        said = f"{number(middle)} {unit}".rstrip()
+        axes.annotate(said, (end, y), (7, 0), va="center", weight="bold", **text)
     axes.set_xlim(0, (max(map(max, values), default=0) or 1) * 1.32)
     axes.set_ylim(len(rows) - 0.65, -0.7)
-    axes.set_yticks([] if above else range(len(rows)), [] if above else [row.label for row in rows])
+    beside = [] if above else [row.label for row in rows]
+    axes.set_yticks(range(len(beside)), beside)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_color(INK)
-    of_runs = any(len(set(one.runs)) >= RUNS for one in measured)
-    of = "seeds" if seeded else "runs" if of_runs else "processes"
     axes.set_xlabel(f"{unit} (bar: median, dots: {of})".lstrip())
     axes.set_title(title)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import chain
-from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from rich import box
 from rich.cells import cell_len
@@ -16,7 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from mxdp.errors import plural
-from mxdp.experiments.lab.rows import Number, Row
+from mxdp.experiments.lab.rows import Number, Record, Row
 from mxdp.experiments.lab.told import NO_ANSWER, Column, Told
 from mxdp.experiments.show import style, words
 
@@ -52,13 +51,18 @@ def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
     made = []
     for more in (False, True):
         columns = [column for column in about.columns if column.more == more]
-        parts = rows, [] if more else about.references
-        lines, references = (
-            [[row.label, *(cell(column, row) for column in columns)] for row in part]
-            for part in parts
-        )
-        numbers = [_value(column, row) for row in chain(*parts) for column in columns]
-        note = NO_SUM if any(isinstance(one, Number) and not one.adds_up for one in numbers) else ""
+        headings = ["", *(column.heading for column in columns)]
+        parts: List[List[List[str]]] = []
+        note = ""
+        for part in (rows, [] if more else about.references):
+            lines = []
+            for row in part:
+                values = [_value(column, row) for column in columns]
+                if any(isinstance(value, Number) and not value.adds_up for value in values):
+                    note = NO_SUM
+                lines.append([row.label, *map(written, values, columns)])
+            parts.append(lines)
+        lines, references = parts
         if more:
             lines = [line for line in lines if {*line[1:]} != {NOTHING}]
         right = [False]
@@ -66,20 +70,17 @@ def tables(about: Told, rows: Sequence[Row]) -> List[Cells]:
             filled = {*texts} - {NOTHING, "?", ""}
             right.append(bool(filled) and all(NUMERIC.fullmatch(text) for text in filled))
         if columns and lines + references:
-            made.append(
-                Cells(["", *(column.heading for column in columns)], lines, references, right, note)
-            )
+            made.append(Cells(headings, lines, references, right, note))
     return made
 
 
-def cell(column: Column, row: Row) -> str:
-    """What a table shows of ``row`` in that column."""
-    return written(_value(column, row), column)
-
-
 def _value(column: Column, row: Row) -> Any:
+    """What the row has in that column, or None."""
     names = [column.name] if isinstance(column.name, str) else column.name
-    return next((row.get(name) for name in names if row.get(name) is not None), None)
+    for name in names:
+        if row.get(name) is not None:
+            return row.get(name)
+    return None
 
 
 def written(value: Any, column: Column) -> str:
@@ -88,8 +89,9 @@ def written(value: Any, column: Column) -> str:
         value = all(value.values)
     if isinstance(value, Number):
         text = written(value.median, column)
-        around = value.around(lambda one: written(one, column), "-") if column.spread else ""
-        return f"{text} ({around})" if around else text
+        if column.spread and (around := value.around(lambda one: written(one, column), "-")):
+            text += f" ({around})"
+        return text
     if value is None or value != value:
         return NOTHING
     if isinstance(value, bool):
@@ -99,12 +101,15 @@ def written(value: Any, column: Column) -> str:
         return ", ".join(written(part, column) for part in parts) or "none"
     if not isinstance(value, (int, float)):
         return str(value)
-    scaled = value * column.scale if column.scale != 1 else value
+    if column.scale != 1:
+        value *= column.scale
     try:
-        text = f"{scaled:{column.form}}" if column.form else style.number(scaled)
+        text = f"{value:{column.form}}" if column.form else style.number(value)
     except ValueError:
         return "?"
-    return (text if re.search("[1-9]", text) else text.lstrip("-")) + column.unit
+    if not re.search("[1-9]", text):
+        text = text.lstrip("-")
+    return text + column.unit
 
 
 def _longest(texts: Iterable[str]) -> int:
@@ -115,49 +120,61 @@ def _widths(cells: Cells, width: int) -> List[Optional[int]]:
     """How wide each column is, for a table of ``width``. Where there is not enough room, headings are broken between
     words first, then labels, then other cells that are no numbers. None: characters have to be broken, too."""
     columns = list(zip(cells.headings, *cells.rows, *cells.references))
-    natural = [_longest(texts) for texts in columns]
-    whole = [_longest([*heading.split(), *texts]) for heading, *texts in columns]
+    natural = []
+    whole = []
     least = []
-    for most, right, (heading, *texts) in zip(whole, cells.right, columns):
-        words = [heading] if cell_len(heading) <= SHORT else heading.split()
-        least.append(most if right else _longest([*words, *" ".join(texts).split()]))
+    for (heading, *texts), right in zip(columns, cells.right):
+        words = heading.split()
+        natural.append(_longest([heading, *texts]))
+        whole.append(_longest([*words, *texts]))
+        if not right:
+            texts = " ".join(texts).split()
+            if cell_len(heading) <= SHORT:
+                words = [heading]
+        least.append(_longest([*words, *texts]))
     room = width - 2 * len(columns) + 1
     if sum(natural) <= room:
         return [*natural]
-    others = whole[1:] if room - sum(whole[1:]) >= min(whole[0], LABEL) else least[1:]
+    others = whole[1:]
+    if room - sum(others) < min(whole[0], LABEL):
+        others = least[1:]
     label = min(whole[0], room - sum(others))
-    return [label, *others] if label >= least[0] else [None] * len(columns)
+    if label < least[0]:
+        return [None] * len(columns)
+    return [label, *others]
 
 
 def for_terminal(cells: Cells, width: int) -> RichTable:
-    """For ``width`` characters. If words don't fit, a table with fewer rows than columns is turned."""
-    lines, widths = cells.rows + cells.references, _widths(cells, width)
+    """The table in ``width`` characters. If words don't fit, one with fewer rows than columns is turned."""
+    lines = cells.rows + cells.references
+    widths = _widths(cells, width)
     if None in widths and len(lines) + 1 < len(cells.headings):
-        turned = [list(line) for line in zip(cells.headings, *lines)]
-        return for_terminal(
-            Cells(turned[0], turned[1:], [], [False] + [all(cells.right[1:])] * len(lines)), width
-        )
+        headings, *turned = map(list, zip(cells.headings, *lines))
+        numbers = all(cells.right[1:])
+        right = [False, *(numbers for _ in lines)]
+        return for_terminal(Cells(headings, turned, [], right), width)
     made = RichTable(
         box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold"
     )
-    for heading, right, wide in zip(cells.headings, cells.right, widths):
-        made.add_column(
-            Text(heading), justify="right" if right else "left", width=wide, overflow="fold"
-        )
-    for number, line in enumerate(lines):
-        if number == len(cells.rows):
-            made.add_section()
-        made.add_row(*map(Text, line), style="dim" if number >= len(cells.rows) else "")
+    for heading, of_numbers, wide in zip(cells.headings, cells.right, widths):
+        side: Any = "right" if of_numbers else "left"
+        made.add_column(Text(heading), justify=side, width=wide, overflow="fold")
+    for line in cells.rows:
+        made.add_row(*map(Text, line))
+    if cells.references:
+        made.add_section()
+    for line in cells.references:
+        made.add_row(*map(Text, line), style="dim")
     return made
 
 
-def live(result: Mapping[str, Any], width: int) -> RenderableType:
+def live(so_far: Record, width: int) -> RenderableType:
     """Question, prediction, the table so far and the answer so far, while processes are measured."""
-    s = words.shown([result])
+    s = words.told_of([so_far])
     parts: List[RenderableType] = [
-        Text.assemble("\n", (result["experiment"], "bold"), ": ", s.title)
+        Text.assemble("\n", (so_far["experiment"], "bold"), ": ", s.title),
+        _facts([("prediction", Text(so_far["prediction"], style="dim"))]),
     ]
-    parts.append(_facts([("prediction", Text(result["prediction"], style="dim"))]))
     for cells in tables(s.told, s.told.answering)[:1]:
         parts.append(Padding(for_terminal(cells, width - 2), (1, 0, 1, 2)))
     if s.told.sentence not in ("", NO_ANSWER):
@@ -169,13 +186,12 @@ class View(Live):
     """What a terminal shows while something is measured: the table so far, and a bar. It is gone when it ends."""
 
     def __init__(self) -> None:
-        columns = (
+        self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             TaskProgressColumn(),
             TimeElapsedColumn(),
         )
-        self._bar = Progress(*columns)
         self._task = self._bar.add_task("", total=None)
         super().__init__(self._bar, console=Console(stderr=True), transient=True)
 
@@ -191,26 +207,22 @@ class View(Live):
     def progress(
         self,
         where: str,
-        done: int,
-        total: int,
+        done: float,
+        total: float,
         doing: str = "",
-        result: Optional[Mapping[str, Any]] = None,
+        so_far: Optional[Record] = None,
     ) -> None:
         """Where the work is, how much of how much is done, what it does, and what was measured so far."""
-        if result and done < total:
+        if so_far and done < total:
             elapsed = self._bar.tasks[0].elapsed or 0.0
             doing = f"about {words.duration(elapsed / done * (total - done))} more"
-            self.update(Group(live(result, self.console.width), self._bar))
-        self._bar.update(
-            self._task,
-            description=", ".join(filter(None, [where, doing])),
-            completed=done,
-            total=total,
-        )
+            self.update(Group(live(so_far, self.console.width), self._bar))
+        about = f"{where}, {doing}" if doing else where
+        self._bar.update(self._task, description=about, completed=done, total=total)
 
 
 def print_result(
-    runs: Sequence[Mapping[str, Any]],
+    runs: Sequence[Record],
     console: Console,
     why: bool = False,
     guess: str = "",
@@ -221,10 +233,14 @@ def print_result(
     s = words.shown(runs, across_commits)
     console.print(Text.assemble("\n", (s.latest["experiment"], "bold"), ": ", s.title))
     lines = [("your guess", guess), ("prediction", s.latest["prediction"])]
-    lines += [("how to read", line) for line in words.how_to_read(s)] if why else []
+    if why:
+        lines += [("how to read", line) for line in words.how_to_read(s)]
     console.print(_facts([(term, Text(text, style="dim")) for term, text in lines]))
     if list(s.told):
-        for cells in tables(s.told, s.told.answering)[: None if why else 1]:
+        found = tables(s.told, s.told.answering)
+        if not why:
+            found = found[:1]
+        for cells in found:
             console.print(Padding(for_terminal(cells, console.width - 2), (1, 0, 0, 2)))
             console.print(Padding(Text(cells.note, style="dim"), (0, 0, 0, 2)))
         left = len(s.told.rows) - len(s.told.answering)
@@ -237,21 +253,18 @@ def _after(s: words.Shown, why: bool) -> Iterator[Tuple[str, Text]]:
     """What stands below the table."""
     kind, ended = words.mark(s) or ("", "")
     yield "reason", Text(reason(s), style="red" if kind == "bad" else "")
-    yield (
-        ("ended", Text(ended, style=COLOURS[kind]))
-        if ended
-        else ("answer", Text(words.answer(s), style="bold"))
-    )
+    if ended:
+        yield "ended", Text(ended, style=COLOURS[kind])
+    else:
+        yield "answer", Text(words.answer(s), style="bold")
     if not why:
         measured = words.summary(s)
-        yield (
-            "measured",
-            Text(f"{measured}. More: --why, or the report." if measured else "", style="dim"),
-        )
+        if measured:
+            yield "measured", Text(f"{measured}. More: --why, or the report.", style="dim")
         return
     yield "why", Text(words.explanation(s))
-    for kind, judgement, sentence in words.claim_lines(s):
-        yield "claim", Text.assemble((judgement, COLOURS[kind]), f": {sentence}")
+    for claim in words.claim_lines(s):
+        yield "claim", Text.assemble((claim.words, COLOURS[claim.kind]), f": {claim.text}")
     kind, sentence = words.oracle_line(s)
     yield "oracle", Text(sentence, style="" if kind == "yes" else COLOURS[kind])
     yield "measured", Text(words.sureness(s), style="dim")
