@@ -45,8 +45,9 @@ SYSTEM_LIBRARIES = {
 ARM_LIBRARIES = ("libarmpl_lp64_mp.so", "libamath.so", "libastring.so")
 """What MXNet's wheel for aarch64 was linked with, and no distribution has."""
 
+Capability = Tuple[int, int]
 # Compute capabilities that the wheel has machine code for. It has no PTX, so nothing can be compiled for others.
-COMPILED: Tuple[Tuple[int, int], ...] = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
+COMPILED: Tuple[Capability, ...] = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
 # CUDA 11.2 runs on any driver of CUDA 11 (minor version compatibility).
 OLDEST_DRIVER = 11000
 CAPABILITY_MAJOR = 75  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR

@@ -37,8 +37,11 @@ SHAPES = ((20, 1, 3, 3), (20,), (50, 20, 5, 5), (50,), (128, 800), (128,), (10, 
 def init_lenet(seed: int = 0, scale: float = 0.01) -> Arrays:
     """Float32 arrays on ``cpu(0)``: weights from N(0, ``scale``), biases zero, by ``seed``."""
     rng = onp.random.RandomState(seed)
-    host = [rng.normal(scale=scale, size=s) if len(s) > 1 else onp.zeros(s) for s in SHAPES]
-    return [np.array(values, dtype="float32") for values in host]
+    params = []
+    for shape in SHAPES:
+        values = rng.normal(scale=scale, size=shape) if len(shape) > 1 else onp.zeros(shape)
+        params.append(np.array(values, dtype="float32"))
+    return params
 
 
 def lenet(X: NDArray, params: Params) -> NDArray:
@@ -50,9 +53,11 @@ def lenet(X: NDArray, params: Params) -> NDArray:
     if X.shape[1:] != (1, 28, 28):
         raise ValueError(f"X has the shape {X.shape}, but lenet takes pictures (n, 1, 28, 28)")
     W1, b1, W2, b2, W3, b3, W4, b4 = params
-    h = npx.activation(npx.convolution(X, W1, b1, kernel=(3, 3), num_filter=20), act_type="relu")
+    h = npx.convolution(X, W1, b1, kernel=(3, 3), num_filter=20)
+    h = npx.activation(h, act_type="relu")
     h = npx.pooling(h, pool_type="avg", kernel=(2, 2), stride=(2, 2))  # (n, 20, 13, 13)
-    h = npx.activation(npx.convolution(h, W2, b2, kernel=(5, 5), num_filter=50), act_type="relu")
+    h = npx.convolution(h, W2, b2, kernel=(5, 5), num_filter=50)
+    h = npx.activation(h, act_type="relu")
     h = npx.pooling(h, pool_type="avg", kernel=(2, 2), stride=(2, 2))  # (n, 50, 4, 4)
     h = npx.activation(npx.fully_connected(h, W3, b3, num_hidden=128), act_type="relu")
     return npx.fully_connected(h, W4, b4, num_hidden=10)
@@ -148,11 +153,13 @@ def ring_allreduce(data: Sequence[NDArray]) -> None:
     chunks = [np.array_split(x.reshape(-1), n) for x in data]  # chunks[device][number]
     for step in range(n - 1):
         for device in range(n):
-            right, number = (device + 1) % n, (device - 1 - step) % n
+            right = (device + 1) % n
+            number = (device - 1 - step) % n
             chunks[right][number] += chunks[device][number].copyto(data[right].ctx)
     for step in range(n - 1):
         for device in range(n):
-            right, number = (device + 1) % n, (device - step) % n
+            right = (device + 1) % n
+            number = (device - step) % n
             chunks[device][number].copyto(chunks[right][number])
     for x, parts in zip(data, chunks):
         np.concatenate(parts).reshape(x.shape).copyto(x)
@@ -197,11 +204,13 @@ def evaluate(
     """The share of samples whose label has the highest score, 0.0 to 1.0, by all devices. Waits."""
     if not isinstance(data, Split) or not len(data):
         raise ValueError(f"evaluate takes a Split with samples, not {data!r:.60}")
-    devices, right = backend.check_replicas(device_params), 0
+    devices = backend.check_replicas(device_params)
+    right = 0
     size = datasets.positive_int("batch_size", batch_size) * len(devices)
     for X, y in datasets.sequential(data, size):
         shards = zip(*split_batch(X, y, devices), device_params)
-        hits = [(net(X, W).argmax(axis=1).astype(y.dtype) == y).sum() for X, y, W in shards]
+        answers = [(net(X, params).argmax(axis=1), y) for X, y, params in shards]
+        hits = [(answer.astype(y.dtype) == y).sum() for answer, y in answers]
         right += sum(hit.item() for hit in hits)
     return float(right / len(data))
 
@@ -219,7 +228,9 @@ def train(
     """Train ``init_lenet(0, scale)``; returns its replicas. After each epoch it calls ``draw(label,
     test_accuracies)``, such as :class:`mxdp.Curves`. Waits after each step (``mxdp.train`` not)."""
     backend.check_functions(draw=draw or print)
-    devices, seconds, accuracies = backend.devices(num_devices), [], []
+    devices = backend.devices(num_devices)
+    seconds: List[float] = []
+    accuracies: List[float] = []
     device_params = [get_params(init_lenet(0, scale), device) for device in devices]
     dataset = datasets.to_train(data)
     for epoch in range(datasets.positive_int("num_epochs", num_epochs)):
@@ -234,7 +245,8 @@ def train(
         print(line, end="\r" if sys.stdout.isatty() else "\n", flush=True)
         if draw:
             draw(f"{num_devices} x {devices[0].device_type}", accuracies)
-    state, mean = "in sync" if in_sync(device_params) else "OUT OF SYNC", sum(seconds) / num_epochs
+    state = "in sync" if in_sync(device_params) else "OUT OF SYNC"
+    mean = sum(seconds) / num_epochs
     print(f"test acc: {accuracies[-1]:.2f}, {mean:.1f} sec/epoch on {devices}; replicas {state}")
     return device_params
 
@@ -247,11 +259,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--data", default="auto", help="fashion-mnist, digits, auto or FILE.npz")
     parser.add_argument("--epochs", type=int, help="default: 20,000 samples, at least 3 epochs")
     options = parser.parse_args(arguments)
-    if not all(n.strip().isdecimal() and int(n) for n in options.devices.split(",")):
+    counts = options.devices.split(",")
+    if not all(n.strip().isdecimal() and int(n) for n in counts):
         parser.error(f"--devices takes numbers of devices, such as 1,2, not {options.devices!r}")
     data = load(options.data)
     epochs = max(3, 20000 // len(data.train)) if options.epochs is None else options.epochs
-    for n in options.devices.split(","):
+    for n in counts:
         train(int(n), batch_size=128, lr=0.25, num_epochs=epochs, data=data, scale=0.1)
 
 

@@ -164,7 +164,7 @@ def _incomplete(algorithm: str, total: Any, got: Values) -> str:
     """A hint from the places that hold the sum and those that don't."""
     devices = len(got)
     length = total.size
-    right = onp.array([onp.isclose(x, total).reshape(-1) for x in got.values()])
+    right = onp.array([onp.isclose(x, total).ravel() for x in got.values()])
     rest = length % devices
     divisible = length - rest
     if 0 < rest < length and right[:, :divisible].all():

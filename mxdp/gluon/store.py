@@ -253,7 +253,11 @@ def _several(arrays: Any) -> Sequence[NDArray]:
     return [] if arrays is None else [arrays]
 
 
-def _by_key(keys: Sequence[Any], values: Any, outs: Any) -> List[Tuple[Any, Any, Any]]:
+def _by_key(
+    keys: Sequence[Any],
+    values: Any,
+    outs: Any,
+) -> List[Tuple[Any, Any, Any]]:
     values = _several(values)
     outs = _several(outs)
     if not len(keys) == len(values) == len(outs):

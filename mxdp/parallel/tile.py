@@ -129,9 +129,8 @@ class Tile(Strategy):
                 if plan is not None:
                     for step in plan.steps:
                         if step:
-                            footprint.replace(
-                                size, back
-                            )  # the tile's copy of its part (`set_apart`)
+                            # The tile's copy of its part, of `set_apart`.
+                            footprint.replace(size, back)
                     for area in plan.areas(tile):
                         footprint.replace(batch_size * shape[0] * area, back)
                     if back and any(plan.steps):

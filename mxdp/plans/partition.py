@@ -39,7 +39,11 @@ def bounds(length: int, parts: int) -> List[Bounds]:
     return list(zip(starts, starts[1:]))
 
 
-def cuts(length: int, parts: int, weights: Optional[Sequence[float]] = None) -> Tuple[int, ...]:
+def cuts(
+    length: int,
+    parts: int,
+    weights: Optional[Sequence[float]] = None,
+) -> Tuple[int, ...]:
     """The inner borders of :func:`bounds`, as ``numpy.split`` takes them; or of pieces in proportion to ``weights``,
     rounded so that none is empty. Raises a ValueError unless these are as many finite numbers above 0 as ``parts``.
 

@@ -19,7 +19,8 @@ from mxdp.errors import plural
 STEPS = "MXDP_LAUNCH_STEPS"
 """Variable with the number of the launcher's open file: three 8-byte numbers, this rank's steps, its part in MPI, and
 the process that the launcher may ask where it stands."""
-INSIDE, LEFT = 1, 2
+INSIDE = 1
+LEFT = 2
 """A rank's part in MPI, 0 at first. The launcher takes for a failure what ends while it is inside."""
 
 

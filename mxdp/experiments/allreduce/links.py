@@ -92,7 +92,8 @@ def tell(t, s):
         row.latency_us = times[min(times)] * 1e6
         row.bandwidth_gbs = max(times) / times[max(times)] / 1e9
     together = [row for row in t.rows if len(row.pairs) > 1]
-    alone = [row for row in t.rows if row not in together and len(set(row.pairs[0])) == 2]
+    single = [row for row in t.rows if len(row.pairs) == 1]
+    alone = [row for row in single if len(set(row.pairs[0])) == 2]
     usual = by_process(lambda *pairs: statistics.median(pairs), *(row.seconds for row in alone))
     for row in together:
         row.over_alone = row.seconds / usual

@@ -36,7 +36,13 @@ FEW = [16, 256]
 MANY = [4, 16, 64, 256]
 PRESETS = {
     "quick": dict(COMMON, lenet=FEW, mlp=FEW, resnet=[4, 12]),
-    "full": dict(COMMON, timeout=1800.0, lenet=MANY, mlp=MANY, resnet=[4, 6, 8, 12]),
+    "full": dict(
+        COMMON,
+        timeout=1800.0,
+        lenet=MANY,
+        mlp=MANY,
+        resnet=[4, 6, 8, 12],
+    ),
 }
 LITTLE = dict(
     devices=[1, 2],

@@ -19,7 +19,9 @@ from mxdp.training import BoundNet, TrainStep
 
 SOURCE = f"exercise 4 of {sources.MULTIPLE_GPUS}"
 COMPARED = "right answers in uneven batches, against the labels of the highest scores"
-PRESETS = {"quick": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=500, steps=100)}
+PRESETS = {
+    "quick": dict(devices=[1, 2], data="auto", data_dir=None, batch_size=500, steps=100),
+}
 LITTLE = dict(data="synthetic", batch_size=100, steps=2)
 
 

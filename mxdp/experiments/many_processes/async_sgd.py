@@ -130,9 +130,8 @@ class Worker:
     def exchange(self):
         """Push the gradients, pull the parameters, and return how many updates the server has made. Waits. MXNet's
         store keeps the array that was pushed as its buffer, and a pull overwrites it."""
-        self._gradients[-1][:] = (
-            -self._s.batch_size / self._s.lr
-        )  # by which the server's step adds 1
+        # By this gradient the server's step adds 1.
+        self._gradients[-1][:] = -self._s.batch_size / self._s.lr
         for key, gradient in zip(self._keys, self._gradients):
             self.store.push(key, gradient)
         return self.pull()

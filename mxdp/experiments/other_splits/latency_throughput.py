@@ -80,7 +80,8 @@ def _replicas(case, s):
     devices = devices_of(case, s)
     stages = case.stages
     net, shape = net_and_shape("stages")
-    options = {"cuts": stage_cuts(devices[0], stages, 1, max(s.batches), s.seed, training=False)}
+    cuts = stage_cuts(devices[0], stages, 1, max(s.batches), s.seed, training=False)
+    options = {"cuts": cuts}
     replicas = []
     for first in range(0, len(devices), stages):
         group = devices[first : first + stages]

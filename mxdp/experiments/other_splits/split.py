@@ -276,7 +276,8 @@ def predict_split(
         count = len(made.exchanges)
         rows, columns = made.grid
         image = 0.0
-        for seconds, (_, h, w) in zip(work[:count], outputs(split.net, split.shape)):
+        shapes = outputs(split.net, split.shape)
+        for seconds, (_, h, w) in zip(work[:count], shapes):
             share = -(-h // rows) * -(-w // columns) / (h * w)
             image += seconds * share
         return float(crowd * (image + update) + sum(work[count:]) + sent)

@@ -45,7 +45,9 @@ def oracle(case, s):
 
 def set_up(case, s):
     """A round is every job of the case."""
-    jobs = [(place, *places.square_factors(s.size, place, s.seed)) for place in _places(case, s)]
+    jobs = []
+    for place in _places(case, s):
+        jobs.append((place, *places.square_factors(s.size, place, s.seed)))
 
     def run():
         for place, x, w, y in jobs:

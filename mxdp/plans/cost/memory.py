@@ -57,7 +57,13 @@ def held_by_layers(
     return {**kinds, "gathered": BYTES[dtype] * whole_kinds * max(sizes)}
 
 
-def _held(whole: float, part: float, stage: int, optimizer: str, dtype: str) -> Dict[str, float]:
+def _held(
+    whole: float,
+    part: float,
+    stage: int,
+    optimizer: str,
+    dtype: str,
+) -> Dict[str, float]:
     """Bytes by kind, of ``whole`` numbers or of a device's ``part`` of them."""
     width = BYTES[dtype]
     state = STATE[optimizer]
