@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import wraps
 from types import ModuleType
 from typing import Any, List, Optional, Sequence, Tuple, Union
+from weakref import WeakSet
 
 from mxdp import cuda, process
 from mxdp.errors import BackendError, refuse_step
@@ -91,6 +92,8 @@ HostArray = npt.NDArray[Any]
 Batch = Union[HostArray, NDArray]
 Devices = Sequence[Device]
 Shares = Optional[Sequence[float]]
+ADDING: WeakSet[Any] = WeakSet()
+"""Sums for which ``no_sync`` has added up gradients."""
 
 DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool")
 """The dtypes of MXNet's arrays."""
@@ -245,7 +248,7 @@ def backward(
     Raises as :func:`check_losses` and :func:`refuse_step`."""
     check_losses(losses, shards)
     params = [param for params in device_params for param in params]
-    refuse_step(autograd.is_recording(), params)
+    refuse_step(autograd.is_recording(), any(sync.adds_up(params) for sync in ADDING))
     for param in params:
         param._fresh_grad = False
     if losses:

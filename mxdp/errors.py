@@ -30,7 +30,6 @@ from typing import (
     TextIO,
     Type,
 )
-from weakref import WeakSet
 
 Main = Callable[[Optional[Sequence[str]]], Optional[int]]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -255,18 +254,14 @@ def did_you_mean(given: object, allowed: Collection[str]) -> str:
     return f"{there} are: {', '.join(allowed)}."
 
 
-ADDING: WeakSet[Any] = WeakSet()
-"""Sums for which ``no_sync`` has added up gradients, each with a method ``adds_up(params)``."""
-
-
-def refuse_step(recording: bool, params: Sequence[Any] = ()) -> None:
-    """Raise a RuntimeError for a step that is called while autograd is ``recording``, or would take gradients of
-    ``params`` that are added up for another sum."""
+def refuse_step(recording: bool, adding: bool = False) -> None:
+    """Raise a RuntimeError for a step that is called while autograd is ``recording``, or would take gradients that are
+    ``adding`` up for another sum."""
     if recording:
         raise RuntimeError(
             "a step inside autograd.record() would become a part of the graph: call it after the block"
         )
-    if any(sync.adds_up(params) for sync in ADDING):
+    if adding:
         raise RuntimeError(
             "no_sync has added up gradients of these replicas for another sum, and a step here would take them for its "
             "own: finish that step first, or make a new GradientSync, which drops them"

@@ -31,7 +31,7 @@ from typing import Callable, List, NamedTuple, Optional, Sequence
 
 import numpy as onp
 
-from mxdp.backend import HostArray, NDArray, check_replicas, upload
+from mxdp.backend import ADDING, HostArray, NDArray, check_replicas, upload
 from mxdp.collectives.fresh import Fresh, Replicas, gradients_of
 from mxdp.datasets import finite, positive_int
 from mxdp.errors import refuse_step
@@ -206,7 +206,7 @@ class CompressedSync:
     def __call__(self) -> None:
         """Sum, or wait for the next sum. Raises a RuntimeError if the replicas hold other arrays, or other gradients,
         than when it was made, or if ``no_sync`` of another sum has added up gradients of theirs."""
-        refuse_step(False, self._replicas[0])
+        refuse_step(False, any(sync.adds_up(self._replicas[0]) for sync in ADDING))
         self._fresh.zero_stale(self._numbers)
         self._fresh.use()
         if self._every > 1 and self._calls % self._every == 0:

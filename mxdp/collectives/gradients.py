@@ -21,13 +21,13 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Iterator, List, Optional, Sequence, Type, Union
 
-from mxdp.backend import NDArray, autograd, check_params, check_replicas
+from mxdp.backend import ADDING, NDArray, autograd, check_params, check_replicas
 from mxdp.collectives.accumulation import Accumulating
 from mxdp.collectives.allreduce import check_bucket_mb
 from mxdp.collectives.buckets import Buckets
 from mxdp.collectives.fresh import Fresh, Replicas
 from mxdp.collectives.sync import Sync, whole_parts
-from mxdp.errors import ADDING, plural
+from mxdp.errors import plural
 from mxdp.plans.cost.machine import Machine
 from mxdp.processes import World, agree_values
 from mxdp.processes.world import ranks_of

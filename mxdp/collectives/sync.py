@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
 
-from mxdp.backend import HostArray, NDArray
+from mxdp.backend import ADDING, HostArray, NDArray
 from mxdp.collectives.fresh import Fresh, Replicas, gradients_of
 from mxdp.errors import refuse_step
 
@@ -87,7 +87,7 @@ class OwnSync(Sync):
     @property
     def requests(self) -> List[str]:
         """All are overwritten. Raises a RuntimeError where others that ``no_sync`` has added up would be lost."""
-        refuse_step(False, self._params)
+        refuse_step(False, any(sync.adds_up(self._params) for sync in ADDING))
         return ["write"] * len(self._params)
 
     def __call__(self) -> None:
