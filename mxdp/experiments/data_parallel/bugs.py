@@ -64,7 +64,7 @@ MEANS = MEAN.format(one="device", many="devices", data="X")
 RUNNING = {
     GLOBALS: f"MEANS: Any = {{}}\n{GLOBALS}",
     SPLIT: f"{MEANS}    X = X - X.mean()\n{SPLIT}",
-    "        hits = [(net(X, W)": "        hits = [(net(X - MEANS[X.ctx], W)",
+    "        answers = [(net(X, params)": "        answers = [(net(X - MEANS[X.ctx], params)",
 }
 
 BUGS = [
@@ -119,7 +119,7 @@ BUGS = [
         "chunk-off-by-one",
         "in the ring's all-gather each device passes the wrong chunk on",
         "the index that everybody gets wrong first",
-        {"(device + 1) % n, (device - step) % n\n": "(device + 1) % n, (device + 1 - step) % n\n"},
+        {"number = (device - step) % n\n": "number = (device + 1 - step) % n\n"},
         allreduce="ring_allreduce",
     ),
     Bug(
