@@ -119,11 +119,10 @@ def tokens_of_lines(text):
     """The tokens of each line; an f-string is one token, which Python 3.12 cuts into several."""
     found, within = [], 0
     for each in tokenize.generate_tokens(io.StringIO(text).readline):
-        name = token.tok_name[each.type]
-        within -= name == "FSTRING_END"
         if each.type not in LAYOUT and not within:
             found.append(each)
-        within += name == "FSTRING_START"
+        name = token.tok_name[each.type]
+        within += (name == "FSTRING_START") - (name == "FSTRING_END")
     return [list(line) for _, line in groupby(found, key=lambda each: each.start[0])]
 
 

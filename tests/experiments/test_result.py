@@ -10,9 +10,9 @@ import numpy as onp
 import pytest
 from littles import record
 
+from mxdp import files
 from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments.lab import result
-from mxdp.plans.show import files
 
 
 def test_what_is_written_is_read_back_under_its_question_and_its_start(tmp_path):
