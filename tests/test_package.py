@@ -48,7 +48,7 @@ def test_a_python_without_what_mxdp_needs_is_told_to_activate_the_environment(wo
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="older Pythons read no TOML by themselves")
 def test_plans_and_predictions_can_be_imported_where_nothing_is_installed():
     code = (
-        "from mxdp.experiments.predict import inputs, memory, ways\n"
+        "from mxdp.experiments.predict import fits, inputs, ways\n"
         "from mxdp.plans.show.moving import moving\n"
         "import sys; assert not {'numpy', 'wrapt', 'mxnet', 'matplotlib'} & set(sys.modules)"
     )

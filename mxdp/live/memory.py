@@ -6,11 +6,11 @@ from argparse import Namespace
 from typing import Any, Dict
 
 from mxdp.errors import plural
-from mxdp.experiments.predict import memory
+from mxdp.experiments.predict import fits
 from mxdp.live.drawn import bars
 from mxdp.live.topic import Answer, Control, Settings, Topic
-from mxdp.plans.cost.memory import BYTES, STAGES, STATE
-from mxdp.plans.cost.networks import NETWORKS
+from mxdp.plans.cost.layer_lists import NETWORKS
+from mxdp.plans.cost.training_memory import BYTES, STAGES, STATE
 
 COUNTS = {
     "1e8": "100 million parameters",
@@ -30,7 +30,7 @@ def predicted(s: Settings, devices: int) -> Dict[str, Any]:
     """The answer of ``predict --memory --json``."""
     parameters = float(s["model"]) if s["model"] in COUNTS else None
     options = Namespace(**s, parameters=parameters, input=None)
-    record, _ = memory.predicted(options, devices, s["batch"])
+    record, _ = fits.predicted(options, devices, s["batch"])
     return record
 
 
@@ -43,7 +43,7 @@ def answer(s: Settings) -> Answer:
     """A stage over devices, and all stages."""
     stage = s["stage"]
     room = s["room"]
-    title = memory.STAGES[stage]
+    title = fits.STAGES[stage]
     here = predicted(s, s["devices"])
     over = {}
     enough = []
@@ -53,7 +53,7 @@ def answer(s: Settings) -> Answer:
             enough.append(plural(devices, "device"))
         if devices <= s["devices"]:
             over[plural(devices, "device")] = parts(held)
-    every = {name: parts(held) for name, held in zip(memory.STAGES, here["stages"])}
+    every = {name: parts(held) for name, held in zip(fits.STAGES, here["stages"])}
     caption = f"Every stage on {plural(s['devices'], 'device')}, GB each"
     return Answer(
         said=here["answer"],

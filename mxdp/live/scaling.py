@@ -12,8 +12,8 @@ from mxdp.live.drawn import bars, beside, curves, table
 from mxdp.live.memory import POWERS
 from mxdp.live.topic import Answer, Control, Settings, Topic
 from mxdp.plans.cost import step as steps
+from mxdp.plans.cost.layer_lists import NETWORKS
 from mxdp.plans.cost.machine import MIB
-from mxdp.plans.cost.networks import NETWORKS
 
 USUAL = 0
 """Stands for the speed that is known of the network, and for the best size of buckets."""

@@ -39,7 +39,7 @@ from mxdp.plans.pipeline import PipelinePlan, kept
 NORM_KEPT = 4
 """Arrays of the input's size that a batch normalisation keeps besides the input."""
 NORM_BACK = 9
-"""Arrays that its backward pass makes on one device. Measured (:mod:`mxdp.experiments.memory`)."""
+"""Arrays that its backward pass makes on one device. Measured (:mod:`mxdp.experiments.memory_use`)."""
 NORM_BACK_SPLIT = 6
 """The same over several devices, where the copies of the statistics end bulks in its middle."""
 NORM_STAGE_FORWARD = 1

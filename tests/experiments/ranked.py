@@ -37,7 +37,7 @@ def oracle(case, s):
     do(case, s, "oracle")
     yield case.share(case.process + 1), list(range(1, s.size + 1)), 0.0
     if s.engine == ranks.ASYNC:
-        from mxdp.experiments.many_processes.training import store
+        from mxdp.experiments.many_processes.lenet_ranks import store
 
         yield store(s.engine).num_workers, s.size, 0.0
     elif s.engine == ranks.DDP:
@@ -54,7 +54,7 @@ def oracle(case, s):
 def summed(case, s):
     """A gradient, twice by processes that join twice."""
     from mxdp.backend import np
-    from mxdp.experiments.many_processes.training import join
+    from mxdp.experiments.many_processes.lenet_ranks import join
 
     for _ in range(2):
         here, prepare = join(case)

@@ -7,8 +7,8 @@ import pytest
 
 from mxdp import process
 from mxdp.backend import mx, np, npx
-from mxdp.experiments import memory
-from mxdp.experiments.memory import MARK, peak_bytes, read_peaks
+from mxdp.experiments import memory_use
+from mxdp.experiments.memory_use import MARK, peak_bytes, read_peaks
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
 
@@ -57,8 +57,8 @@ def test_garbage_from_before_the_count_is_freed_before_it():
 def test_the_first_arrays_of_a_count_are_made_one_by_one(monkeypatch):
     """Two at once would race for MXNet's counters: "Invalid device index: 1", seen in one of fifteen processes."""
     calls, make, wait = [], np.zeros, npx.waitall
-    monkeypatch.setattr(memory.np, "zeros", lambda *given, **named: calls.append("made") or make(*given, **named))
-    monkeypatch.setattr(memory.npx, "waitall", lambda: calls.append("waited") or wait())
+    monkeypatch.setattr(memory_use.np, "zeros", lambda *given, **named: calls.append("made") or make(*given, **named))
+    monkeypatch.setattr(memory_use.npx, "waitall", lambda: calls.append("waited") or wait())
     peak_bytes(lambda: calls.append("work"), DEVICES)
     assert calls[calls.index("made") : calls.index("work")] == ["made", "waited"] * len(DEVICES)
 

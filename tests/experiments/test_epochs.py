@@ -5,7 +5,7 @@ from littles import little
 
 from mxdp.backend import mx
 from mxdp.datasets import load
-from mxdp.experiments.data_parallel import epochs, training
+from mxdp.experiments.data_parallel import epochs, lenet_steps
 from mxdp.experiments.lab import Case, Number, Row, Settings, Told
 from mxdp.experiments.lab.module import Question
 
@@ -17,7 +17,7 @@ def row(label, seconds, devices=1, processes=1, reference=False, **more):
     parts = more.pop("parts", {})
     numbers = dict(round_samples=100, test_accuracy=0.8, in_sync=more.pop("in_sync", 1.0))
     if parts:
-        numbers.update({**dict.fromkeys(training.PARTS, 0.0), **parts, "compute": 1 - sum(parts.values())})
+        numbers.update({**dict.fromkeys(lenet_steps.PARTS, 0.0), **parts, "compute": 1 - sum(parts.values())})
     known = {name: Number([value] * 6, label=label) for name, value in numbers.items()}
     known["seconds"] = Number([seconds * drift for drift in (1, 2, 3, 4, 5, 6)], label=label)
     return Row(label, reference, dict(known, devices=devices, processes=processes, epoch_samples=600, **more))
@@ -70,7 +70,7 @@ def test_what_is_measured_beside_the_time(devices, reference):
     work = epochs.set_up(Case("x", devices, reference=reference), little(Question(epochs)))
     _, more = work.round()
     assert ("test_accuracy" in more, "in_sync" in more) == (not reference, devices > 1)
-    assert sum(more[part] for part in training.PARTS) == pytest.approx(1)
+    assert sum(more[part] for part in lenet_steps.PARTS) == pytest.approx(1)
     assert (more["round_samples"], work.facts["epoch_samples"]) == (200, 6000)
 
 
@@ -78,7 +78,7 @@ def test_what_is_measured_beside_the_time(devices, reference):
 def test_a_process_goes_on_with_the_training_of_the_one_before(tmp_path, monkeypatch, case):
     """Over the end of an epoch, too: 200 pictures are one. Of a ceiling's processes the second one, too."""
     data, case.process = load("synthetic").take(200, 50), case.processes - 1
-    monkeypatch.setattr(training, "pictures", lambda s: data)
+    monkeypatch.setattr(lenet_steps, "pictures", lambda s: data)
 
     def measured(rounds, folder, number=0):
         case.folder, case.number = folder, number

@@ -20,8 +20,8 @@ from mxdp.experiments.devices import defaults
 from mxdp.experiments.lab import Case, Number, Row, Told, ranks
 from mxdp.experiments.lab.ranks import ASYNC, MPI, SYNC
 from mxdp.experiments.many_processes import async_sgd, loader, lost_worker, machines, peers, victim
+from mxdp.experiments.many_processes.lenet_ranks import CHECKED, TrainingRank, compare_ranks
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
-from mxdp.experiments.many_processes.training import CHECKED, TrainingRank, compare_ranks
 from mxdp.experiments.oracle import count, random_batch
 from mxdp.processes import Ranks
 from mxdp.scratch import init_lenet

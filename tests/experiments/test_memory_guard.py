@@ -12,7 +12,7 @@ from mxdp.errors import MemoryShortage
 from mxdp.experiments.automatic_parallelism import memory_guard
 from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, run_job, slices_of
 from mxdp.experiments.lab.module import Settings
-from mxdp.experiments.memory import grown
+from mxdp.experiments.memory_use import grown
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
 from mxdp.tracing import Timeline

@@ -5,7 +5,7 @@ from littles import little
 
 from mxdp.datasets import sequential
 from mxdp.experiments.data_parallel import parallel_evaluation
-from mxdp.experiments.data_parallel.training import pictures
+from mxdp.experiments.data_parallel.lenet_steps import pictures
 from mxdp.experiments.lab import Case
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count

@@ -4,8 +4,8 @@ import numpy as onp
 import pytest
 
 from mxdp.backend import mx, np, npx
-from mxdp.experiments import memory as peaks
-from mxdp.experiments.memory import grown, taken
+from mxdp.experiments import memory_use as peaks
+from mxdp.experiments.memory_use import grown, taken
 
 MB = 1_000_000
 SIZE = 80 * MB

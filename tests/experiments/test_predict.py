@@ -18,8 +18,8 @@ from mxdp.experiments.predict import command, inputs, published
 from mxdp.experiments.predict.symbols import layers_of_symbol
 from mxdp.experiments.predict.ways import all_ways, scaling
 from mxdp.plans.cost.cluster import NODE_ALLREDUCES, Cluster
+from mxdp.plans.cost.layer_lists import NETWORKS
 from mxdp.plans.cost.link import Link
-from mxdp.plans.cost.networks import NETWORKS
 from mxdp.plans.cost.step import predict_step
 
 NODES = ["predict", "--model", "resnet18", "--speed", "3000", "--nodes", "64"]

@@ -6,7 +6,7 @@ import pytest
 
 from mxdp import train_batch
 from mxdp.backend import devices
-from mxdp.experiments.data_parallel.training import check_step
+from mxdp.experiments.data_parallel.lenet_steps import check_step
 from mxdp.experiments.oracle import count
 
 NUMBERS = 129068

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from mxdp.errors import UsageError
 from mxdp.experiments.predict.symbols import activations_of_symbol, layers_of_symbol, operators
-from mxdp.plans.cost.networks import NETWORKS
+from mxdp.plans.cost.layer_lists import NETWORKS
 
 FEW = st.sampled_from([1, 2, 3, 4, 6])
 
@@ -201,7 +201,7 @@ def test_the_networks_that_have_a_name_are_what_is_counted_in_their_graphs():
 def held_and_counted(seed):
     """Bytes that one sample more takes in a step, by MXNet's count and by ours: of each network, at a drawn size."""
     from mxdp.backend import autograd, gluon, mx, np, npx
-    from mxdp.experiments.memory import peak_bytes
+    from mxdp.experiments.memory_use import peak_bytes
 
     random, found = Random(seed), {}
     loss = gluon.loss.SoftmaxCrossEntropyLoss()

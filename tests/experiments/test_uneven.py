@@ -9,7 +9,7 @@ import pytest
 from littles import little
 
 from mxdp.experiments.data_parallel import uneven
-from mxdp.experiments.data_parallel.training import synced_step
+from mxdp.experiments.data_parallel.lenet_steps import synced_step
 from mxdp.experiments.lab import Case, Skipped
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count

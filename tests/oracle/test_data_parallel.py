@@ -9,7 +9,7 @@ import pytest
 from mxdp.backend import autograd
 from mxdp.backend import devices as devices_of_kind
 from mxdp.collectives import allreduce
-from mxdp.experiments.data_parallel.training import check_step, synced_step
+from mxdp.experiments.data_parallel.lenet_steps import check_step, synced_step
 from mxdp.experiments.oracle import count
 from mxdp.scratch import cross_entropy, lenet, sgd, split_batch, train_batch
 

@@ -7,7 +7,7 @@ from apart import results
 from nets import devices
 from serial import example
 
-from mxdp.experiments.memory import peak_bytes
+from mxdp.experiments.memory_use import peak_bytes
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu
 from mxdp.parallel.data import Data
 from mxdp.parallel.footprint import NORM_BACK, NORM_BACK_SPLIT, NORM_KEPT, Footprint

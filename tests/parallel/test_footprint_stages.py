@@ -9,7 +9,7 @@ from apart import results
 from nets import CUTS, NETS, SAMPLES, devices, pipe, prepared
 from serial import example
 
-from mxdp.experiments.memory import peak_bytes
+from mxdp.experiments.memory_use import peak_bytes
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.plans.pipeline import PIPELINES
 

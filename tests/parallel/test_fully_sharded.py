@@ -10,7 +10,7 @@ from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.backend import np, npx
 from mxdp.experiments import networks
-from mxdp.experiments.memory import peak_bytes
+from mxdp.experiments.memory_use import peak_bytes
 from mxdp.layers import BatchNorm, Conv, Dense, Net, Pool, Relu, Residual, outputs, resnet18
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data

@@ -9,7 +9,7 @@ from nets import NETS, SAMPLES, devices, serial
 from serial import assert_equal, example, run, serial_run, wrong
 
 from mxdp.collectives import GradientSync
-from mxdp.experiments.memory import peak_bytes
+from mxdp.experiments.memory_use import peak_bytes
 from mxdp.layers import Conv, Dense, Relu
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data

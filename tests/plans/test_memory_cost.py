@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxdp.plans.cost.memory import BYTES, STAGES, STATE, held, held_by_layers
+from mxdp.plans.cost.training_memory import BYTES, STAGES, STATE, held, held_by_layers
 from mxdp.plans.layers.fully_sharded import fully_sharded, peak
 
 MODELS = dict(

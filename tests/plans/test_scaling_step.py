@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.plans.cost.cluster import NODE_ALLREDUCES, Cluster
+from mxdp.plans.cost.layer_lists import NETWORKS, shared_out
 from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.machine import MIB
-from mxdp.plans.cost.networks import NETWORKS, shared_out
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
 from mxdp.plans.cost.step import COMPUTE, LINKS, Network, TimedLayer, Way, predict_step, slowest
 from mxdp.plans.partition import balance

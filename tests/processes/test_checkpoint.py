@@ -22,7 +22,7 @@ from kept import names, numbered, sealed
 
 from mxdp.backend import mx, np, npx
 from mxdp.errors import BackendError, MxdpError
-from mxdp.experiments.memory import grown
+from mxdp.experiments.memory_use import grown
 from mxdp.gluon import Checkpoint
 from mxdp.processes import CheckpointFolder, checkpoint, checkpoint_file
 

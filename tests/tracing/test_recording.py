@@ -12,7 +12,7 @@ import pytest
 from mxdp.backend import mx, np, npx
 from mxdp.errors import TraceError
 from mxdp.experiments import timelines
-from mxdp.experiments.memory import peak_bytes
+from mxdp.experiments.memory_use import peak_bytes
 from mxdp.process import cores
 from mxdp.tracing import record, recording, section
 from mxdp.tracing.mxnet_trace import Trace, TracePair

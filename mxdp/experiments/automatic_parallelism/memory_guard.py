@@ -16,7 +16,7 @@ from mxdp.errors import MemoryShortage, size
 from mxdp.experiments import sources
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.memory import taken
+from mxdp.experiments.memory_use import taken
 
 SOURCE = f"the out-of-memory stop of the notebook of {sources.PARALLELISM}"
 COMPARED = "row sums against NumPy's, exactly; and the guard's own answer"

@@ -19,7 +19,7 @@ from mxdp.engine import CompletionEvent
 from mxdp.experiments import sources
 from mxdp.experiments.devices import devices_of, random_of, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.memory import grown
+from mxdp.experiments.memory_use import grown
 from mxdp.scratch import get_params, init_lenet
 from mxdp.training import RUN_AHEAD, TrainStep
 

@@ -12,8 +12,8 @@ import numpy as onp
 
 from mxdp.errors import plural
 from mxdp.experiments import sources
+from mxdp.experiments.data_parallel.lenet_steps import pictures
 from mxdp.experiments.data_parallel.normed_lenet import APART, OWN, SYNCED, WAYS, NormedLeNet
-from mxdp.experiments.data_parallel.training import pictures
 from mxdp.experiments.devices import WARM_UP, devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.oracle import random_batch

@@ -14,7 +14,7 @@ from mxdp.datasets import load, minibatches
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments import sources
-from mxdp.experiments.data_parallel.training import pictures
+from mxdp.experiments.data_parallel.lenet_steps import pictures
 from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.lab import Case, Work, faster
 from mxdp.experiments.networks import set_params

@@ -26,7 +26,7 @@ from mxdp.backend import np
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments import sources
-from mxdp.experiments.data_parallel import training
+from mxdp.experiments.data_parallel import lenet_steps
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, faster
 from mxdp.experiments.networks import set_params
@@ -47,7 +47,7 @@ PRESETS = {
     "full": dict(COMMON, batch_size=256, lr=0.2, samples=20000, test=10000),
 }
 LITTLE = dict(samples=200, batch_size=40)
-oracle = training.oracle
+oracle = lenet_steps.oracle
 RECORDED_STEPS = 6
 """After each round, outside the clock, to see what the time goes for."""
 
@@ -61,7 +61,7 @@ def cases(s):
 
 
 def expect(s, cores):
-    return f"Speed-up over one device: {training.expect_speedups(s, cores)}; less by what can't be split."
+    return f"Speed-up over one device: {lenet_steps.expect_speedups(s, cores)}; less by what can't be split."
 
 
 def set_up(case, s):
@@ -69,7 +69,7 @@ def set_up(case, s):
     samples. A process that is started anew goes on with the training of the one before it. Weights are larger than the
     book's, which learn nothing so soon. A whole and a short batch warm up: a step records a graph of each."""
     devices = devices_of(case, s)
-    data = training.pictures(s)
+    data = lenet_steps.pictures(s)
     batch_size = max(1, s.batch_size // case.processes)
     samples = s.samples // case.processes
     left = Path(case.folder, f"{case.process}.npz")
@@ -83,7 +83,7 @@ def set_up(case, s):
     recorded = TrainStep(apart, devices, s.lr)
     step = TrainStep(replicas, devices, s.lr)
     # A recorded step is a step of training, so it has replicas of its own. It warms the devices up.
-    record = training.recorder(data.train, batch_size, s.seed, recorded, devices)
+    record = lenet_steps.recorder(data.train, batch_size, s.seed, recorded, devices)
     warm_up = Stream(data.train, batch_size, s.seed)
     train_steps(warm_up.take(batch_size + samples % batch_size), step)
     set_params(replicas, params)
@@ -144,7 +144,7 @@ def _tell_columns(t):
         more=True,
         about="the speed-up that the devices, or fewer cores, could give",
     )
-    for name in ("machine", *training.PARTS.values()):
+    for name in ("machine", *lenet_steps.PARTS.values()):
         t.column(f"lost_{name}", name, "+.2f", -1, more=True)
 
 
@@ -192,12 +192,12 @@ def tell(t, s):
 def _tell_account(row, ceiling):
     """What of the ``possible`` speed-up of ``row`` is lost to what. With ``speedup`` it adds up."""
     of_ceiling = row.of_ceiling.median
-    shared = training.mean_shares(row)
-    alone = training.mean_shares(ceiling)
+    shared = lenet_steps.mean_shares(row)
+    alone = lenet_steps.mean_shares(ceiling)
     if not (shared and alone):
         shared = alone = {"rest": 1.0}
     lost = {"machine": row.possible * of_ceiling - row.speedup.median}
-    for part, words in training.PARTS.items():
+    for part, words in lenet_steps.PARTS.items():
         if part in shared:
             lost[words] = row.possible * (shared[part] - of_ceiling * alone[part])
     return lost

@@ -10,7 +10,7 @@ from mxdp.backend import np
 from mxdp.datasets import Split, load, minibatches
 from mxdp.errors import plural
 from mxdp.experiments import sources
-from mxdp.experiments.data_parallel.training import expect_speedups, pictures
+from mxdp.experiments.data_parallel.lenet_steps import expect_speedups, pictures
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work, by_process, faster
 from mxdp.scratch import evaluate, get_params, init_lenet, lenet

@@ -13,7 +13,7 @@ from mxdp.backend import gluon, mx, npx
 from mxdp.errors import plural
 from mxdp.experiments import sources
 from mxdp.experiments.data_parallel import your_net
-from mxdp.experiments.data_parallel.training import expect_speedups
+from mxdp.experiments.data_parallel.lenet_steps import expect_speedups
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Case, Work, faster
 from mxdp.experiments.networks import Gluon, begin_anywhere, compared_step, resnet18

@@ -18,7 +18,7 @@ from mxdp.backend import npx
 from mxdp.errors import MxdpError
 from mxdp.experiments import sources
 from mxdp.experiments.data_parallel.bugs import ADAM, BUGS, BY_NAME, SGD, source
-from mxdp.experiments.data_parallel.training import pictures
+from mxdp.experiments.data_parallel.lenet_steps import pictures
 from mxdp.experiments.lab import Case, Settings, Work, ranks
 from mxdp.experiments.lab.told import DEFECT
 from mxdp.experiments.oracle import count

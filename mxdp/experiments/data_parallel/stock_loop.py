@@ -15,7 +15,7 @@ import numpy as onp
 from mxdp.datasets.minibatches import Stream
 from mxdp.errors import plural
 from mxdp.experiments import book_loop, sources
-from mxdp.experiments.data_parallel.training import (
+from mxdp.experiments.data_parallel.lenet_steps import (
     check_step,
     expect_speedups,
     pictures,

@@ -19,7 +19,7 @@ import numpy as onp
 
 from mxdp.backend import npx
 from mxdp.experiments import sources
-from mxdp.experiments.data_parallel.training import check_step, synced_step
+from mxdp.experiments.data_parallel.lenet_steps import check_step, synced_step
 from mxdp.experiments.devices import WARM_UP, devices_of, timed
 from mxdp.experiments.lab import Case, Skipped, Work, faster
 from mxdp.experiments.oracle import random_batch

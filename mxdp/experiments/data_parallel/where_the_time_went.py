@@ -8,7 +8,7 @@ Where they share memory, compute takes longer than half of one device's time as 
 
 from mxdp.errors import UsageError, plural
 from mxdp.experiments import sources
-from mxdp.experiments.data_parallel import training
+from mxdp.experiments.data_parallel import lenet_steps
 from mxdp.experiments.devices import devices_of
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.show import style
@@ -25,7 +25,7 @@ PRESETS = {
     "full": dict(COMMON, timeout=600.0, steps=10),
 }
 LITTLE = dict(batch_size=40, steps=2)
-oracle = training.oracle
+oracle = lenet_steps.oracle
 
 
 def cases(s):
@@ -34,8 +34,8 @@ def cases(s):
 
 
 def expect(s, cores):
-    return f"""Speed-up of the compute: {training.expect_speedups(s, cores)}. The other parts are what several devices
-        cost."""
+    return f"""Speed-up of the compute: {lenet_steps.expect_speedups(s, cores)}. The other parts are what several
+        devices cost."""
 
 
 def set_up(case, s):
@@ -45,7 +45,9 @@ def set_up(case, s):
         several = plural(len(devices), "CPU device")
         raise UsageError(f"MXNet's profiler can't follow {several} on this machine: ask for fewer")
     step = TrainStep([get_params(init_lenet(s.seed), device) for device in devices], devices, 0.1)
-    record = training.recorder(training.pictures(s).train, s.batch_size, s.seed, step, devices)
+    record = lenet_steps.recorder(
+        lenet_steps.pictures(s).train, s.batch_size, s.seed, step, devices
+    )
 
     def one_round():
         split = record(s.steps)
@@ -62,7 +64,7 @@ def set_up(case, s):
 def tell(t, s):
     one = t.maybe(devices=1)
     for row in t:
-        for part, share in training.mean_shares(row).items():
+        for part, share in lenet_steps.mean_shares(row).items():
             setattr(row, f"mean_{part}", share)
         if one:
             row.speedup = one.seconds / row.seconds
@@ -75,17 +77,17 @@ def tell(t, s):
         ".0%",
         about="the share of their working time in which devices had a processor",
     )
-    for name, words in training.PARTS.items():
+    for name, words in lenet_steps.PARTS.items():
         t.column(f"mean_{name}", words, ".1%", more=True)
     t.note("""Mean shares of the wall clock of the device that works longest add up to 100 %; the answer gives medians.
         Waiting: for another device's result, or because Python waited. Python: the device was idle, since nothing had
         been pushed. Input: the same, while a batch was made. Unexplained: idle for none of these reasons.""")
     row = t.rows[-1]
-    other = training.mean_shares(row)
+    other = lenet_steps.mean_shares(row)
     del other["compute"]
     most = max(other, key=lambda part: other[part])
     t.answer(f"""On {plural(row.devices, "device")} {row.compute:.1%} of a training step is compute; the next largest
-        part, {training.PARTS[most]}, takes {row.get(most):.1%}.""")
+        part, {lenet_steps.PARTS[most]}, takes {row.get(most):.1%}.""")
     if row.get("on_processor") is not None and row.on_processor.median < 0.95:
         t.explain(f"The devices had a processor for {row.on_processor:.0%} of their working time.")
     t.draw(lambda axes: _draw(axes, t.rows), 0.7 * len(t.rows) + 1.8)
@@ -95,7 +97,7 @@ def _draw(axes, rows):
     ms = [row.seconds.median * 1e3 for row in rows]
     left = [0.0] * len(rows)
     colours = (*style.COLOURS[:6], style.GREY)
-    for (name, words), colour in zip(training.PARTS.items(), colours):
+    for (name, words), colour in zip(lenet_steps.PARTS.items(), colours):
         lengths = [row.get(f"mean_{name}") * time for row, time in zip(rows, ms)]
         axes.barh(range(len(rows)), lengths, 0.4, left, color=colour, label=words)
         left = [start + length for start, length in zip(left, lengths)]

@@ -20,7 +20,7 @@ from mxdp.experiments import sources
 from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.ranks import ASYNC, SYNC
-from mxdp.experiments.many_processes.training import KEYS, store
+from mxdp.experiments.many_processes.lenet_ranks import KEYS, store
 from mxdp.scratch import evaluate, get_params, init_lenet, train_batch
 
 SOURCE = f"exercise 2 of {sources.PARAMETER_SERVERS}"

@@ -16,7 +16,7 @@ from mxdp.datasets import load
 from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP
 from mxdp.experiments.lab import Case, Work, faster, ranks
-from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
+from mxdp.experiments.many_processes.lenet_ranks import TrainingRank, compare_ranks
 from mxdp.training import TrainStep, train_steps
 
 SOURCE = "ours: does one process that loads for all devices hold them up?"

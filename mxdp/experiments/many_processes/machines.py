@@ -10,7 +10,7 @@ from mxdp.errors import plural
 from mxdp.experiments import sources
 from mxdp.experiments.lab import Case, Work, ranks
 from mxdp.experiments.lab.ranks import ALONE, HOROVOD, MPI, SYNC, WORDS
-from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
+from mxdp.experiments.many_processes.lenet_ranks import TrainingRank, compare_ranks
 
 SOURCE = sources.PARAMETER_SERVERS
 COMPARED = "parameters of every replica in every process after three steps; bit for bit among the processes"

@@ -12,7 +12,7 @@ from mxdp.datasets.minibatches import Stream
 from mxdp.engine import CompletionEvent
 from mxdp.experiments import book_loop
 from mxdp.experiments.lab import Case, Settings
-from mxdp.experiments.many_processes.training import sums_of_losses
+from mxdp.experiments.many_processes.lenet_ranks import sums_of_losses
 from mxdp.scratch import Arrays, Params, cross_entropy, get_params, init_lenet
 from mxdp.training import RUN_AHEAD
 

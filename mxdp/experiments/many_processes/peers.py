@@ -16,8 +16,8 @@ from mxdp.backend import devices
 from mxdp.errors import plural
 from mxdp.experiments.devices import WARM_UP, defaults
 from mxdp.experiments.lab import Case, Work, ranks
+from mxdp.experiments.many_processes.lenet_ranks import CHECKED, TrainingRank, sums_of_losses
 from mxdp.experiments.many_processes.peer_ranks import BookRank, GluonRank
-from mxdp.experiments.many_processes.training import CHECKED, TrainingRank, sums_of_losses
 from mxdp.experiments.oracle import random_batch
 from mxdp.scratch import get_params, init_lenet, train_batch
 

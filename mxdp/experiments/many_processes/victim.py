@@ -14,7 +14,7 @@ from pathlib import Path
 from mxdp import load, train, world
 from mxdp.experiments.lab import Case, Settings, ranks
 from mxdp.experiments.many_processes.hosts import CABLE, write
-from mxdp.experiments.many_processes.training import TrainingRank, compare_ranks
+from mxdp.experiments.many_processes.lenet_ranks import TrainingRank, compare_ranks
 
 KILLED = "killed"
 STOPPED = "stopped"

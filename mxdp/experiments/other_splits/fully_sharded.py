@@ -13,7 +13,7 @@ from mxdp.errors import plural
 from mxdp.experiments import sources
 from mxdp.experiments.devices import SEVERAL, several, timed
 from mxdp.experiments.lab import Case, Work
-from mxdp.experiments.memory import peak_bytes
+from mxdp.experiments.memory_use import peak_bytes
 from mxdp.experiments.networks import begin_anywhere
 from mxdp.experiments.other_splits import split
 from mxdp.parallel.traffic import flat

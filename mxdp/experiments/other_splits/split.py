@@ -21,7 +21,7 @@ from mxdp.backend import Device, HostArray, NDArray, autograd, npx, upload
 from mxdp.experiments.devices import devices_of, timed
 from mxdp.experiments.lab import Skipped, Work
 from mxdp.experiments.links import measured_link
-from mxdp.experiments.memory import peak_bytes
+from mxdp.experiments.memory_use import peak_bytes
 from mxdp.experiments.oracle import TOLERANCE, magnitude
 from mxdp.experiments.other_splits.nets import net_and_shape
 from mxdp.layers import Net, Shape, forward, init, outputs

@@ -15,7 +15,7 @@ from rich.table import Table
 from mxdp import process
 from mxdp.errors import MxdpError, UsageError, plural
 from mxdp.experiments.lab.settings import parse_toml
-from mxdp.experiments.predict import inputs, memory, page, published
+from mxdp.experiments.predict import fits, inputs, page, published
 from mxdp.experiments.predict.checked import checked_number, whole
 from mxdp.experiments.predict.inputs import (
     ASSUMED,
@@ -28,8 +28,8 @@ from mxdp.experiments.predict.inputs import (
 )
 from mxdp.experiments.predict.ways import HEADINGS, Predicted, all_ways, scaling
 from mxdp.files import check_file, write_beside
-from mxdp.plans.cost.memory import BYTES, STATE
 from mxdp.plans.cost.step import Network
+from mxdp.plans.cost.training_memory import BYTES, STATE
 
 BATCH = 64
 MEASURED = ("lenet", "resnet18")
@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--optimizer", metavar="NAME", help=f"{', '.join(STATE)} (adam)")
     parser.add_argument("--dtype", metavar="NAME", help=f"{', '.join(BYTES)} (float32)")
-    parser.add_argument("--room", type=float, metavar="GB", help=f"of a device ({memory.ROOM:g})")
+    parser.add_argument("--room", type=float, metavar="GB", help=f"of a device ({fits.ROOM:g})")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -111,10 +111,10 @@ def main(options: argparse.Namespace) -> None:
         between=options.link,
     )
     if options.memory:
-        record, rows = memory.predicted(options, machine.cluster.count, batch)
+        record, rows = fits.predicted(options, machine.cluster.count, batch)
         title = f"{record['model']}, {record['dtype']}, on {plural(record['devices'], 'device')}"
-        below = "\n".join([record["answer"], record["counted"], memory.SHARDS])
-        _show(options, record, TitledTable(title, memory.HEADINGS, rows, below))
+        below = "\n".join([record["answer"], record["counted"], fits.SHARDS])
+        _show(options, record, TitledTable(title, fits.HEADINGS, rows, below))
         return
     network, known = _network(options, machine, batch)
     asked = network, machine.cluster, batch

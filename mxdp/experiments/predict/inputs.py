@@ -14,8 +14,8 @@ from mxdp.errors import UsageError, did_you_mean
 from mxdp.experiments.predict.checked import checked_number, count, only, read, whole
 from mxdp.experiments.predict.symbols import activations_of_symbol, layers_of_symbol
 from mxdp.plans.cost.cluster import Cluster
+from mxdp.plans.cost.layer_lists import NETWORKS, shared_out
 from mxdp.plans.cost.link import Link
-from mxdp.plans.cost.networks import NETWORKS, shared_out
 from mxdp.plans.cost.step import Network, TimedLayer
 
 MACHINES = Path(__file__).with_name("machines")

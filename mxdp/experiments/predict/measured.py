@@ -21,8 +21,8 @@ from mxdp.experiments.networks import LR, PICTURE, Devices, Gluon, network, seco
 from mxdp.experiments.oracle import random_batch
 from mxdp.experiments.predict import inputs
 from mxdp.layers import LENET, Residual, apply
+from mxdp.plans.cost.layer_lists import NETWORKS, shared_out
 from mxdp.plans.cost.link import Link, fit_link
-from mxdp.plans.cost.networks import NETWORKS, shared_out
 from mxdp.plans.cost.step import Network, TimedLayer
 from mxdp.timing import Timer
 
@@ -35,7 +35,7 @@ a batch of 64 took a minute and 4.7 GB with ResNet-18."""
 STEPS = 30
 """Steps of which each is timed by itself, for their spread; a third of them if they are long."""
 BLOCKS = {"lenet": (3, 3, 2, 1), "resnet18": (3, *[1] * 8, 2)}
-"""How many blocks make up each layer of :mod:`mxdp.plans.cost.networks`."""
+"""How many blocks make up each layer of :mod:`mxdp.plans.cost.layer_lists`."""
 
 
 def _exported(file: str, devices: Devices, shape: Sequence[int]) -> Gluon:

@@ -11,8 +11,8 @@ from mxdp.experiments.predict import inputs
 from mxdp.experiments.predict.checked import read
 from mxdp.experiments.show import style
 from mxdp.plans.cost.link import bus_bandwidth
-from mxdp.plans.cost.memory import held
 from mxdp.plans.cost.step import Way, predict_step
+from mxdp.plans.cost.training_memory import held
 
 HEADINGS = ("figure", "published", "predicted", "off")
 MEMORY = "GB"

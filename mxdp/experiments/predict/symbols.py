@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from mxdp.errors import UsageError
 from mxdp.experiments.predict.checked import MOST_WHOLE
 from mxdp.plans.cost.activations import Gradient, Made, held
-from mxdp.plans.cost.networks import by_operations
+from mxdp.plans.cost.layer_lists import by_operations
 from mxdp.plans.cost.step import TimedLayer
 
 Shape = Tuple[int, ...]

@@ -39,7 +39,7 @@ LINKS = "links"
 
 @dataclass(frozen=True)
 class TimedLayer:
-    """``forward`` and ``backward``: seconds for one sample (or operations: :mod:`mxdp.plans.cost.networks`);
+    """``forward`` and ``backward``: seconds for one sample (or operations: :mod:`mxdp.plans.cost.layer_lists`);
     ``parameters``: numbers; ``outputs``: numbers of a sample, which a pipeline sends on."""
 
     name: str

@@ -9,7 +9,7 @@ from mxdp.errors import UsageError, plural
 from mxdp.experiments.predict import inputs
 from mxdp.experiments.predict.checked import checked_number, count
 from mxdp.experiments.show import style
-from mxdp.plans.cost.memory import BYTES, STATE, held, held_by_layers
+from mxdp.plans.cost.training_memory import BYTES, STATE, held, held_by_layers
 
 STAGES = ("copies", "ZeRO 1", "ZeRO 2", "ZeRO 3")
 HEADINGS = (
