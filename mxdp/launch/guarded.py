@@ -22,7 +22,7 @@ class Guarded:
 
     socket: socket.socket
     heard: float
-    """When the guard last said something, in seconds of ``Launch.now``."""
+    """When the guard connected or last said something, in seconds of ``Launch.now``."""
     rank: Optional[int] = None
     """None until the guard has given the password."""
     host: str = ""

@@ -140,9 +140,10 @@ class Work:
     """What ``set_up`` has made ready, warmed up, for one case.
 
     Args:
-        round: does one round. If it returns None, the time between a wait before it and a wait after it counts. It may
-            instead return the seconds, or the seconds and a dict of other measurements. In the row, a number has a
-            value for each process. So has each entry of a dict of numbers. Of any other value the row keeps the last.
+        round: does one round. If it returns None, the time counts between two waits for all devices, one before and one
+            after. It may instead return the seconds, or the seconds and a dict of other measurements. In the row, a
+            number has a value for each process. So has each entry of a dict of numbers. Of any other value the row
+            keeps the last.
         devices: the devices it uses; by default those of :func:`mxdp.experiments.devices.devices_of`.
         record: True to run a round once more under MXNet's profiler, or a function that is run in its place; the row
             gets its timeline.

@@ -25,8 +25,7 @@ UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
 class Node(NamedTuple):
-    """An entry of the file: an array that is given (its ``operator`` is ``null``), or an operator. ``inputs``: the
-    numbers of the nodes whose arrays it takes."""
+    """An array that is given (``operator`` is ``null``), or an operator. ``inputs``: numbers of the nodes it takes."""
 
     operator: str
     name: str
@@ -73,8 +72,8 @@ output of a VIEW is its input's memory."""
 
 def _convolution(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
     channels, *sides = shapes[0]
-    filters = _whole(attributes, "num_filter")
-    groups = _whole(attributes, "num_group", 1)
+    filters = _whole(attributes.get("num_filter"), "num_filter")
+    groups = _whole(attributes.get("num_group", 1), "num_group")
     if channels % groups or filters % groups:
         raise ValueError(
             f"its {groups} groups do not divide {channels} channels and {filters} filters"
@@ -126,14 +125,13 @@ def _dense(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
     if _flag(attributes, "flatten", True):
         before = []
         inputs = math.prod(shapes[0])
-    units = _whole(attributes, "num_hidden")
+    units = _whole(attributes.get("num_hidden"), "num_hidden")
     bias = 0 if _flag(attributes, "no_bias", False) else units
     return Counted((*before, units), 2 * inputs, INPUTS, (units, inputs), bias)
 
 
 def _normalisation(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
-    """Batch normalisation: six operations for each number, two for the sums over a batch and four to normalise. A fixed
-    scale is not trained, so it is no parameter."""
+    """Six operations for each number: two for sums, four to normalise. A fixed scale is no parameter."""
     channels = shapes[0][_axis(attributes, "axis", shapes[0])]
     scales = 0 if _flag(attributes, "fix_gamma", True) else channels
     return Counted(shapes[0], 6, INPUTS, more=channels + scales)
@@ -213,8 +211,7 @@ def layers_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List
 
 
 def activations_of_symbol(symbol: Any, file: str, shape: Shape) -> int:
-    """How many numbers training holds for each sample (:mod:`mxdp.plans.cost.activations`). Raises as
-    :func:`operators`."""
+    """How many numbers training holds for each sample (:mod:`mxdp.plans.cost.activations`). Raises as ``operators``."""
     arrays = [Made(math.prod(shape))]
     for _, inputs, counted in operators(symbol, file, shape):
         arrays.append(Made(math.prod(counted.shape), inputs, counted.gradient))
@@ -227,10 +224,8 @@ def operators(symbol: Any, file: str, shape: Shape) -> List[Operator]:
     nodes = _nodes(symbol, file)
     # A parameter or a label is never the first input of an operator.
     beside = {source for node in nodes for source in node.inputs[1:]}
-    data = []
-    for source, node in enumerate(nodes):
-        if node.operator == "null" and source not in beside:
-            data.append(source)
+    given = {source for source, node in enumerate(nodes) if node.operator == "null"}
+    data = sorted(given - beside)
     if len(data) != 1:
         names = ", ".join(nodes[source].name for source in data) or "none"
         raise UsageError(f"{file} has {len(data)} inputs ({names}); known are networks of one")
@@ -276,8 +271,7 @@ def _nodes(symbol: Any, file: str) -> List[Node]:
 
 
 def _check_declared(parameters: Sequence[Node], weight: Shape) -> None:
-    """Raise a ValueError if the first of these parameters is declared with another shape than ``weight``. A declared
-    side of -1 or 0 is unknown."""
+    """Raise a ValueError if the first parameter declares another shape. A declared side of -1 or 0 is unknown."""
     if not parameters:
         raise ValueError("it has no weights")
     declared = parameters[0].attributes.get("__shape__", weight)
@@ -288,12 +282,7 @@ def _check_declared(parameters: Sequence[Node], weight: Shape) -> None:
         )
 
 
-def _whole(attributes: Attributes, name: str, usual: Optional[int] = None) -> int:
-    """A whole number of at least 1. Without ``usual`` it must be given."""
-    return _checked_whole(attributes.get(name, usual), name)
-
-
-def _checked_whole(value: Any, name: str, least: int = 1) -> int:
+def _whole(value: Any, name: str, least: int = 1) -> int:
     """``value``, if it is a whole number from ``least`` to MOST_WHOLE. Raises a ValueError otherwise."""
     if type(value) is not int or not least <= value <= MOST_WHOLE:
         raise ValueError(
@@ -311,7 +300,7 @@ def _each(
         raise ValueError(
             f"its {name.replace('kernel', 'window')} has {len(values)} sides, and its input {count}"
         )
-    return tuple(_checked_whole(value, name, least) for value in values)
+    return tuple(_whole(value, name, least) for value in values)
 
 
 def _flag(attributes: Attributes, name: str, usual: bool) -> bool:
