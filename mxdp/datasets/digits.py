@@ -19,33 +19,35 @@ from mxdp.errors import DataError
 
 _ENLARGE = 3
 _BORDER = 2
-_FULL = 16
-_ONE_IN = 5
+_LARGEST = 16
+_TEST_EVERY = 5
 
 
 def load_digits(seed: int = 0) -> Dataset:
-    """1437 training and 360 test digits, drawn by ``seed``: a fifth of each class is for the test. Raises a DataError
-    if scikit-learn is not installed."""
+    """1437 training and 360 test digits. A fifth of each class is for the test; ``seed`` decides which, and the order.
+    Raises a DataError if scikit-learn is not installed."""
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         raise DataError(
             "the digits come with scikit-learn, which is not installed: "
             '`python -m pip install "mxdp[data]"` installs it'
         )
-    # To import sklearn.datasets takes a second, as long as the rest of a small training.
+    # The file is read directly: importing sklearn.datasets takes a second, as long as the rest of a small training.
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
     table = np.loadtxt(file, delimiter=",")
     values = table[:, :-1].reshape(-1, 8, 8)
-    pictures = (values / _FULL).astype(np.float32)
+    pictures = (values / _LARGEST).astype(np.float32)
     enlarged = pictures.repeat(_ENLARGE, axis=1).repeat(_ENLARGE, axis=2)
     border = (_BORDER, _BORDER)
     X = np.pad(enlarged, ((0, 0), border, border))[:, np.newaxis]
     y = table[:, -1].astype(np.int32)
 
     order = np.random.RandomState(seed).permutation(len(y))
+    # One class after another, each in random order.
     by_class = order[np.argsort(y[order], kind="stable")]
     is_test = np.zeros(len(y), bool)
-    is_test[by_class[::_ONE_IN]] = True
+    # Every fifth: a fifth of each class.
+    is_test[by_class[::_TEST_EVERY]] = True
     train = order[~is_test[order]]
     test = order[is_test[order]]
     return Dataset(

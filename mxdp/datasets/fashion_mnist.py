@@ -44,7 +44,8 @@ FILES = (
         "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
     ),
 )
-"""The official files. These sums are of files whose md5 sums are those in the authors' README."""
+"""The official files, with size and sha256. The authors' README gives md5 sums instead; files with those md5 sums have
+these sha256 sums."""
 
 MIRRORS = (
     "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
@@ -68,7 +69,8 @@ def given_folder(data_dir: Optional[Union[str, Path]]) -> Optional[Path]:
 
 
 def cache_root() -> Path:
-    """``mxdp`` in an absolute ``$XDG_CACHE_HOME``, else in ``~/.cache``. Raises a DataError without a home folder."""
+    """The cache folder: ``$XDG_CACHE_HOME/mxdp`` if that variable is an absolute path, else ``~/.cache/mxdp``. Raises a
+    DataError if the home folder is needed and there is none."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):
         return Path(base) / "mxdp"
@@ -86,8 +88,8 @@ def load_fashion_mnist(
     """The official Fashion-MNIST, checked by sha256.
 
     A folder that the user named is only read: the files are in its ``fashion-mnist`` or in the folder itself. Otherwise
-    the cache is used, and filled from the network if needed, which waits. Raises a DataError if the named folder lacks
-    a file or has a wrong one, or if nothing is cached and the download failed.
+    the files are read from the cache. Missing or wrong ones are downloaded first; the call waits for that. Raises a
+    DataError if the named folder lacks a file or has a wrong one, or if a file is not cached and its download failed.
     """
     named = given_folder(data_dir)
     if named is not None:
@@ -109,8 +111,9 @@ def load_fashion_mnist(
 
 
 def parse_split(images: bytes, labels: bytes) -> Split:
-    """The split in two gzipped IDX files, whose sha256 was checked: 16 bytes and the pixels, 8 bytes and the labels."""
-    # In one piece of the right size, which takes 0.6 of gzip's time.
+    """A split from two gzipped IDX files, whose sha256 was checked. A header of 16 bytes precedes the pixels; one of
+    8 bytes precedes the labels."""
+    # Unpacking into one piece of the right size takes 0.6 of gzip's time.
     raw = zlib.decompress(images, wbits=31, bufsize=1 << 26)
     pixels = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 1, 28, 28)
     y = np.frombuffer(gzip.decompress(labels), np.uint8, offset=8)

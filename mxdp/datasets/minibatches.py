@@ -6,8 +6,8 @@
     Stream.take(4)     5 2 0 | 4                  a round may end inside a batch ...
     Stream.take(4)     1 3 6 | 2' ...             ... and the next goes on there; no batch holds two epochs' samples
 
-A gathered batch is a new array, which the caller may keep: with the allocator settings of ``mxdp.process``, one reused
-buffer is not faster. In a timeline, the making of a batch is a section.
+Here ``2'`` is sample 2 in epoch 1. Each gathered batch is a new array, so the caller may keep it. With the allocator
+settings of ``mxdp.process``, reusing one buffer would not be faster. In a timeline, the making of a batch is a section.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
 def minibatches(split: Split, batch_size: int, seed: int, epoch: int) -> Iterator[HostBatch]:
     """One epoch of shuffled batches ``X, y``, with the short last one. Each batch is a new copy. Raises a ValueError
     for a ``batch_size``, ``seed`` or ``epoch`` out of range."""
+    # No ``yield`` here: wrong arguments raise at the call.
     parts = _slices(len(split), batch_size)
     order = permutation(len(split), seed, epoch)
     return (_gather(split, order[part]) for part in parts)
@@ -44,6 +45,7 @@ def minibatches(split: Split, batch_size: int, seed: int, epoch: int) -> Iterato
 def sequential(split: Split, batch_size: int) -> Iterator[HostBatch]:
     """The whole split in its stored order, as for evaluation. Batches are views: nothing is copied. Raises a ValueError
     unless ``batch_size`` is a positive int."""
+    # No ``yield`` here: wrong arguments raise at the call.
     parts = _slices(len(split), batch_size)
     return ((split.X[part], split.y[part]) for part in parts)
 
@@ -74,6 +76,7 @@ class Stream:
         """The next batches, new copies, with exactly ``samples`` samples in all: the last one is cut if needed. Only a
         batch that the caller has received counts as delivered. Raises a ValueError unless ``samples`` is a positive
         int."""
+        # No ``yield`` here: wrong arguments raise at the call.
         return self._batches(positive_int("samples", samples))
 
     def _batches(self, left: int) -> Iterator[HostBatch]:

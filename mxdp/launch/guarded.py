@@ -18,19 +18,28 @@ LAST_LINES = 10
 
 @dataclass
 class Guarded:
-    """A connection, and what the guard at its other end has said. ``rank`` is None until it has given the password."""
+    """A connection, and what the guard at its other end has said."""
 
     socket: socket.socket
     heard: float
+    """When the guard connected or last said something, in seconds of ``Launch.now``."""
     rank: Optional[int] = None
+    """None until the guard has given the password."""
     host: str = ""
     step: int = 0
+    """How many steps the rank has made."""
     part: int = 0
+    """The rank's part in MPI (:data:`mxdp.launch.guard.STEPS` lists the numbers)."""
     stopped: float = 0.0
+    """Seconds for which the rank has been stopped; 0 if it runs."""
     exit: Optional[int] = None
+    """The command's exit status (a signal: negative); None before its end."""
     closed: bool = False
+    """Whether the launcher has hung up."""
     unread: bytes = b""
+    """The start of a line whose end has not come yet."""
     last: Deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+    """The last lines that the rank has printed."""
 
     def __str__(self) -> str:
         after = f" after step {self.step}" if self.step else ""
@@ -38,7 +47,8 @@ class Guarded:
 
 
 class LaunchFailure(NamedTuple):
-    """Why a job ended: in words, with the exit status and the last lines of the one that failed."""
+    """Why a job failed. ``status``: what the launcher exits with. ``what``: the reason, in words. ``lines``: the last
+    lines of the rank that failed."""
 
     status: int
     what: str
@@ -55,12 +65,13 @@ def named(ranks: Iterable[object]) -> str:
 
 
 def lost(guards: Sequence[Guarded], status: int) -> Optional[LaunchFailure]:
-    """The failure of guards that went before they knew their commands' exit status. MPI_Abort kills guards, too."""
+    """Why these guards ended before they could tell an exit status; None if there are none. MPI_Abort kills the guards,
+    too: then a rank's last lines name it."""
+    if not guards:
+        return None
     for guard in guards:
         if any("MPI_Abort" in line for line in guard.last):
             return LaunchFailure(status, f"{guard} called MPI_Abort", guard.last)
-    if not guards:
-        return None
     return LaunchFailure(status, f"{named(guards)}: killed, and the guard too", guards[0].last)
 
 
@@ -76,17 +87,20 @@ def print_line(line: str, file: TextIO) -> None:
 
 
 def forget_lost_memory(began: float) -> None:
-    """Remove MPICH's shared memory, made since ``began``, that no process has open: a killed rank could not."""
+    """Remove shared memory that a killed rank of MPICH left behind: this user's, changed since ``began``, open in no
+    process."""
     paths = glob.glob("/dev/shm/mpich_shm_*")
-    held = ""
-    for maps in glob.glob("/proc/[0-9]*/maps") if paths else ():
+    if not paths:
+        return
+    mapped = ""
+    for maps in glob.glob("/proc/[0-9]*/maps"):
         with contextlib.suppress(OSError), open(maps) as file:
-            held += file.read()
+            mapped += file.read()
     for path in paths:
         with contextlib.suppress(OSError):
             status = os.stat(path)
             ours = status.st_uid == os.getuid() and status.st_mtime >= began
-            if ours and path not in held:
+            if ours and path not in mapped:
                 os.unlink(path)
 
 

@@ -35,8 +35,8 @@ COMMON = {SGD: NOTHING, ADAM: {UPDATE: ADAMS, GLOBALS: f"MOMENTS: Any = {{}}\n{G
 
 
 class Bug(NamedTuple):
-    """``change``: what is wrong. ``base``: what right and wrong have in common; ``right``: the name of that right
-    version. ``under_adam``: the change, if it is another there. ``allreduce``: what it is trained with."""
+    """``change``: makes the right version wrong. ``base``: is made in both versions. ``right``: the right version's
+    name. ``under_adam``: replaces ``change`` where Adam trains. ``allreduce``: the all-reduce that both train with."""
 
     name: str
     title: str
@@ -52,18 +52,22 @@ STEPS = {
     IMPORTS: f"{IMPORTS}\nfrom itertools import count\n",
     GLOBALS: f"STEPS = count()\n{GLOBALS}",
 }
-DROPPED = "np.array_split(kept, len(devices))"
+MASKS = "np.array_split(kept, len(devices))"
 DROPOUT = {
     **STEPS,
     SPLIT: f"""{SPLIT}    kept = np.array(onp.random.RandomState(next(STEPS)).rand(*X.shape) < 0.5, dtype="float32")
-    X_shards = [x * mask.copyto(x.ctx) for x, mask in zip(X_shards, {DROPPED})]
+    X_shards = [x * mask.copyto(x.ctx) for x, mask in zip(X_shards, {MASKS})]
 """,
 }
-MEAN = "    for {one} in {many}:\n        MEANS[device] = 0.9 * MEANS.get(device, 0.0) + 0.1 * float({data}.mean())\n"
-MEANS = MEAN.format(one="device", many="devices", data="X")
+BATCH_MEANS = """    for device in devices:
+        MEANS[device] = 0.9 * MEANS.get(device, 0.0) + 0.1 * float(X.mean())
+"""
+SHARD_MEANS = """    for own, device in zip(onp.array_split(X, len(devices)), devices):
+        MEANS[device] = 0.9 * MEANS.get(device, 0.0) + 0.1 * float(own.mean())
+"""
 RUNNING = {
     GLOBALS: f"MEANS: Any = {{}}\n{GLOBALS}",
-    SPLIT: f"{MEANS}    X = X - X.mean()\n{SPLIT}",
+    SPLIT: f"{BATCH_MEANS}    X = X - X.mean()\n{SPLIT}",
     "        answers = [(net(X, params)": "        answers = [(net(X - MEANS[X.ctx], params)",
 }
 
@@ -132,7 +136,7 @@ BUGS = [
         "same-dropout",
         "all devices draw the same dropout mask",
         "the same seed on every device",
-        {DROPPED: "[kept[: len(own)] for own in X_shards]"},
+        {MASKS: "[kept[: len(own)] for own in X_shards]"},
         base=DROPOUT,
         right="right, with dropout",
     ),
@@ -140,11 +144,7 @@ BUGS = [
         "running-statistics",
         "each device keeps running statistics of its own shards",
         "MXNet 8458 and 5888; batch normalisation's running mean",
-        {
-            MEANS: MEAN.format(
-                one="own, device", many="zip(onp.array_split(X, len(devices)), devices)", data="own"
-            )
-        },
+        {BATCH_MEANS: SHARD_MEANS},
         base=RUNNING,
         right="right, with running statistics",
     ),

@@ -20,7 +20,7 @@ Its constants, all optional but ``PRESETS``:
 - ``PRESETS``: ``quick``, and ``full`` if it differs: settings, whose values declare their types. Each number must be
   above 0. Every question has those of :data:`COMMON`, too.
 - ``LITTLE``: settings, in place of quick's, with which the tests run it in a few seconds.
-- ``CHECKS``: for settings that must meet more: by name, a test of the value, and what is allowed, in words.
+- ``CHECKS``: further checks: a dict from a setting's name to a pair (a test of the value; what is allowed, in words).
 - ``SOURCE``: who answered the question before. ``COMPARED``: what the oracle compares with the serial run, in words.
 - ``TOUR``: True if it is part of the tour.
 - ``TOGETHER``: True if all cases of one environment share a process, in which they take turns. A process costs half a
@@ -47,9 +47,9 @@ COMMON: Mapping[str, Mapping[str, Any]] = {
     "quick": dict(processes=None, minutes=1.0, rounds=1, timeout=300.0, seed=0, kind="auto"),
     "full": dict(processes=15, minutes=None, rounds=1, timeout=900.0, seed=0, kind="auto"),
 }
-"""The presets, and the settings of every question: how many processes of each case are started, one after the other, or
-for how many minutes; the rounds of each; seconds that one case may work in one process; the seed of parameters, data
-and their order; the kind of devices."""
+"""The presets, with the settings of every question. ``processes``: how many processes of each case are started, one
+after the other. ``minutes``: for how many minutes, instead. ``rounds``: of each process. ``timeout``: seconds that one
+case may work in one process. ``seed``: of parameters, data and their order. ``kind``: of the devices."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 NEEDED = ("PRESETS", "cases", "expect", "oracle", "set_up", "tell")
 DEFAULTS = dict(
@@ -74,20 +74,24 @@ class Case:
     """One configuration, which becomes one row.
 
     Args:
-        label: the row's.
+        label: the row's label.
         devices: how many it uses, in each of its processes.
-        processes: how many work on it at the same time; each calls ``oracle``, ``set_up`` and the rounds, which begin
-            together, and the slowest decides a round's time.
-        engine: what starts them, so that they can exchange something (:mod:`.ranks`).
+        processes: how many work on it at the same time. Each calls ``oracle``, ``set_up`` and the rounds. A round
+            begins in all at the same time, and the slowest decides its time.
+        engine: what starts the processes, so that they can exchange something (:mod:`.ranks`).
         environment: changes the user's environment; ``None`` removes a variable.
         reference: True for a yardstick, such as a ceiling, that is listed apart from the rows.
         needs: as ``NEEDS``, of this case: without one of these modules it is skipped, and the result says so.
         settings: what distinguishes this case, as attributes; JSON must be able to hold them.
 
-    Its processes also know ``process``, which of them this is; ``number``, how many times the case was started before;
-    ``draw``, a number that is another one in each run;
-    ``folder``, where they may leave something for later processes (gone at the end); and ``share(value)``, which waits
-    until each has called it as often, and returns the values of all (anything that can be pickled), in their order.
+    Its processes also find in it:
+
+    - ``process``: which of them this is.
+    - ``number``: how many times the case was started before.
+    - ``draw``: a number that differs from run to run.
+    - ``folder``: where they may leave something for later processes. It is gone at the end.
+    - ``share(value)``: waits until all processes have made the same call. Returns the values of all (anything that can
+      be pickled), in their order.
     """
 
     process = 0
@@ -117,6 +121,7 @@ class Case:
         self.share: Callable[..., List[Any]] = lambda value=None: [value]
 
     def __getattr__(self, name: str) -> Any:
+        # ``settings`` is missing while a Case is copied or unpickled; without the test this would recurse.
         if name != "settings" and name in self.settings:
             return self.settings[name]
         raise AttributeError(f"the case {self.__dict__.get('label')!r} has no {name!r}")
@@ -126,7 +131,8 @@ class Case:
         return self.settings.get(name, default)
 
     def seeds(self, first: int) -> Iterator[int]:
-        """A seed for each of its rounds: the same ones in all cases, others in each process and each run."""
+        """A seed for each of its rounds. All cases, and all processes that work together, get the same seeds. Each
+        later start of a case, and each run, gets others."""
         return count((first + 1000 * (1000 * self.draw + self.number)) % 2**31)
 
 
@@ -134,10 +140,11 @@ class Work:
     """What ``set_up`` has made ready, warmed up, for one case.
 
     Args:
-        round: does one round. If it returns None, its time is taken between two waits for all devices. Else it returns
-            the seconds, or the seconds and a dict of what else was measured. Numbers become numbers of the row, one for
-            each process; of dicts of numbers each entry does. Of anything else the row has the last.
-        devices: those it uses; by default those of :func:`mxdp.experiments.devices.devices_of`.
+        round: does one round. If it returns None, the time counts between two waits for all devices, one before and one
+            after. It may instead return the seconds, or the seconds and a dict of other measurements. In the row, a
+            number has a value for each process. So has each entry of a dict of numbers. Of any other value the row
+            keeps the last.
+        devices: the devices it uses; by default those of :func:`mxdp.experiments.devices.devices_of`.
         record: True to run a round once more under MXNet's profiler, or a function that is run in its place; the row
             gets its timeline.
         prepare: makes ready what ``record`` needs, after the rounds: in ``set_up`` it would take memory from them.
@@ -186,7 +193,8 @@ class Question:
 
 
 def changed(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Dict[str, Any]:
-    """``settings`` with those ``given``. A time takes the place of a number of processes, and the other way round."""
+    """``settings``, updated by ``given``. ``minutes`` and ``processes`` exclude each other: if one is given, the other
+    becomes None."""
     if "minutes" in given or "processes" in given:
         return {**settings, "minutes": None, "processes": None, **given}
     return {**settings, **given}
@@ -204,7 +212,8 @@ def discover() -> Dict[str, Question]:
     """All questions by name, sorted: those in a room, and those in ``MXDP_EXPERIMENTS``."""
     ours = []
     for file in sorted(Path(__file__).parents[1].glob("*/*.py")):
-        if "\ndef tell(" in file.read_text("utf-8"):  # the others help
+        # A module without ``tell`` is no question but a helper.
+        if "\ndef tell(" in file.read_text("utf-8"):
             ours.append(f"mxdp.experiments.{file.parent.name}.{file.stem}")
     others = os.environ.get(EXTRA_MODULES, "").replace(",", " ").split()
     known: Dict[str, Question] = {}

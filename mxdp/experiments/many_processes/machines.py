@@ -3,7 +3,8 @@
 Each device gets a process, and an engine sums the gradients over them: MPI (``mxdp.world()``), whose sums are jobs of
 MXNet's engine, so nothing waits; MXNet's ``dist_sync``, where a server process adds up; Horovod over Gloo. All end with
 the parameters of one process with k devices. The yardstick is k processes that exchange nothing, each on its part of
-the batch. A process that waits for MPI keeps its core busy, so more processes than cores cost more than devices.
+the batch. A process that waits for MPI keeps its core busy. So with more processes than cores a step is slower than
+with as many devices in one process.
 """
 
 from mxdp.errors import plural
@@ -27,13 +28,12 @@ LITTLE = dict(data="synthetic", batch_size=24, steps=2)
 
 def cases(s):
     for n in s.devices:
-        yield Case(f"{plural(n, 'device')}: one process", n, devices_in_all=n)
+        yield Case(f"{plural(n, 'device')}: one process", devices=n, devices_in_all=n)
         for engine in (MPI, SYNC, HOROVOD, ALONE):
             yield Case(
                 f"{plural(n, 'device')}: {WORDS[engine]}",
-                1,
-                n,
-                engine,
+                processes=n,
+                engine=engine,
                 reference=engine == ALONE,
                 needs=ranks.NEEDS.get(engine, {}),
                 devices_in_all=n,
@@ -59,13 +59,14 @@ def set_up(case, s):
 def tell(t, s):
     for row in t:
         row.step_ms = row.seconds * (1e3 / s.steps)
-        alone = t.maybe(reference=True, devices_in_all=row.devices_in_all)
-        one = t.maybe(reference=False, engine="", devices_in_all=row.devices_in_all)
-        if alone and row is not alone:
-            row.of_alone = row.seconds / alone.seconds
-        if one and row is not one:
-            row.of_one = row.seconds / one.seconds
-        row.has_cores = row.engine == MPI and 1 < row.processes <= row.cores
+        yardstick = t.maybe(reference=True, devices_in_all=row.devices_in_all)
+        # No engine and no reference: one process with all devices.
+        one_process = t.maybe(reference=False, engine="", devices_in_all=row.devices_in_all)
+        if yardstick and row is not yardstick:
+            row.of_alone = row.seconds / yardstick.seconds
+        if one_process and row is not one_process:
+            row.of_one = row.seconds / one_process.seconds
+        row.mpi_has_cores = row.engine == MPI and 1 < row.processes <= row.cores
     t.column("step_ms", "ms/step", ".1f")
     t.column(
         "of_alone",
@@ -82,7 +83,8 @@ def tell(t, s):
     )
     t.note("""All rows train LeNet with the same batch. dist_sync has a server process beside the workers. Horovod
         averages over processes by default; here it sums.""")
-    n = max([row.processes for row in t.find(has_cores=True)] or s.devices)
+    with_cores = [row.processes for row in t.find(mpi_has_cores=True)]
+    n = max(with_cores or s.devices)
     by = {row.engine: row for row in t.find(devices_in_all=n)}
     times = []
     for engine, words in ((MPI, "MPI"), (SYNC, "MXNet's dist_sync")):

@@ -20,12 +20,12 @@ from mxdp.plans.cost.step import TimedLayer
 Shape = Tuple[int, ...]
 """The sides of one sample's array."""
 Attributes = Mapping[str, Any]
-NOT_THERE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
-"""What reading a file raises that is no symbol."""
+UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+"""The exceptions that reading raises if the file is not a symbol."""
 
 
 class Node(NamedTuple):
-    """An array that is given, or an operator, as the file has it; ``inputs``: numbers of nodes."""
+    """An array that is given (``operator`` is ``null``), or an operator. ``inputs``: numbers of the nodes it takes."""
 
     operator: str
     name: str
@@ -34,8 +34,9 @@ class Node(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The shape of an output, operations for each of its numbers, and what the gradient needs; the shape of the
-    weights, and the parameters beside them."""
+    """What one operator makes and costs. ``shape``: of the output. ``each``: operations for each number of the output.
+    ``gradient``: what the gradient needs. ``weight``: the shape of the weights, if any. ``more``: the number of other
+    parameters, such as biases."""
 
     shape: Shape
     each: float
@@ -45,12 +46,13 @@ class Counted(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """All that are trained."""
+        """How many parameters are trained."""
         return self.more + (math.prod(self.weight) if self.weight else 0)
 
 
 class Operator(NamedTuple):
-    """An operator, and the places of the arrays that it takes; the data are the first array."""
+    """An operator. ``inputs``: which arrays it takes, without parameters. Array 0 is the data; array n is the output of
+    the n-th operator."""
 
     name: str
     inputs: Tuple[int, ...]
@@ -64,12 +66,14 @@ OUTPUT = Gradient(output=True, over=True)
 BOTH = Gradient(inputs=True, output=True, over=True)
 MASK = Gradient(more=1, over=True)
 VIEW = Gradient(view=True, over=True)
+"""What a gradient needs beside the output's gradient: nothing, the operator's inputs, its output, both, or a mask. The
+output of a VIEW is its input's memory."""
 
 
 def _convolution(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
     channels, *sides = shapes[0]
-    filters = _whole(attributes, "num_filter")
-    groups = _whole(attributes, "num_group", 1)
+    filters = _whole(attributes.get("num_filter"), "num_filter")
+    groups = _whole(attributes.get("num_group", 1), "num_group")
     if channels % groups or filters % groups:
         raise ValueError(
             f"its {groups} groups do not divide {channels} channels and {filters} filters"
@@ -83,8 +87,9 @@ def _convolution(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
 
 def _pooling(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
     channels, *sides = shapes[0]
-    places = attributes.get("pool_type", "max") == "max"
-    gradient = Gradient(inputs=True, output=True, more=int(places))
+    # A maximum pooling keeps the places of the maxima.
+    places = 1 if attributes.get("pool_type", "max") == "max" else 0
+    gradient = Gradient(inputs=True, output=True, more=places)
     if _flag(attributes, "global_pool", False):
         return Counted((channels, *[1] * len(sides)), math.prod(sides), gradient)
     window = _each(attributes, "kernel", len(sides))
@@ -97,18 +102,21 @@ def _windows(sides: Sequence[int], attributes: Attributes, window: Shape) -> Sha
         raise ValueError(
             f"its layout is {attributes['layout']}, and known is that with channels first"
         )
-    up = attributes.get("pooling_convention") == "full"
+    rounds_up = attributes.get("pooling_convention") == "full"
     strides = _each(attributes, "stride", len(sides), 1)
     pads = _each(attributes, "pad", len(sides), 0, least=0)
-    steps = _each(attributes, "dilate", len(sides), 1)
+    dilations = _each(attributes, "dilate", len(sides), 1)
     found = []
-    for side, size, stride, pad, step in zip(sides, window, strides, pads, steps):
-        last = side + 2 * pad - step * (size - 1) - 1
-        if last < 0:
+    for side, size, stride, pad, dilation in zip(sides, window, strides, pads, dilations):
+        # How far the window can move.
+        room = side + 2 * pad - dilation * (size - 1) - 1
+        if room < 0:
             raise ValueError(
                 f"its window {window} is larger than its input {tuple(sides)}: give a larger --input"
             )
-        found.append((last + up * (stride - 1)) // stride + 1)
+        if rounds_up:
+            room += stride - 1
+        found.append(room // stride + 1)
     return tuple(found)
 
 
@@ -117,19 +125,20 @@ def _dense(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
     if _flag(attributes, "flatten", True):
         before = []
         inputs = math.prod(shapes[0])
-    units = _whole(attributes, "num_hidden")
+    units = _whole(attributes.get("num_hidden"), "num_hidden")
     bias = 0 if _flag(attributes, "no_bias", False) else units
     return Counted((*before, units), 2 * inputs, INPUTS, (units, inputs), bias)
 
 
 def _normalisation(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
-    """Two sums, and four operations for each number. A fixed scale is no parameter."""
+    """Six operations for each number: two for sums, four to normalise. A fixed scale is no parameter."""
     channels = shapes[0][_axis(attributes, "axis", shapes[0])]
     scales = 0 if _flag(attributes, "fix_gamma", True) else channels
     return Counted(shapes[0], 6, INPUTS, more=channels + scales)
 
 
 def _activation(attributes: Attributes, shapes: Sequence[Shape]) -> Counted:
+    """The gradient of relu needs the output only. Those of other activations need inputs and output."""
     return Counted(shapes[0], 1, OUTPUT if attributes.get("act_type") == "relu" else BOTH)
 
 
@@ -159,7 +168,7 @@ WITH_PARAMETERS: Sequence[Tuple[Count, str]] = (
     (_alike(BOTH), "LeakyReLU _npx_leaky_relu"),
     (_alike(OUTPUT), "SoftmaxOutput"),
 )
-"""Operators that take arrays beside those made from the data (a label is one)."""
+"""Operators that also take arrays not made from the data: parameters, or a label."""
 OTHERS: Sequence[Tuple[Count, str]] = (
     (_pooling, "Pooling _npx_pooling"),
     (_activation, "Activation _npx_activation"),
@@ -173,16 +182,17 @@ OTHERS: Sequence[Tuple[Count, str]] = (
     (_alike(VIEW), "_copy _npi_copy"),
 )
 OPERATORS = {name: count for count, names in (*WITH_PARAMETERS, *OTHERS) for name in names.split()}
-"""What each known operator does, by MXNet's name."""
+"""For each known operator, by MXNet's name, the function that counts it."""
 ALL_MADE = {name for _, names in OTHERS for name in names.split()}
-"""Operators whose inputs are all made from the data."""
+"""The operators whose inputs must all be made from the data."""
 
 
 def layers_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List[TimedLayer]:
-    """The network's layers in their order: each operator with parameters, with what follows it up to the next one.
+    """The network's layers in their order. A layer is an operator with parameters and all operators up to the next one
+    with parameters. Operators before the first parameters make one layer.
 
-    ``shape``: of the data of one sample. Raises a UsageError if it is no symbol, an operator's cost is unknown, an
-    array would have no numbers, or there is no parameter.
+    ``shape``: of the data of one sample. Raises a UsageError if ``symbol`` is no symbol, an operator's cost is unknown,
+    an array would have no numbers, or there is no parameter.
     """
     layers: List[TimedLayer] = []
     for name, _, counted in operators(symbol, file, shape):
@@ -201,7 +211,7 @@ def layers_of_symbol(symbol: Any, file: str, shape: Shape = (1, 28, 28)) -> List
 
 
 def activations_of_symbol(symbol: Any, file: str, shape: Shape) -> int:
-    """Numbers of a sample that training holds (:mod:`mxdp.plans.cost.activations`). Raises as layers_of_symbol."""
+    """How many numbers training holds for each sample (:mod:`mxdp.plans.cost.activations`). Raises as ``operators``."""
     arrays = [Made(math.prod(shape))]
     for _, inputs, counted in operators(symbol, file, shape):
         arrays.append(Made(math.prod(counted.shape), inputs, counted.gradient))
@@ -209,18 +219,21 @@ def activations_of_symbol(symbol: Any, file: str, shape: Shape) -> int:
 
 
 def operators(symbol: Any, file: str, shape: Shape) -> List[Operator]:
-    """All operators of a symbol, in their order."""
+    """All operators of a symbol, in their order. Raises a UsageError if ``symbol`` is no symbol, it has no input or
+    several, or an operator is unknown or can't be read."""
     nodes = _nodes(symbol, file)
-    beside = {place for node in nodes for place in node.inputs[1:]}
-    given = [number for number, node in enumerate(nodes) if node.operator == "null"]
-    data = [number for number in given if number not in beside]
+    # A parameter or a label is never the first input of an operator.
+    beside = {source for node in nodes for source in node.inputs[1:]}
+    given = {source for source, node in enumerate(nodes) if node.operator == "null"}
+    data = sorted(given - beside)
     if len(data) != 1:
-        names = ", ".join(nodes[number].name for number in data) or "none"
+        names = ", ".join(nodes[source].name for source in data) or "none"
         raise UsageError(f"{file} has {len(data)} inputs ({names}); known are networks of one")
+    # For each node that makes an array from the data: the array's shape, and its number (see Operator).
     shapes = {data[0]: shape}
-    places = {data[0]: 0}
+    arrays = {data[0]: 0}
     found: List[Operator] = []
-    for number, (operator, name, inputs, attributes) in enumerate(nodes):
+    for node_number, (operator, name, inputs, attributes) in enumerate(nodes):
         if operator == "null":
             continue
         if operator not in OPERATORS:
@@ -229,17 +242,17 @@ def operators(symbol: Any, file: str, shape: Shape) -> List[Operator]:
                 "with their operations instead, a TOML file"
             )
         try:
-            made = [place for place in inputs if place in shapes]
+            made = [source for source in inputs if source in shapes]
             if not made or (operator in ALL_MADE and made != inputs):
                 raise ValueError("one of its inputs is not made from the data")
-            counted = OPERATORS[operator](attributes, [shapes[place] for place in made])
+            counted = OPERATORS[operator](attributes, [shapes[source] for source in made])
             if counted.weight:
-                _check_declared([nodes[place] for place in inputs[1:]], counted.weight)
-        except NOT_THERE as error:
+                _check_declared([nodes[source] for source in inputs[1:]], counted.weight)
+        except UNREADABLE as error:
             raise UsageError(f"{file}: {operator} {name!r} can't be read: {error}") from None
-        found.append(Operator(name, tuple(places[place] for place in made), counted))
-        shapes[number] = counted.shape
-        places[number] = len(found)
+        found.append(Operator(name, tuple(arrays[source] for source in made), counted))
+        shapes[node_number] = counted.shape
+        arrays[node_number] = len(found)
     return found
 
 
@@ -250,7 +263,7 @@ def _nodes(symbol: Any, file: str) -> List[Node]:
             inputs = [int(entry[0]) for entry in node["inputs"]]
             attributes = _values(node.get("attrs") or {})
             nodes.append(Node(str(node["op"]), str(node["name"]), inputs, attributes))
-    except NOT_THERE:
+    except UNREADABLE:
         raise UsageError(
             f"{file} is not a symbol that MXNet exported: it has no list of nodes"
         ) from None
@@ -258,7 +271,7 @@ def _nodes(symbol: Any, file: str) -> List[Node]:
 
 
 def _check_declared(parameters: Sequence[Node], weight: Shape) -> None:
-    """Raise a ValueError if the symbol says another shape of the weights; -1 or 0 is a side that it doesn't know."""
+    """Raise a ValueError if the first parameter declares another shape. A declared side of -1 or 0 is unknown."""
     if not parameters:
         raise ValueError("it has no weights")
     declared = parameters[0].attributes.get("__shape__", weight)
@@ -269,9 +282,8 @@ def _check_declared(parameters: Sequence[Node], weight: Shape) -> None:
         )
 
 
-def _whole(attributes: Attributes, name: str, usual: Optional[int] = None, least: int = 1) -> int:
-    """A whole number; without ``usual`` it must be given."""
-    value = attributes.get(name, usual)
+def _whole(value: Any, name: str, least: int = 1) -> int:
+    """``value``, if it is a whole number from ``least`` to MOST_WHOLE. Raises a ValueError otherwise."""
     if type(value) is not int or not least <= value <= MOST_WHOLE:
         raise ValueError(
             f"its {name} is a whole number from {least} to {MOST_WHOLE:,}, not {value!r}"
@@ -282,13 +294,13 @@ def _whole(attributes: Attributes, name: str, usual: Optional[int] = None, least
 def _each(
     attributes: Attributes, name: str, count: int, usual: Optional[int] = None, least: int = 1
 ) -> Shape:
-    """A whole number for each side; without ``usual`` they must be given."""
+    """A whole number for each of ``count`` sides. Without ``usual`` they must be given."""
     values = attributes.get(name) or (usual,) * count
     if len(values) != count:
         raise ValueError(
             f"its {name.replace('kernel', 'window')} has {len(values)} sides, and its input {count}"
         )
-    return tuple(_whole({name: value}, name, least=least) for value in values)
+    return tuple(_whole(value, name, least) for value in values)
 
 
 def _flag(attributes: Attributes, name: str, usual: bool) -> bool:
@@ -299,7 +311,8 @@ def _flag(attributes: Attributes, name: str, usual: bool) -> bool:
 
 
 def _axis(attributes: Attributes, name: str, shape: Shape) -> int:
-    """The side of a sample that the attribute names; side 0 of an array is the samples."""
+    """The index in ``shape`` of the side that the attribute names. MXNet's axis 0 is the samples, which ``shape`` does
+    not have, so its axis 1 is index 0. A negative axis counts from the end."""
     axis = attributes.get(name, 1)
     if type(axis) is not int or axis == 0 or not -len(shape) <= axis <= len(shape):
         raise ValueError(
@@ -309,7 +322,7 @@ def _axis(attributes: Attributes, name: str, shape: Shape) -> int:
 
 
 def _values(texts: Mapping[str, str]) -> Attributes:
-    """What these texts are as Python's literals; others stay texts."""
+    """The attributes' values: a text that is a Python literal becomes its value, and any other stays a text."""
     values: Dict[str, Any] = dict(texts)
     for key, text in texts.items():
         with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):

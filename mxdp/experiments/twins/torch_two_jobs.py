@@ -1,8 +1,8 @@
 """PyTorch: do independent jobs on two GPUs take as long as one?
 
-It is ``two-jobs`` in PyTorch. MXNet's CUDA wheels have no code for GPUs of compute capability 9.0 and later; PyTorch's
-have. Both run Python ahead of the device, so the slides' code reads alike. With one GPU the jobs share it, in two
-streams: a large product fills a GPU by itself, so there is little to gain.
+This is the question ``two-jobs``, in PyTorch. MXNet's CUDA wheels have no code for GPUs of compute capability 9.0 and
+later; PyTorch's wheels have it. Both libraries run Python ahead of the device, so the slides' code reads alike. With
+one GPU the jobs share it, in two streams: a large product fills a GPU by itself, so there is little to gain.
 """
 
 from mxdp.experiments import sources
@@ -55,16 +55,17 @@ def set_up(case, s):
             if case.run == TURN:
                 places.wait_for_gpus()
 
-    place, x, w, y = jobs[0]
-    places.seconds_of(lambda: places.push(place, x, w, [y]))
+    # Two warm-ups: one product, and a whole round.
+    first, left, right, product = jobs[0]
+    places.seconds_of(lambda: places.push(first, left, right, [product]))
     places.seconds_of(run)
     devices = [place.device for place, *_ in jobs]
-    return Work(lambda: places.seconds_of(run), devices, processor=places.processor(place))
+    return Work(lambda: places.seconds_of(run), devices, processor=places.processor(first))
 
 
 def _places(case, s):
-    both = places.two_places(s)
-    return [both[case.job]] if case.run == ALONE else both
+    of_jobs = places.two_places(s)
+    return [of_jobs[case.job]] if case.run == ALONE else of_jobs
 
 
 def tell(t, s):
