@@ -23,6 +23,11 @@ const far = slide => Math.abs(slide.getBoundingClientRect().top + slide.getBound
 return [...document.querySelectorAll("section")].findIndex(slide => far(slide) < 6);
 """
 """The number of the slide in the middle of the window, or -1."""
+NOTES = """
+const seen = box => box.height > 0 && box.top >= 0 && box.bottom < innerHeight + 6;
+return [...document.querySelectorAll("aside")].find(notes => seen(notes.getBoundingClientRect()))?.id ?? null;
+"""
+"""Which notes can be read in the window, or None."""
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +78,17 @@ def test_slides_are_turned_by_the_keyboard(browser, results, width, height):
     for keys, slide in turned:
         browser.press(*keys.split("+"))
         assert becomes(browser, SLIDE, slide), (keys, slide, browser.run(SLIDE))
-    notes = "return getComputedStyle(document.querySelector('aside')).display != 'none'"
-    for there in (True, False):
+    browser.press("End")
+    for there in ("notes-where-the-time-went", None):
         browser.press("n")
-        assert becomes(browser, notes, there)
-        assert becomes(browser, SLIDE, 1), "the same slide stays"
+        assert becomes(browser, NOTES, there), "a recorded timeline has the notes of its experiment"
+    browser.press("Home")
+    for keys, there, slide in (("n", "notes-epochs", -1), ("PageDown", None, 1), ("PageDown", "notes-two-jobs", -1)):
+        browser.press(keys)
+        assert becomes(browser, NOTES, there), keys
+        assert becomes(browser, SLIDE, slide), keys
+    browser.press("n")
+    assert becomes(browser, SLIDE, 1), "the slide of the notes that were read"
     check_others(browser)
 
 
