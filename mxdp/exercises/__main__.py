@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import functools
 import io
 import itertools
 import json
@@ -106,7 +107,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     limits = options.seconds, options.megabytes, options.seed
     if options.command == "watch":
         return watch(options.path, limits, console)
-    tables = [(options.junit, junit), (options.csv, grades)]
+    marks = functools.partial(grades, demanded=options.exercise)
+    tables = [(options.junit, junit), (options.csv, marks)]
     for file, _ in tables:
         if file:
             check_file(file)
@@ -255,9 +257,9 @@ def drawing(case: Case) -> str:
     return "\n".join(lines)
 
 
-def grades(reports: Sequence[Report]) -> str:
-    """A table as CSV: a row for each file, with its exercises' numbers, 1 if all of it is right, how many cases are
-    right, of how many, and what is wrong first."""
+def grades(reports: Sequence[Report], demanded: Optional[int] = None) -> str:
+    """A table as CSV: a row for each file, with its exercises' numbers (or the ``demanded`` one, also of a file that
+    lacks it), 1 if all of it is right, how many cases are right, of how many, and what is wrong first."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["file", "exercise", "right", "cases right", "cases", "problem"])
@@ -271,8 +273,9 @@ def grades(reports: Sequence[Report]) -> str:
                 right += 1
             elif case["state"] == "wrong" and not problem:
                 problem = f"{case['title']}: {case['problem']}"
+        asked = str(demanded) if demanded else " ".join(numbers)
         marks = int(report["right"]), right, len(cases)
-        writer.writerow([report["file"], " ".join(numbers), *marks, problem])
+        writer.writerow([report["file"], asked, *marks, problem])
     return text.getvalue()
 
 
