@@ -120,10 +120,12 @@ def test_a_plan_is_stepped_through_by_the_keyboard(browser, plan, tmp_path):
     step = "return Number(document.getElementById('slider').value)"
     last = int(browser.run("return board.frames.length")) - 1
     stepped = [("ArrowRight", 1), ("PageDown", 2), ("ArrowLeft", 1), ("PageUp", 0), ("End", last), ("Home", 0)]
-    stepped += [(" ", 1), (" ", 1), ("ArrowRight", 2)]  # plays, and pauses
-    for key, wanted in stepped:
-        browser.press(key)
-        assert becomes(browser, step, wanted), key
+    stepped += [(" ", 1), (" ", 1), ("ArrowRight", 2), ("Home", 0)]  # plays, and pauses
+    for focus in ("", "document.getElementById('slider').focus()"):  # where it is after the mouse has moved the slider
+        browser.run(focus)
+        for key, wanted in stepped:
+            browser.press(key)
+            assert becomes(browser, step, wanted), (focus, key)
     check_others(browser)
 
 
