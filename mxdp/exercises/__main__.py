@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
-import functools
 import io
 import itertools
 import json
@@ -107,9 +106,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     limits = options.seconds, options.megabytes, options.seed
     if options.command == "watch":
         return watch(options.path, limits, console)
-    marks = functools.partial(grades, demanded=options.exercise)
-    tables = [(options.junit, junit), (options.csv, marks)]
-    for file, _ in tables:
+    for file in (options.junit, options.csv):
         if file:
             check_file(file)
     reports = [check(existing(file), *limits, options.exercise) for file in options.files]
@@ -117,9 +114,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print(json.dumps(reports if len(reports) > 1 else reports[0], indent=2))
     else:
         show(reports, console)
-    for file, as_text in tables:
-        if file:
-            write_beside(file, as_text(reports))
+    if options.junit:
+        write_beside(options.junit, junit(reports))
+    if options.csv:
+        write_beside(options.csv, grades(reports, options.exercise))
     return 0 if all(report["right"] for report in reports) else 1
 
 
