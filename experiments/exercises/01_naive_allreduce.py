@@ -3,7 +3,7 @@
 Every device holds an array of the same shape, such as its gradients. Afterwards every device holds the sum of all::
 
                    cpu(0)      cpu(1)      cpu(2)
-    before         [1 2 3]     [10 20]     [100 200]     (shortened)
+    before         [1 2]       [10 20]     [100 200]
     device 0 adds     +  <-------  .           .
     all arrays        +  <-------------------  .
     and sends the     .  ------->  .           .

@@ -174,11 +174,14 @@ def _receive(url: str, file: KnownFile, progress: Progress, done: int, total: in
                     if given_up.is_set() or len(data) > file.size:
                         break
         except (requests.RequestException, HTTPError) as error:
-            reason = str(getattr(error.args[0], "reason", error.args[0]))
+            reason = getattr(error.args[0], "reason", error.args[0])
+            proxy = getattr(reason, "original_error", None)
+            said = str(proxy or reason)
             # Without the objects that it names first, and the address that it names last.
             for end in ("): ", ">: "):
-                reason = reason.split(end, 1)[-1]
-            failures.append(reason.split(" for url")[0])
+                said = said.split(end, 1)[-1]
+            said = said.split(" for url")[0]
+            failures.append(f"the proxy: {said}" if proxy else said)
 
     thread = threading.Thread(target=receive, daemon=True)
     start = time.monotonic()

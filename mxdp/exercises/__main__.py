@@ -106,8 +106,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     limits = options.seconds, options.megabytes, options.seed
     if options.command == "watch":
         return watch(options.path, limits, console)
-    tables = [(options.junit, junit), (options.csv, grades)]
-    for file, _ in tables:
+    for file in (options.junit, options.csv):
         if file:
             check_file(file)
     reports = [check(existing(file), *limits, options.exercise) for file in options.files]
@@ -115,9 +114,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print(json.dumps(reports if len(reports) > 1 else reports[0], indent=2))
     else:
         show(reports, console)
-    for file, as_text in tables:
-        if file:
-            write_beside(file, as_text(reports))
+    if options.junit:
+        write_beside(options.junit, junit(reports))
+    if options.csv:
+        write_beside(options.csv, grades(reports, options.exercise))
     return 0 if all(report["right"] for report in reports) else 1
 
 
@@ -255,9 +255,9 @@ def drawing(case: Case) -> str:
     return "\n".join(lines)
 
 
-def grades(reports: Sequence[Report]) -> str:
-    """A table as CSV: a row for each file, with its exercises' numbers, 1 if all of it is right, how many cases are
-    right, of how many, and what is wrong first."""
+def grades(reports: Sequence[Report], demanded: Optional[int] = None) -> str:
+    """A table as CSV: a row for each file, with its exercises' numbers (or the ``demanded`` one, also of a file that
+    lacks it), 1 if all of it is right, how many cases are right, of how many, and what is wrong first."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["file", "exercise", "right", "cases right", "cases", "problem"])
@@ -271,8 +271,9 @@ def grades(reports: Sequence[Report]) -> str:
                 right += 1
             elif case["state"] == "wrong" and not problem:
                 problem = f"{case['title']}: {case['problem']}"
+        asked = str(demanded) if demanded else " ".join(numbers)
         marks = int(report["right"]), right, len(cases)
-        writer.writerow([report["file"], " ".join(numbers), *marks, problem])
+        writer.writerow([report["file"], asked, *marks, problem])
     return text.getvalue()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import sys
@@ -231,6 +232,7 @@ def ask(
     console = Console(quiet=as_json)
     results = []
     well = True
+    new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -259,6 +261,9 @@ def ask(
     finally:
         with signals_wait():
             well = _reported(folder, console) and well
+            if new:
+                with contextlib.suppress(OSError):  # it holds something, or is in use
+                    folder.rmdir()
     if as_json:
         print(json.dumps(results, indent=2))
     for one in results:

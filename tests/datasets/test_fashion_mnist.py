@@ -61,10 +61,15 @@ def test_where_the_files_are_looked_for(small, put, tmp_path, monkeypatch, place
     assert data.origin == f"Fashion-MNIST, the official files in {folder}"
 
 
-def test_no_mirror_delivers(small, tmp_path, monkeypatch):
+@pytest.mark.parametrize("proxy", [False, True])
+def test_no_mirror_delivers(small, proxy, tmp_path, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
+        if proxy:
+            for name in ("http_proxy", "HTTP_PROXY"):
+                monkeypatch.setenv(name, f"http://{address}")
+            address = "mirror.invalid"
         monkeypatch.setattr(fashion_mnist, "MIRRORS", (f"http://{address}/",))
 
         with pytest.raises(DataError) as caught:
@@ -72,8 +77,8 @@ def test_no_mirror_delivers(small, tmp_path, monkeypatch):
 
     folder = tmp_path / "cache-home" / "mxdp" / "fashion-mnist"
     assert str(caught.value) == (
-        f"train-images-idx3-ubyte.gz could not be downloaded ({address}: Failed to establish a new connection: "
-        "[Errno 111] Connection refused); "
+        f"train-images-idx3-ubyte.gz could not be downloaded ({address}: {'the proxy: ' * proxy}"
+        "Failed to establish a new connection: [Errno 111] Connection refused); "
         f"by hand: put train-images-idx3-ubyte.gz and the other three official files into {folder}"
     )
 

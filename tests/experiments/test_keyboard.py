@@ -23,6 +23,11 @@ const far = slide => Math.abs(slide.getBoundingClientRect().top + slide.getBound
 return [...document.querySelectorAll("section")].findIndex(slide => far(slide) < 6);
 """
 """The number of the slide in the middle of the window, or -1."""
+NOTES = """
+const seen = box => box.height > 0 && box.top >= 0 && box.bottom < innerHeight + 6;
+return [...document.querySelectorAll("aside")].find(notes => seen(notes.getBoundingClientRect()))?.id ?? null;
+"""
+"""Which notes can be read in the window, or None."""
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +78,17 @@ def test_slides_are_turned_by_the_keyboard(browser, results, width, height):
     for keys, slide in turned:
         browser.press(*keys.split("+"))
         assert becomes(browser, SLIDE, slide), (keys, slide, browser.run(SLIDE))
-    notes = "return getComputedStyle(document.querySelector('aside')).display != 'none'"
-    for there in (True, False):
+    browser.press("End")
+    for there in ("notes-where-the-time-went", None):
         browser.press("n")
-        assert becomes(browser, notes, there)
-        assert becomes(browser, SLIDE, 1), "the same slide stays"
+        assert becomes(browser, NOTES, there), "a recorded timeline has the notes of its experiment"
+    browser.press("Home")
+    for keys, there, slide in (("n", "notes-epochs", -1), ("PageDown", None, 1), ("PageDown", "notes-two-jobs", -1)):
+        browser.press(keys)
+        assert becomes(browser, NOTES, there), keys
+        assert becomes(browser, SLIDE, slide), keys
+    browser.press("n")
+    assert becomes(browser, SLIDE, 1), "the slide of the notes that were read"
     check_others(browser)
 
 
@@ -109,10 +120,12 @@ def test_a_plan_is_stepped_through_by_the_keyboard(browser, plan, tmp_path):
     step = "return Number(document.getElementById('slider').value)"
     last = int(browser.run("return board.frames.length")) - 1
     stepped = [("ArrowRight", 1), ("PageDown", 2), ("ArrowLeft", 1), ("PageUp", 0), ("End", last), ("Home", 0)]
-    stepped += [(" ", 1), (" ", 1), ("ArrowRight", 2)]  # plays, and pauses
-    for key, wanted in stepped:
-        browser.press(key)
-        assert becomes(browser, step, wanted), key
+    stepped += [(" ", 1), (" ", 1), ("ArrowRight", 2), ("Home", 0)]  # plays, and pauses
+    for focus in ("", "document.getElementById('slider').focus()"):  # where it is after the mouse has moved the slider
+        browser.run(focus)
+        for key, wanted in stepped:
+            browser.press(key)
+            assert becomes(browser, step, wanted), (focus, key)
     check_others(browser)
 
 

@@ -219,9 +219,11 @@ def test_make_run_finds_a_question_in_the_folder_that_it_was_called_from(tmp_pat
 
 
 def test_wrong_data_are_told_before_anything_is_measured(run, tmp_path):
-    done = run("run", "two-jobs", "epochs", "--data-dir", tmp_path / "none", "--out", tmp_path / "out")
-    assert "is not a folder" in sentence(done, status=1)
-    assert not list((tmp_path / "out").glob("*/*.json"))
+    (tmp_path / "own").mkdir()
+    for name in ("new", "own"):
+        done = run("run", "two-jobs", "epochs", "--data-dir", tmp_path / "none", "--out", tmp_path / name)
+        assert "is not a folder" in sentence(done, status=1)
+    assert [path.name for path in tmp_path.rglob("*")] == ["own"], "no folder is left behind, and none taken away"
 
 
 def test_two_checkouts_are_measured_in_turns_and_two_folders_are_only_shown(run, tmp_path):

@@ -209,6 +209,7 @@ def test_each_claim_has_its_mark(seconds, elsewhere, said, colour, tmp_path):
     found["rows"][1]["processes"] = [{"seconds": own + 0.001 * n, "accuracy": 0.5} for n, own in enumerate(seconds)]
     found["rows"][2]["processes"] = [{"seconds": 1.0} for _ in seconds]
     assert f"\x1b[{colour}m{said}\x1b[0m: At least 1.8 times" in printed([found], styles=True)
+    assert words.summary(words.shown([found])).endswith(", 1 undecided") is (colour == "1;36")
     html = made(tmp_path, found)
     assert [name for name in html.attributes("class") if name.startswith("badge")] == [
         f"badge {CLASSES[colour]}", "badge yes",
@@ -621,12 +622,12 @@ def test_no_text_on_a_slide_is_less_than_14_pixels_high(installed, tmp_path):
     assert min(sizes) >= 14
 
 
+@pytest.mark.parametrize("shown", ["1.86 (1.85-1.89)", "1.86"])
 @pytest.mark.parametrize("width", range(38, 50))
-def test_a_short_heading_stays_in_a_line(width):
-    rows = [[f"{n} devices", "1.86 (1.85-1.89)", "1.00 (0.97-1.03)", "yes"] for n in (1, 2, 3, 4)]
-    table = terminal.for_terminal(
-        terminal.Cells(["", "speed-up", "of ceiling", "in sync"], rows, [], [False] * 4), width
-    )
+def test_a_short_heading_stays_in_a_line(width, shown):
+    rows = [[f"{n} processes, nothing shared", shown, shown, "yes"] for n in (1, 2, 3, 4)]
+    right = [False, shown == "1.86", shown == "1.86", False]
+    table = terminal.for_terminal(terminal.Cells(["", "speed-up", "of ceiling", "in sync"], rows, [], right), width)
     console = Console(width=width, file=io.StringIO())
     console.print(table)
     assert "in sync" in console.file.getvalue()

@@ -124,13 +124,12 @@ def _widths(cells: Cells, width: int) -> List[Optional[int]]:
     whole = []
     least = []
     for (heading, *texts), right in zip(columns, cells.right):
-        words = heading.split()
+        short = not right and cell_len(heading) <= SHORT
+        words = [heading] if short else heading.split()
         natural.append(_longest([heading, *texts]))
         whole.append(_longest([*words, *texts]))
         if not right:
             texts = " ".join(texts).split()
-            if cell_len(heading) <= SHORT:
-                words = [heading]
         least.append(_longest([*words, *texts]))
     room = width - 2 * len(columns) + 1
     if sum(natural) <= room:

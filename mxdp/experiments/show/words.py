@@ -121,7 +121,10 @@ def summary(s: Shown) -> str:
     judged = [claim.kind for claim in claim_lines(s) if claim.words != NOT_JUDGED]
     if judged:
         hold = "holds" if len(judged) == 1 else "hold"
-        parts.append(f"{judged.count('yes')} of {plural(len(judged), 'claim')} {hold}")
+        said = f"{judged.count('yes')} of {plural(len(judged), 'claim')} {hold}"
+        if open_ones := judged.count("unknown"):
+            said += f", {open_ones} undecided"
+        parts.append(said)
     return "; ".join(filter(None, parts))
 
 
