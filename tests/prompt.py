@@ -15,15 +15,17 @@ SECONDS = 120
 # What the code prints goes to files: in the terminal it would stand between echoes and prompts.
 STARTUP = """
 import sys
-sys.stdout, sys.stderr, sys.displayhook = open("stdout", "w"), open("stderr", "w"), str
+sys.stdout, sys.stderr, echoed = open("stdout", "w"), open("stderr", "w"), open("echoed", "w")
+sys.displayhook = lambda value: value is None or print(repr(value), file=echoed)
 """
 
 
 class Session(NamedTuple):
-    """What the code has written, and all that the terminal has shown."""
+    """What the code has written, which values of expressions the prompt shows, and all that the terminal has shown."""
 
     stdout: str
     stderr: str
+    echoed: str
     shown: str
 
 
@@ -47,8 +49,8 @@ def paste(text: str, folder: Path, environ: Mapping[str, str]) -> Session:
         child.kill()
         child.wait()
         os.close(keyboard)
-    written = [(folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr")]
-    for name in ("stdout", "stderr", "startup.py"):
+    written = [(folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr", "echoed")]
+    for name in ("stdout", "stderr", "echoed", "startup.py"):
         (folder / name).unlink()
     return Session(*written, shown.decode(errors="replace"))
 

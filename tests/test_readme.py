@@ -174,6 +174,7 @@ def test_a_python_block_is_pasted_into_a_prompt(text, tmp_path):
     session = paste(short(text), tmp_path, offline(tmp_path))
     assert not re.search("Error|Warning", session.stderr), session.stderr
     assert close(session.stdout, outputs().get(text, session.stdout)), session.stdout
+    assert session.echoed.count("\n") < 100, "a prompt shows what an expression gives, in a loop each time"
     assert {path.name for path in tmp_path.iterdir()} <= {"runs", "cache"}, "blocks write to runs/ alone"
 
 

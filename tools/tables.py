@@ -87,7 +87,7 @@ def experiments(known: All, _: str, path: Path) -> List[str]:
     lines = []
     for question in _ours():
         link = terminal.NOTHING  # a question that no lesson names yet
-        answer = terminal.NOTHING
+        answer = "not measured yet"
         if question.name in lessons:
             lesson = lessons[question.name]
             link = f"[{lesson.stem[:2]}]({Path(os.path.relpath(lesson, path.parent)).as_posix()})"

@@ -52,6 +52,14 @@ class Stale(NamedTuple):
     unused: Set[int]
     """The numbers of parameters that no device has used; after a sum, none of another rank either."""
 
+    def refuse_none(self) -> None:
+        """After a sum: raise gluon's UserWarning if backward has run on no device of any rank."""
+        if self.devices and self.unused.issuperset(self.devices):
+            raise UserWarning(
+                "no gradient has been updated by backward since the last step: call backward for a loss that was "
+                "computed inside autograd.record()"
+            )
+
 
 class Replicas:
     """``params`` with the arrays that they have now; where these are replaced, make another object.
@@ -280,14 +288,9 @@ def forget(params: Params) -> None:
                 data._fresh_grad = False
 
 
-def refuse_stale(params: Params, stale: Stale, alone: bool) -> None:
-    """Raise gluon's UserWarning for the first of these gradients whose device had samples (one has, if ``alone``)."""
+def refuse_stale(params: Params, stale: Stale) -> None:
+    """Raise gluon's UserWarning for the first of these gradients whose device had samples."""
     idle = set.intersection(*stale.devices.values()) if stale.devices else set()
-    if alone and stale.devices and len(idle) == len(params[0]._data):
-        raise UserWarning(
-            "no gradient has been updated by backward since the last step: call backward for a loss that was computed "
-            "inside autograd.record()"
-        )
     for number, devices in stale.devices.items():
         for device in sorted(devices - idle):
             raise UserWarning(

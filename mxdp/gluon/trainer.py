@@ -125,8 +125,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
 
         ``batch_size``: the samples of all devices, and of all ranks, together. ``ignore_stale_grad``: a gradient that
         backward has not written since the last sum counts as zero, and a parameter without any is not updated; else it
-        raises a UserWarning. Raises a ValueError unless ``batch_size`` is more than 0, or as :meth:`no_sync`; and an
-        MxdpError, on every rank, if the ranks differ in what decides the update.
+        raises a UserWarning, as on every rank if backward has run on none. Raises a ValueError unless ``batch_size`` is
+        more than 0, or as :meth:`no_sync`; and an MxdpError, on every rank, if they differ in what decides the update.
         """
         check_before_step(self, batch_size)
         if self._bucketing is None:
@@ -135,8 +135,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         self._adding.check()
         self._check_and_rescale_grad(self._scale / batch_size)
         if not ignore_stale_grad:
-            refuse_stale(self._params, unwritten(self._params), self._alone)
+            refuse_stale(self._params, unwritten(self._params))
         stale = self._sum(batch_size)
+        if not ignore_stale_grad:
+            stale.refuse_none()  # only a sum tells what other ranks have used
         self._apply(stale.unused if ignore_stale_grad else ())
         self._world.step_done()
 
@@ -164,7 +166,8 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             stale = unwritten(self._params)
             stale.unused.intersection_update(*self._world.gather(stale.unused))
         if not ignore_stale_grad:
-            refuse_stale(self._params, stale, self._alone)
+            stale.refuse_none()
+            refuse_stale(self._params, stale)
         self._check_and_rescale_grad(self._scale / batch_size)
         self._world.agree(self._record(batch_size))
         self._laid_out().fill({})  # gluon's gradients are the sums, which the user may have changed

@@ -9,6 +9,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import test_layers
+
 import mxdp
 from mxdp.backend import np
 from mxdp.plans.collective.algorithms import ALGORITHMS
@@ -16,13 +18,17 @@ from mxdp.plans.collective.algorithms import ALGORITHMS
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_question_of_the_guide_is_measured_drawn_and_reported(tmp_path):
+def test_the_question_of_the_guide_is_measured_drawn_and_reported(tmp_path, monkeypatch):
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n# batch_size\.py\n(.*?)```", text, re.S)
     assert len(code.splitlines()) <= 60
     # Under another name: a reader may have put it into a room.
     file = tmp_path / "size_of_a_batch.py"
     file.write_text(code, encoding="utf-8")
+    monkeypatch.setattr(test_layers, "PACKAGE", tmp_path)
+    monkeypatch.setattr(test_layers, "FILES", [file])
+    test_layers.test_a_line_holds_one_idea()
+    test_layers.test_unrelated_values_are_not_assigned_at_once()
     for command in (["format", "--check"], ["check"]) if find_spec("ruff") else ():
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", f"mxdp/experiments/twins/{file.name}", "-"]
         assert subprocess.run(ruff, cwd=ROOT, input=code, text=True).returncode == 0

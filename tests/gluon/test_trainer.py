@@ -217,7 +217,9 @@ class OfTwoRanks(World):
     def sum(self, arrays, note):
         for array in arrays:
             array += 1
-        note.theirs = [note.told()] * 2
+        mine = note.told()
+        digest, rest = mine[:4], mine[len(note.mine) :]
+        note.theirs = [mine, digest + b"\1" * (len(note.mine) - 4) + rest]  # it has used all parameters
         note.carrier = arrays[0]
 
     def broadcast(self, arrays):

@@ -60,6 +60,28 @@ def test_ranks_share_the_state_and_rank_0_alone_writes_all_of_it(name, ranks, n,
     onp.testing.assert_equal(*[[[x.asnumpy() for x in leaves(its[i])] for i in sorted(its)] for its in states])
 
 
+@pytest.mark.parametrize(("ranks", "n"), [(2, 1), (2, 2), (3, 1)])
+@pytest.mark.parametrize(
+    ("shard", "step"), [(False, "step"), (False, "allreduce_grads"), (False, "update"), (True, "step")]
+)
+def test_a_backward_that_no_rank_has_run_is_refused_on_all(ranks, n, shard, step):
+    """And changes nothing: the steps after it are those of ranks that never forgot."""
+
+    def work(world, forgets):
+        params, trainer = trainer_of("adam", n, world, shard)
+        for number in range(4):
+            if forgets and number % 2:
+                if step == "allreduce_grads":
+                    trainer.allreduce_grads()
+                with pytest.raises(UserWarning, match=r"no gradient .*: call backward"):
+                    trainer.step(4) if step == "step" else trainer.update(4)
+            train(params, trainer, world, [number])
+        return [data.asnumpy() for param in params for data in param.list_data()]
+
+    expected, actual = (fake_mpi.run(ranks, lambda world, it=it: work(world, it)) for it in (False, True))
+    onp.testing.assert_equal(actual, expected)
+
+
 class Drawing(mx.optimizer.Optimizer):
     """As SGLD: adds random numbers, which differ by rank."""
 

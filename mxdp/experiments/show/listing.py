@@ -37,8 +37,9 @@ def show(as_json: bool) -> None:
     table.add_column(no_wrap=True)
     table.add_column()
     for one in listed:
+        answer = one["answer"] or "No answer yet: the reference results don't have it."
         left = Text.assemble((one["name"], "bold"), "\nin the tour" if one["tour"] else "")
-        table.add_row(left, Text.assemble((one["question"], "bold"), f"\n{one['answer'] or ''}"))
+        table.add_row(left, Text.assemble((one["question"], "bold"), f"\n{answer}"))
     console = Console()
     console.print(table)
     console.print(f"Answers were measured {KNOWN['measured']}", highlight=False, markup=False)
