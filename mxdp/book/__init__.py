@@ -35,7 +35,8 @@ try:
 except ImportError as error:
     raise ImportError(
         f"mxdp.book needs the book's library ({error}): `pip install --no-deps d2l==1.0.3` and `pip install ipython "
-        "matplotlib-inline pandas`, or `make run`"
+        "matplotlib-inline pandas`, or `make run`",
+        name=__name__,  # by which `python -m mxdp.book` says this in a line, without a traceback
     ) from error
 
 # The modules themselves, in which names are replaced.

@@ -293,6 +293,8 @@ def test_without_the_books_library_it_says_how_to_install_it(tmp_path):
     done = run(tmp_path, "list", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     assert "mxdp.book needs the book's library" in done.stderr
     assert "pip install --no-deps d2l==1.0.3" in done.stderr
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, "no traceback"
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
