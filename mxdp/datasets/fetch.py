@@ -71,7 +71,7 @@ def obtain(
     try:
         return [file.read(folder) for file in files]
     except DataError as error:
-        if os.environ.get("MXDP_OFFLINE", "0") not in ("", "0"):
+        if offline():
             raise DataError(f"{error}, and MXDP_OFFLINE forbids downloading it") from error
         lacking = missing("the download", "data", "filelock", "requests", "urllib3")
         if lacking:
@@ -97,6 +97,11 @@ def obtain(
             f"{error.filename or folder} can't be written ({error.strerror or error})"
         ) from error
     return [file.read(folder) for file in files]
+
+
+def offline() -> bool:
+    """Whether ``MXDP_OFFLINE`` forbids downloads."""
+    return os.environ.get("MXDP_OFFLINE", "0") not in ("", "0")
 
 
 def failed_download(folder: Path) -> str:

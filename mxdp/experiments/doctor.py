@@ -21,7 +21,7 @@ from rich.text import Text
 
 from mxdp import cuda, process
 from mxdp.datasets.fashion_mnist import DATA_DIR, FILES, FOLDER, cache_root, given_folder
-from mxdp.datasets.fetch import failed_download
+from mxdp.datasets.fetch import failed_download, offline
 from mxdp.experiments import book_loop
 from mxdp.experiments.lab import provenance
 
@@ -195,6 +195,8 @@ def _data() -> Check:
         cure = f"the digits take its place, until the network is back or {DATA_DIR} names a folder with the four files"
         return Check("Fashion-MNIST", LIMIT, failure, cure)
     cure = "it is downloaded when first needed; offline, the digits take its place"
+    if offline():
+        cure = "MXDP_OFFLINE forbids downloading it: the digits take its place, until you unset it"
     return Check("Fashion-MNIST", LIMIT, "not here yet", cure)
 
 

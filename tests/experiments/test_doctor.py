@@ -118,7 +118,10 @@ def test_data(probe, monkeypatch, tmp_path):
     assert state("Fashion-MNIST").state == GOOD
     monkeypatch.delenv("MXDP_DATA_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
-    assert state("Fashion-MNIST").state == LIMIT
+    for offline, cure in (("0", "it is downloaded when first needed"), ("1", "MXDP_OFFLINE forbids downloading it")):
+        monkeypatch.setenv("MXDP_OFFLINE", offline)
+        assert state("Fashion-MNIST").state == LIMIT
+        assert state("Fashion-MNIST").cure.startswith(cure)
     cache = tmp_path / "empty" / "mxdp" / "fashion-mnist"
     cache.mkdir(parents=True)
     (cache / FAILED).write_text("x could not be downloaded (host: no route)")
