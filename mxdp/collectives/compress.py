@@ -75,7 +75,7 @@ FLOAT16 = Form(
 )
 BFLOAT16 = Form(_encode_bfloat16, _decode_bfloat16)
 SHIFTS = onp.array([6, 4, 2, 0], "uint8")
-"""By so many bits the four pairs of bits in a byte are moved; the first pair is the highest."""
+"""A byte holds four codes of two bits. Each is shifted by one of these; the first code is the highest."""
 
 
 def two_bits(threshold: float) -> Form:

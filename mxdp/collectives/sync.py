@@ -53,7 +53,7 @@ class Sync(Protocol):
         """Sum; doesn't wait, unless the user's function does."""
 
     def spread(self) -> None:
-        """Copy what each device has updated to those that have not; doesn't wait."""
+        """Copy the parts that each device has updated to the other devices; doesn't wait."""
         return None  # all have updated all
 
     def whole(self, held: Sequence[Sequence[NDArray]]) -> Sequence[Union[NDArray, HostArray]]:

@@ -23,7 +23,7 @@ from mxdp.gluon.checks import (
 from mxdp.gluon.record import give_rank_0s, of_parameters, of_update, sum_and_compare, unique_names
 from mxdp.gluon.states import from_bytes, to_bytes
 from mxdp.gluon.updater import Updater, check_shardable
-from mxdp.processes import World, agree_names
+from mxdp.processes import ALONE, World, agree_names
 
 
 class Trainer(gluon.Trainer):  # type: ignore[misc]
@@ -68,7 +68,7 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
     ) -> None:
         options = {"compression_params": compression_params, "update_on_kvstore": update_on_kvstore}
         self._bucketing: Any = bucketing_store(kvstore, world, **options)
-        self._world = self._bucketing.world if self._bucketing else World()
+        self._world = self._bucketing.world if self._bucketing else ALONE
         self._alone = self._world.size == 1
         in_order = listed(params)
         if self._bucketing:
@@ -134,9 +134,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             return
         self._adding.check()
         self._check_and_rescale_grad(self._scale / batch_size)
+        stale = unwritten(self._params)
         if not ignore_stale_grad:
-            refuse_stale(self._params, unwritten(self._params))
-        stale = self._sum(batch_size)
+            refuse_stale(self._params, stale)
+        self._sum(stale, batch_size)
         if not ignore_stale_grad:
             stale.refuse_none()  # only a sum tells what other ranks have used
         self._apply(stale.unused if ignore_stale_grad else ())
@@ -150,8 +151,10 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             super().allreduce_grads()
             return
         self._adding.check()
-        self._summed = self._sum()
-        self._laid_out().hand_back(self._summed.devices)
+        stale = unwritten(self._params)
+        self._sum(stale)
+        self._summed = stale
+        self._laid_out().hand_back(stale.devices)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Update the parameters: the second half of :meth:`step`, after :meth:`allreduce_grads`."""
@@ -238,10 +241,9 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
         if self._params_to_init:
             self._init_params()
 
-    def _sum(self, batch_size: Optional[float] = None) -> Stale:
-        """Sum all gradients. From then on, nothing counts as written by backward."""
+    def _sum(self, stale: Stale, batch_size: Optional[float] = None) -> None:
+        """Sum all gradients but the ``stale`` ones. From then on, nothing counts as written by backward."""
         self._make_store()
-        stale = unwritten(self._params)
         if self._alone:
             replicas = self._laid_out()
             replicas.fill(stale.devices)
@@ -251,7 +253,6 @@ class Trainer(gluon.Trainer):  # type: ignore[misc]
             self._sum_over_ranks(stale, batch_size)
         self._adding.end_accumulating()
         forget(self._params)
-        return stale
 
     def _sum_over_ranks(self, stale: Stale, batch_size: Optional[float]) -> None:
         """Sum, and find what no rank has used. Ranks that differ in what decides the update notice it before they

@@ -22,8 +22,6 @@ this rank's steps; its part in MPI; the id of the process that the launcher may 
 INSIDE = 1
 LEFT = 2
 """A rank's part in MPI: 0, then INSIDE, then LEFT. If a rank ends while INSIDE, the launcher calls it a failure."""
-
-
 STALLED = 20
 """After this many looks in a row without anything new begun, a rank is stalled. It looks every half second."""
 KINDS = ("mxdp.world()", "sum or broadcast", "gather or save")

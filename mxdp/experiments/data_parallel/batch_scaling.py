@@ -34,7 +34,7 @@ LITTLE = dict(data="synthetic", batch_size=4, times=[2], samples=64, test=100)
 RULES = {"kept": 0.0, "root": 0.5, "linear": 1.0}
 """A learning rate is multiplied by k to this power."""
 PARTS = 8
-"""A training has so many parts, and the network is evaluated after each. Its accuracy is the mean of the last three."""
+"""The parts of a training. The network is evaluated after each; its accuracy is the mean of the last three."""
 CHECKS = {
     "times": (lambda times: min(times) > 1, "above 1, as in 2,4"),
     "samples": (lambda samples: samples % PARTS == 0, f"a multiple of {PARTS}"),

@@ -43,7 +43,7 @@ PRESETS = {
 CHECKS = SEVERAL
 LITTLE = dict(devices=[1, 2], width=4, lenet=4, resnet=2, at_least=0.01)
 TURNS = 3
-"""A round measures everything so many times, in turn; the median counts."""
+"""How often a round measures everything, in turn. The median counts."""
 HALF = "LeNet: one device takes at least 0.9 of the time for half of the batch, so a second device brings nothing."
 HALF_SOURCE = f"{sources.FIRST_PRINCIPLES}, on RTX 4090, batch 256, read as 0.9"
 WEAK = """ResNet-18, weak scaling: {} devices reach at least {:.0%} of linear, as the book's with 256 pictures of

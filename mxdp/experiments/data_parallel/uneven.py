@@ -123,7 +123,7 @@ def _thread_of(step, *batch):
     """The thread of the device of these steps: the one that works most while they run."""
 
     def ran(times):
-        """Nanoseconds that each thread has run, after so many steps more."""
+        """Do ``times`` more steps; then, for each thread, the nanoseconds that it has run so far."""
         for _ in range(times):
             step(*batch)
         npx.waitall()

@@ -86,7 +86,7 @@ class Case:
 
     Its processes also find in it:
 
-    - ``process``: which of them this is.
+    - ``process``: the number of the process among them, from 0.
     - ``number``: how many times the case was started before.
     - ``draw``: a number that differs from run to run.
     - ``folder``: where they may leave something for later processes. It is gone at the end.

@@ -39,7 +39,7 @@ from mxdp.experiments.many_processes.traffic_ranks import (
     WORKERS,
 )
 from mxdp.experiments.show import style
-from mxdp.processes import World
+from mxdp.processes import ALONE
 from mxdp.scratch import evaluate, lenet
 from mxdp.training import BoundNet
 
@@ -134,7 +134,7 @@ def oracle(case, s):
         found = between_hosts(json.dumps({**s, "compare": True}), 0)
         ranks = [rank[case.form] for rank in found]
     else:
-        ranks = forms.compared(case.form, s, devices_of(case, s), World())
+        ranks = forms.compared(case.form, s, devices_of(case, s), ALONE)
     for (after, params, kept), right in zip(ranks, forms.in_numpy(case.form, s)):
         expected_after, expected_params, expected_kept = right
         for vector, expected in zip(after, expected_after):

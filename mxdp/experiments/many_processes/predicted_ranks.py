@@ -12,7 +12,7 @@ from mxdp.experiments.devices import timed
 from mxdp.experiments.many_processes.hosts import answer
 from mxdp.experiments.networks import MOST, network, seconds_a_step
 from mxdp.experiments.oracle import random_batch
-from mxdp.processes import World
+from mxdp.processes import ALONE, World
 
 SUMS = (4, 65_536, 1_048_576)
 """Bytes of the sums that tell what a sum takes: none is a network's."""
@@ -22,7 +22,7 @@ class PredictedRank:
     """One process with one device: its replica of LeNet or ResNet-18, and its part of each batch."""
 
     def __init__(self, net: str, seed: int, kind: str, ranks: Optional[World] = None) -> None:
-        self.ranks = ranks or World()
+        self.ranks = ranks or ALONE
         (self.device,) = devices(1, kind)
         self.model = network(net, 64, (self.device,), seed, ranks)
         self.params = self.model.replicas[0]

@@ -7,7 +7,7 @@ from typing import Tuple
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, Net, Pool, Relu, Shape, resnet18
 
 NETS = {"lenet": "LeNet", "wide": "Wide net"}
-"""The titles of those that are split in every way."""
+"""The networks that every strategy splits, with their titles."""
 
 
 def _normed(channels: int) -> Net:

@@ -43,7 +43,7 @@ from mxdp.tracing.recording import can_record
 SERIAL = "serial"
 COMBINED = ("data x pipeline", "data x layerwise")
 GROUPS = 2
-"""``COMBINED`` splits the batch over so many groups. A group splits its shard once more, as the second word says."""
+"""Into how many groups of devices ``COMBINED`` divides the batch. A group then splits its shard by the second way."""
 STRATEGIES: Mapping[str, Callable[..., Any]] = {
     SERIAL: Data,
     "data": Data,
