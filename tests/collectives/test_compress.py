@@ -147,6 +147,27 @@ def test_a_device_without_a_sample_adds_nothing(form, every):
             assert (grads(both[1]) == (0 if step else 16)).all()
 
 
+def test_what_another_sum_adds_up_is_refused_until_it_is_summed():
+    both = replicas(2)
+    plain, sync = GradientSync(both), CompressedSync(both, FLOAT32)
+
+    def passes():
+        with autograd.record():
+            losses = [params[0].sum() + params[1].sum() for params in both]
+        autograd.backward(losses)
+
+    with plain.no_sync():
+        passes()
+    passes()
+    with pytest.raises(RuntimeError, match="no_sync has added up"):
+        sync()
+    plain()
+    assert (grads(both[1]) == 4).all(), "nothing of what was added up is lost"
+    passes()
+    sync()
+    assert (grads(both[1]) == 2).all()
+
+
 def lacks_a_gradient():
     return [[param.detach() for param in params] for params in replicas(2)]
 
