@@ -26,8 +26,9 @@ def test_every_module_has_tests_of_its_own():
 
 
 def test_a_part_of_the_modules_and_none():
-    assert mutants.modules(["plans/collective/r", "scratch"]) == ["plans/collective/rings.py", "scratch.py"]
-    with pytest.raises(SystemExit, match="no module begins with 'ring'; there are: plans/"):
+    assert mutants.modules(["plans/collective/r", "scratch"]) == ["scratch.py", "plans/collective/rings.py"]
+    assert mutants.modules(["oracle", "lab"])[-2:] == ["experiments/lab/told.py", "experiments/oracle.py"]
+    with pytest.raises(SystemExit, match="no module begins with 'ring'; there are: scratch"):
         mutants.modules(["ring"])
 
 
