@@ -1,8 +1,10 @@
-"""What a test leaves behind: no process, nor one of its processes' own; no network namespace, no shared memory."""
+"""What a run draws and leaves out; and what a test leaves behind: no process, nor one of its processes' own; no network
+namespace, no shared memory."""
 
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import uuid
 from pathlib import Path
 
 import psutil
+import hypothesis
 import pytest
 
 MARK = "MXDP_TEST_MARK"
@@ -19,9 +22,40 @@ SECONDS = 30
 """In which what a test has started must be gone."""
 # A shell without job control starts a background command with Ctrl-C ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+HERE = Path(__file__).parent
+STARTING = ("processes", "experiments/test_catalog.py", "test_makefile.py")
+"""Folders and files of tests that start many processes: ``--quick`` leaves them out."""
+hypothesis.settings.register_profile("drawn", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None)
 children = []
 """This process's before the test's first start of a process, in one list; none, where the test starts none. To list
 them takes longer than most tests."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="leave out the tests that start many processes")
+
+
+@pytest.hookimpl(tryfirst=True)  # before hypothesis reads its seed
+def pytest_configure(config):
+    """Without a profile, what hypothesis draws is other in each run; ``--hypothesis-profile=same`` is CI's."""
+    options = config.option
+    if options.hypothesis_profile is None:
+        options.hypothesis_profile = "drawn"
+    if options.hypothesis_profile == "drawn" and options.hypothesis_seed is None:
+        options.hypothesis_seed = str(random.SystemRandom().randrange(10**6))
+
+
+def pytest_report_header(config):
+    seed = config.option.hypothesis_seed
+    return "every run draws the same" if seed is None else f"drawn with --hypothesis-seed={seed}"
+
+
+def pytest_ignore_collect(collection_path, config):
+    left_out = [HERE / place for place in STARTING]
+    if config.getoption("--quick") and collection_path in left_out:
+        return True
+    return None
 
 
 def starting():
