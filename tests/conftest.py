@@ -12,8 +12,8 @@ import time
 import uuid
 from pathlib import Path
 
-import psutil
 import hypothesis
+import psutil
 import pytest
 
 MARK = "MXDP_TEST_MARK"
