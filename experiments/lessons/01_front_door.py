@@ -95,4 +95,5 @@ print("replicas in sync:", mxdp.in_sync(lenet))
 # 2. `train_batch` sums gradients and divides by `len(X)`. What would be wrong with the mean of the two shards' means?
 # 3. The batch has one sample and there are two devices. What does the second one do?
 #
-# Then write them yourself: exercises 1, 3, 4 and 5 of `experiments/exercises`.
+# Then write them yourself: exercises 1, 3 and 4 of `experiments/exercises`; the ring, exercise 2, is the
+# next lesson's.
