@@ -8,7 +8,6 @@ from littles import little
 
 from mxdp.collectives import compress
 from mxdp.collectives.compress import CompressedSync, Form
-from mxdp.experiments.lab import Number, Row, Told
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.many_processes import less_traffic, traffic_ranks
 from mxdp.experiments.oracle import count
@@ -60,46 +59,6 @@ def test_its_oracle_finds_local_steps_from_which_nobody_comes_back(monkeypatch):
 
     monkeypatch.setattr(CompressedSync, "__call__", call)
     assert count(less_traffic.oracle(CASES[traffic_ranks.EVERY], S))[1] > less_traffic.NUMBERS
-
-
-def told(hosts=True):
-    """A full sum of 10 s a step between hosts, and the largest in 5 s, both as accurate after as many steps."""
-    rows = []
-    for case in less_traffic.cases(S):
-        if case.place == "hosts" and not hosts:
-            continue
-        numbers = {"seconds": 5.0 if case.form == traffic_ranks.LARGEST else 10.0}
-        known = dict(form=case.form, place=case.place, devices=2, processes=1)
-        if case.place == "devices":
-            steps = [8 * part for part in range(7)]
-            known["accuracies"] = {str(step): Number([step / 48] * 6) for step in steps}
-            known["of_many"] = {str(n): Number([min(1.0, 2048 / n)] * 6) for n in less_traffic.MANY}
-        known.update({name: Number([value] * 6) for name, value in numbers.items()})
-        known["sent"] = known.get("sent") or 7.0
-        rows.append(Row(case.label, False, known))
-    about = Told(rows)
-    less_traffic.tell(about, S)
-    return about
-
-
-def test_in_the_time_of_the_fastest_form_the_others_get_less_far():
-    about = told()
-    row = about.one(place="hosts", form=traffic_ranks.LARGEST)
-    assert row.of_full.median == 0.5
-    assert row.gain.median == 0
-    assert row.time_gain.median == pytest.approx(1.0 - 0.5)
-    assert "Between two hosts at 100 Mbit/s" in about.sentence
-    assert about.sentence.endswith(
-        "is 2.00 times as fast as with the full sum; after equal steps the accuracy differs by +0.000."
-    )
-    assert "In equal time the accuracy with the largest 1 % differs by +0.500" in about.explanation
-    assert about.claims[less_traffic.MANY_ONES].holds is True
-
-
-def test_without_hosts_devices_alone_are_told():
-    about = told(hosts=False)
-    assert "Between two devices of this machine" in about.sentence
-    assert "largest 1 % is 2.00 times as fast as with the full sum" in about.sentence
 
 
 def test_a_sum_of_many_stands_still_where_the_bits_end():

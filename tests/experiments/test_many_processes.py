@@ -17,7 +17,7 @@ from mxdp.datasets import load
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
 from mxdp.experiments.devices import defaults
-from mxdp.experiments.lab import Case, Number, Row, Told, ranks
+from mxdp.experiments.lab import Case, ranks
 from mxdp.experiments.lab.ranks import ASYNC, MPI, SYNC
 from mxdp.experiments.many_processes import async_sgd, loader, lost_worker, machines, peers, victim
 from mxdp.experiments.many_processes.lenet_ranks import CHECKED, TrainingRank, compare_ranks
@@ -36,21 +36,6 @@ def beside(engine, *others, size=2):
     case = Case("", 1, size, engine, workers=async_sgd.EVEN)
     case.share = lambda value=None: [*others, value] if others else [value] * size
     return case
-
-
-@pytest.mark.parametrize(("sizes", "n"), [([4], 4), ([1], 1), ([2, 4], 2)])
-def test_machines_answers_where_each_process_has_a_core(sizes, n):
-    def row(label, seconds, **known):
-        return Row(label, label == "alone", {"seconds": Number([seconds] * 6, label=label), "cores": 2, **known})
-
-    rows = []
-    for size in sizes:
-        known = dict(devices_in_all=size, processes=size)
-        rows += [row("one", 1.0, engine="", **{**known, "processes": 1}), row(f"mpi {size}", 1.1, engine=MPI, **known)]
-        rows += [row("stores", 1.5, engine=SYNC, **known), row("alone", 1.0, engine="", **known)]
-    told = Told(rows)
-    machines.tell(told, little(machines, devices=sizes))
-    assert f"a step of {n} process" in told.sentence
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 from littles import little
-from test_split import told
 
 from mxdp.backend import mx
 from mxdp.errors import MxdpError
 from mxdp.experiments.allreduce import parameter_server
-from mxdp.experiments.allreduce.parameter_server import BOOK_MS, summed
+from mxdp.experiments.allreduce.parameter_server import summed
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.oracle import count
 from mxdp.plans.collective.one_hop import naive, server, sharded
@@ -83,13 +82,3 @@ def test_a_round_whose_sums_are_wrong_fails(monkeypatch):
     monkeypatch.setattr(parameter_server, "summed", lambda *_: (1.0, iter([([1, 2, 3], [1, 5, 6], 0.0)])))
     with pytest.raises(MxdpError, match="2 of 3 numbers of the sums that were timed are wrong"):
         parameter_server.set_up(CASES["ring"], S).round()
-
-
-def test_the_answer_is_of_the_most_devices():
-    def numbers(case):
-        return {"seconds": BOOK_MS.get(case.algorithm, 1.0) if case.devices == 4 else 1.0, "predicted_ms": 1.0}
-
-    s = little(find("parameter-server"), devices=[2, 4])
-    t, held = told(parameter_server, s, numbers, bytes=4000, device_names=["cpu(0)"])
-    assert "on each of 4 devices, adding up on one device takes 4.00 times as long as in parts" in t.sentence
-    assert held == []
