@@ -14,8 +14,9 @@ from mxdp.experiments.allreduce.arrays import STORES
 from mxdp.experiments.lab import Number, Row, Told
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.oracle import count
-from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO
+from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, plan
 from mxdp.plans.cost.machine import CPU
+from mxdp.plans.cost.simulate import predict
 
 S = little(find("allreduce"), devices=[2, 3], kind="cpu", sizes=[4, 1 << 20])
 CASES = {case.label: case for case in allreduce.cases(S)}
@@ -43,7 +44,9 @@ def test_the_machine_is_measured_once_and_auto_chooses_by_that(monkeypatch):
     assert NAMES[auto["choice"]] == auto["chosen"]
     assert NAMES[auto["default_choice"]] == choose([mx.cpu(0), mx.cpu(1)], [1], 4)
     assert ring["chosen"] == "ring"
-    assert min(auto["predicted_ms"], ring["predicted_ms"]) > 0
+    for row, n, elements in ((auto, 2, 1), (ring, 3, 1 << 18)):
+        seconds = predict(plan(row["chosen"], n, [elements]), 4 * elements, machine)
+        assert row["predicted_ms"] == seconds * 1e3
     assert store == {}
 
 

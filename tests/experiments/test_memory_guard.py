@@ -54,9 +54,7 @@ def test_the_slices_are_recorded():
 
 def attempted(way, **changes):
     """What a row would say after a round."""
-    seconds, found = memory_guard.set_up(CASES[way], Settings({**SETTINGS, **changes})).round()
-    assert seconds > 0
-    return found
+    return memory_guard.set_up(CASES[way], Settings({**SETTINGS, **changes})).round()[1]
 
 
 def check_bytes():

@@ -12,6 +12,7 @@ from mxdp.experiments.allreduce.parameter_server import summed
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.oracle import count
 from mxdp.plans.collective.one_hop import naive, server, sharded
+from mxdp.plans.collective.operations import operations
 from mxdp.plans.collective.rings import ring
 from mxdp.plans.collective.schedule import ADD
 from mxdp.plans.cost.machine import CPU
@@ -65,14 +66,14 @@ def test_a_sum_that_is_not_made_again_is_caught(monkeypatch):
     assert wrong == checked == 2000
 
 
-def test_a_round_has_its_prediction(monkeypatch):
+def test_a_round_has_its_prediction_and_the_time_of_one_sum(monkeypatch, virtual):
     asked = []
     monkeypatch.setattr(parameter_server, "calibrated", lambda devices: asked.append(devices) or CPU)
     for name, schedule in (("server", server(5)), ("ring", ring(4))):
         ready = parameter_server.set_up(CASES[name], S)
         assert ready.devices == cpus(schedule.devices)
         seconds, more = ready.round()
-        assert seconds > 0
+        assert seconds == len(operations(schedule)) + 1 / parameter_server.TIMED
         assert more == {"predicted_ms": predict(schedule, 4000, CPU) * 1e3}
     assert asked == [tuple(cpus(4))] * 2
 
