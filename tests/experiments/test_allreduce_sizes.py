@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import pytest
 from littles import little
 
 from mxdp.backend import mx
@@ -10,11 +9,9 @@ from mxdp.collectives import AllReduce
 from mxdp.collectives.tuning import choose
 from mxdp.experiments.allreduce import allreduce
 from mxdp.experiments.allreduce.allreduce import NAMES
-from mxdp.experiments.allreduce.arrays import STORES
-from mxdp.experiments.lab import Number, Row, Told
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.oracle import count
-from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, plan
+from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
 
@@ -55,63 +52,6 @@ def test_one_device_is_not_measured_against_a_model(monkeypatch):
     s = little(find("allreduce"), devices=[1, 2], sizes=[4])
     ring = next(case for case in allreduce.cases(s) if case.algorithm == "ring")
     assert allreduce.set_up(ring, s).round()[1] == {"chosen": "ring"}
-
-
-def told(times, choice, default=None):
-    """What is told of these times of algorithms for 1 MiB on two devices, in 12 processes, where ``auto`` chose
-    ``choice[k % len(choice)]``; and what its choices take over each other algorithm. Predictions are right."""
-    rows = []
-    for name, seconds in times.items():
-        known = {"algorithm": name, "devices": 2, "bytes": 1 << 20, "oracle": {"checked": 1, "wrong": 0}}
-        one = Row(f"2 x 1 MiB, {name}", False, {**known, "seconds": Number(seconds)})
-        rows.append(one)
-        if name not in STORES:
-            one.predicted_ms = Number([1e3 * value for value in seconds])
-        if name == AUTO:
-            one.choice, one.default_choice = (
-                Number([NAMES.index(names[k % len(names)]) for k in range(len(seconds))])
-                for names in (choice, default or choice)
-            )
-            one.chosen = choice[-1]
-    found = Told(rows)
-    allreduce.tell(found, S)
-    return found, allreduce._tell_choices(found, found.find(algorithm=AUTO), "choice")
-
-
-def times(**changes):
-    seconds = {**dict.fromkeys(ALGORITHMS, 2.0), AUTO: 0.5, **dict.fromkeys(STORES, 1.0), "ring": 0.5, **changes}
-    return {name: [one] * 12 if isinstance(one, float) else one * 6 for name, one in seconds.items()}
-
-
-@pytest.mark.parametrize(
-    ("changes", "choice", "default", "said"),
-    [
-        ({}, "ring", "ring", ["2.00 times as fast", "takes 0.25 times", "measures; with mxdp's own"]),
-        ({}, "ring", "tree", ["2.00 times as fast", "an AMD EPYC, 4.00 times as long"]),
-        ({AUTO: 2.0}, "tree", "ring", ["2.00 times as fast", "takes 4.00 times as long"]),
-        ({"ring": 4.0, AUTO: 4.0}, "ring", "ring", ["takes 2.00 times as long as MXNet's"]),
-        ({"direct": [0.4, 0.48]}, "ring", "ring", ["takes 1.15 (1.04, 1.25) times as long"]),
-    ],
-)
-def test_each_choice_is_compared_with_all_others_and_the_worst_is_said(changes, choice, default, said):
-    found, _ = told(times(**changes), [choice], [default])
-    for text in said:
-        assert text in f"{found.sentence} {found.explanation}"
-    assert "off by a factor of 1.00 on 2 devices" in found.explanation
-
-
-def test_each_process_has_its_own_choice():
-    _, choices = told(times(direct=1.0, **{AUTO: [0.5, 1.0]}), ["ring", "direct"])
-    over = {number.label.rpartition(" ")[2]: number.values for number in choices}
-    assert over["ring"] == [1.0, 2.0] * 6
-    assert over["direct"] == [0.5, 1.0] * 6
-
-
-def test_algorithms_that_do_the_same_are_one():
-    """One array of many elements on two devices: naive, sharded and tree are one plan, of which auto chose one. So its
-    own row counts among them, and a right choice isn't judged by how much measurements of it differ."""
-    _, choices = told(times(naive=0.1, sharded=0.3, tree=0.2, **{AUTO: 0.4}), ["tree"])
-    assert {number.median for number in choices} == {0.25 / 2, 0.25 / 0.5}
 
 
 def test_elements_that_are_missing_are_no_work():

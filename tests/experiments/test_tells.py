@@ -25,6 +25,7 @@ from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.told import Bars
 from mxdp.experiments.show.style import number
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
+from mxdp.plans.collective.operations import operations
 from mxdp.plans.cost.link import fit_link
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict, simulate
@@ -380,13 +381,37 @@ def stock_loop(x, s):
         x.say(fast(1 / row.of_book), str(row.devices))
 
 
+def worst_choice(x, which):
+    """What ``auto`` chose in each process over each other thing to do: algorithms that do the same are one, of which
+    the median counts, and so does the row of ``auto``."""
+    over = []
+    for auto in x.all(algorithm="auto"):
+        rows = [row for row in x.all(bytes=auto.bytes, devices=auto.devices) if row.algorithm in ALGORITHMS]
+        elements = auto.bytes // 4
+        work = {}
+        for row in rows:
+            schedule = plan(row.algorithm, row.devices, [elements])
+            filled = [start < stop for start, stop in schedule.borders(elements)]
+            work[row.algorithm] = tuple(operations(schedule, filled=filled))
+        chosen = [work[sorted(ALGORITHMS)[int(number)]] for number in getattr(auto, which)]
+
+        def took(thing, process, rows=rows, work=work, chosen=chosen, auto=auto):
+            same = [row.seconds[process] for row in rows if work[row.algorithm] == thing]
+            return onp.median(same + [auto.seconds[process]] * (chosen[process] == thing))
+
+        others = [thing for thing in {*work.values()} if {*chosen} != {thing}]
+        over += [[took(done, k) / took(thing, k) for k, done in enumerate(chosen)] for thing in others]
+    x.explain(f"{max(map(onp.median, over)):.2f}", f"worst of {len(over)} comparisons")
+
+
 @tells(
     "mxdp.experiments.allreduce.allreduce",
-    lambda row: "seconds" if row.algorithm.startswith("mxnet") else "seconds predicted_ms",
-    lambda row: {
-        "chosen": "tree",
-        **(dict.fromkeys(("choice", "default_choice"), Number([5])) if row.algorithm == "auto" else {}),
-    },
+    lambda row: (
+        "seconds"
+        + " predicted_ms" * (not row.algorithm.startswith("mxnet"))
+        + " choice default_choice" * (row.algorithm == "auto")
+    ),
+    lambda row: {"chosen": "tree"},
     devices=[[2], [2, 3]],
 )
 def allreduce(x, s):
@@ -402,6 +427,13 @@ def allreduce(x, s):
     rows = [row for row in x.all(devices=n, bytes=max(s.sizes)) if row.algorithm in ALGORITHMS]
     best = min(rows, key=by_median)
     x.say(f"{n} devices", best.algorithm, fast(1 / best.of_device_store))
+    for n in s.devices:
+        large = [row for row in x.all(devices=n, bytes=1 << 20) if hasattr(row, "predicted_ms")]
+        x.explain(
+            m(onp.median([off(row.predicted_ms / 1e3 / row.seconds) for row in large], axis=0)), f"on {n} devices"
+        )
+    worst_choice(x, "choice")
+    worst_choice(x, "default_choice")
 
 
 def apart(one, other):
@@ -427,6 +459,12 @@ def buckets(x, s):
         x.say(fast(1 / shown[0].of_device_store))
         x.explain(f"our {len(ours)} ways there is {fastest[-1].label.partition(': ')[2]}")
         x.explain(fast(1 / fastest[-1].of_device_store))
+    over = []
+    for auto in x.all(algorithm="auto", bucket_mb=25.0):
+        others = [row for row in x.all(net=auto.net, devices=auto.devices) if row.bucket_mb and row is not auto]
+        over += [auto.seconds / row.seconds for row in others]
+    if over:
+        x.explain(m(max(over, key=onp.median)), f"worst of {len(over)} comparisons")
 
 
 @tells(
@@ -957,6 +995,8 @@ def drawn_rows(question, s, numbers, facts, random, processes):
             sizes = 10 ** random.uniform(-1, 1, (len(of), 1))
             values = list(sizes * random.uniform(0.8, 1.2, (len(of), processes)))
             name = name if isinstance(name, str) else name[0]
+            if name.endswith("choice"):
+                values = [onp.floor(values[0] * 1e3 % len(ALGORITHMS))]
             known[name] = values[0] if of == [name] else dict(zip(of, values))
         vars(row).update(known)
         for name in s.get("missing", "").split():
