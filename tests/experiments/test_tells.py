@@ -80,8 +80,7 @@ def m(values, form=".2f"):
 
 
 def fast(ratio):
-    """The number in "is 1.50 times as fast" or "takes 1.50 times as long"."""
-    return m(ratio if onp.median(ratio) >= 1 else 1 / ratio)
+    return f"is {m(ratio)} times as fast" if onp.median(ratio) >= 1 else f"takes {m(1 / ratio)} times as long"
 
 
 def off(ratio):
@@ -411,7 +410,7 @@ def worst_choice(x, which):
         + " predicted_ms" * (not row.algorithm.startswith("mxnet"))
         + " choice default_choice" * (row.algorithm == "auto")
     ),
-    lambda row: {"chosen": "tree"},
+    lambda row: {"chosen": "tree" if row.algorithm == "auto" else row.algorithm},
     devices=[[2], [2, 3]],
 )
 def allreduce(x, s):
@@ -426,7 +425,9 @@ def allreduce(x, s):
     n = sorted(s.devices)[len(s.devices) // 2]
     rows = [row for row in x.all(devices=n, bytes=max(s.sizes)) if row.algorithm in ALGORITHMS]
     best = min(rows, key=by_median)
-    x.say(f"{n} devices", best.algorithm, fast(1 / best.of_device_store))
+    as_fast = [row.algorithm for row in rows if row is best or not surely_above(row.seconds / best.seconds, 1)]
+    expects = "as the cost model expects" if "tree" in as_fast else "which the cost model does not expect"
+    x.say(f"{n} devices", best.algorithm, expects, fast(1 / best.of_device_store))
     for n in s.devices:
         large = [row for row in x.all(devices=n, bytes=1 << 20) if hasattr(row, "predicted_ms")]
         x.explain(
@@ -499,6 +500,11 @@ def links(x, s):
 
 @tells("mxdp.experiments.allreduce.parameter_server", "seconds predicted_ms", devices=[[3], [2, 4]], nbytes=[48000])
 def parameter_server(x, s):
+    for row in x.all(algorithm="ring"):
+        seconds = predict(
+            plan("ring", row.devices, [12000 // row.devices] * row.devices), 48000, CPU.with_cores(x.cores)
+        )
+        x.expect(f"{row.label} {number(seconds * 1e3)}")
     for row in x.rows:
         n = row.devices
         transfers = {"server": 2 * n, "naive": 2 * (n - 1), "sharded": 2 * (n - 1) / n}
@@ -572,9 +578,9 @@ def memory_guard(x, s):
 
 @tells(
     "mxdp.experiments.automatic_parallelism.mixed_devices",
-    lambda row: ["seconds", ("tasks", [task.name for task in step_tasks(row.devices - 1, 2)])],
+    lambda row: ["seconds", ("tasks", [task.name for task in step_tasks(row.devices - 1, 3)])],
     devices=[[3], [2, 4]],
-    steps=[2],
+    steps=[2, 3],
 )
 def mixed_devices(x, s):
     tasks = step_tasks(max(s.devices) - 1, s.steps)
@@ -585,7 +591,7 @@ def mixed_devices(x, s):
         if row.run == "free":
             waits = x.one(run="waits", devices=row.devices)
             row.of_waits = row.seconds / waits.seconds
-            row.model_ms = model([step_tasks(row.devices - 1, 2)], row, waits.tasks) / 2
+            row.model_ms = model([step_tasks(row.devices - 1, s.steps)], row, waits.tasks) / s.steps
     x.say(f"{row.devices} devices", fast(1 / row.of_waits), fast(1 / row.of_one))
 
 
@@ -1084,14 +1090,16 @@ def test_what_is_told_are_quotients_of_the_rows(module, seed, processes):
         kind = next((kind for kind in UNITS if kind in name), "none")
         here = {"_ms": 1e-3, "_us": 1e-6}.get(name[-3:], 1.0)
         # Without a unit it is that of the column before.
-        sizes = [size for unit, size in UNITS.get(kind, {}).items() if re.search(rf"\b{unit}\b", shown)]
+        sizes = [size for unit, size in UNITS.get(kind, {}).items() if re.search(rf"(?<!\w){unit}(?!\w)", shown)]
         there[kind] = (sizes or [there.get(kind, here)])[0]
         if kind in UNITS:  # of a number of steps one is shown
-            assert (here / there[kind] / scale) % 1 == pytest.approx(0), (name, shown, scale)
+            steps = here / there[kind] / scale
+            assert steps == pytest.approx(max(1, round(steps))), (name, shown, scale)
 
 
 TIMES = {"ms": 1e-3, "µs": 1e-6}
-UNITS = {"bytes": {"MB": 1e6, "kB": 1e3}, "seconds": TIMES, "_ms": TIMES, "_us": TIMES}
+UNITS = {"bytes": {"MB": 1e6, "kB": 1e3}, "seconds": TIMES, "_ms": TIMES, "_us": TIMES, "alpha": TIMES}
+UNITS["together"] = {"%": 0.01}
 
 
 def shown_in(told):
@@ -1103,6 +1111,8 @@ def shown_in(told):
             yield panel.name, panel.unit, panel.scale
 
 
+OF_THEIR_OWN = ("times", "batches", "batch_sizes")
+"""Settings whose values in the preset ``quick`` are not among those of ``full``."""
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
 
 
@@ -1112,7 +1122,9 @@ def test_the_newest_committed_result_is_of_the_full_preset_and_of_all_cases(modu
     question = Question(importlib.import_module(module))
     path = max(REFERENCE.glob(f"*/*/{question.name}/*.json"), key=lambda path: path.stem)
     result = json.loads(path.read_text(encoding="utf-8"))
-    full, measured = question.preset("full"), result["settings"]
+    quick, full, measured = question.preset("quick"), question.preset("full"), result["settings"]
+    for name in [name for name in quick if isinstance(quick[name], list) and name not in OF_THEIR_OWN]:
+        assert {*quick[name]} <= {*full[name]} | {1}, f"what quick measures, full does, too: {name}"
     names = full.keys() & measured.keys() - {"processes", "data", "data_dir"}
     assert {name: full[name] for name in names} == {name: measured[name] for name in names}
     cases = {}
