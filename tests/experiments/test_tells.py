@@ -924,6 +924,7 @@ def peers(x, s):
 )
 def predicted(x, s):
     x.expect(*(f"{number(129_068 * 32 / rate / 1e6)} s for LeNet at {rate:,}" for rate in s.rates))
+    x.expect(*(f"{number(11_175_818 * 32 / rate / 1e6)} s for ResNet-18 at {rate:,}" for rate in s.rates if rate > 499))
     for row in x.rows:
         parts = (row.shard_seconds, row.python_seconds, row.ranks, row.cores, row.sum_seconds)
         row.predicted_seconds = each(step_seconds, *parts)
@@ -1027,12 +1028,15 @@ def alike(found, expected):
     return found is expected or found == (pytest.approx(expected) if isinstance(expected, float) else expected)
 
 
+def plain(text):
+    """Without the ranges in brackets."""
+    return re.sub(r"(?<=[\d%]) \((range )?[-+\d.e%]+( to|,) [^()]*\)", "", text)
+
+
 def in_order(text, parts):
-    """Whether these stand in the text, one after the other; ranges in brackets don't count."""
+    """Whether these stand in the text, one after the other."""
     between = r"(?!\d).*?(?<![\d.])".join(map(re.escape, parts))
-    return re.search(
-        rf"(?<![\d.]){between}(?!\d)", re.sub(r"(?<=[\d%]) \((range )?[-+\d.e%]+( to|,) [^()]*\)", "", text)
-    )
+    return re.search(rf"(?<![\d.]){between}(?!\d)", plain(text))
 
 
 @pytest.mark.parametrize("module", [name for name in TELLS if ".other_splits." in name and "fully" not in name])
@@ -1063,6 +1067,7 @@ def test_what_is_told_are_quotients_of_the_rows(module, seed, processes):
     pairs = list(drawn_rows(question, s, numbers, facts, random, processes))
     told = Told([row for row, _ in pairs])
     cores = int(random.choice([1, 2, 4]))
+    code = Path(question.module.__file__).read_text(encoding="utf-8")  # has the book's numbers
     texts = dict(answer=(), explanation=(), expectation=())
     expected = Expected(rows=[row for _, row in pairs], cores=cores, claims=[], **texts)
     compute(expected, s)
@@ -1085,6 +1090,8 @@ def test_what_is_told_are_quotients_of_the_rows(module, seed, processes):
         (question.expect(s, cores), expected.expectation),
     ):
         assert in_order(" ".join(text.split()), parts), (text, parts)
+        others = {*re.findall(r"\d+\.\d+", plain(text))} - {*re.findall(r"\d+\.\d+", f"{parts} {code}")}
+        assert not others or parts in ((), expected.expectation), (text, others)
     there = {}
     for name, shown, scale in shown_in(told):
         kind = next((kind for kind in UNITS if kind in name), "none")
