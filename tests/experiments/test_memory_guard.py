@@ -84,7 +84,7 @@ def test_in_a_process_whose_heap_holds_nothing_else_jobs_take_the_bytes_that_wer
 @settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 12), st.floats(0, 13), st.booleans(), st.sampled_from([False, None, 10**9]))
 def test_a_job_is_whole_or_cut_into_the_fewest_slices_that_fit_or_refused(size, products, fits, cut, limit):
-    """With ``limit`` False it is what there is room for; else the machine has this room, and a limit above it or none."""
+    """With ``limit`` False it is what there is room for; else the machine has this room, and a limit above, or none."""
     room = 512 * size + int(fits * 4 * (size * size + 65 * size))
     most = (room - 512 * size) // (4 * (size * size + 65 * size))
     limit = room if limit is False else limit

@@ -43,7 +43,8 @@ NAMES = ("label", "reference", "devices", "processes", "engine")
 def tells(module, numbers, facts=lambda row: {}, **drawn):
     """The function below computes what this question tells. ``numbers``: what rows have values of: names, or a
     function of a row that returns them; ``(name, entries)`` is a dict of them. ``facts``: what else a row has, by a
-    function of it. ``drawn``: of a setting, the values to choose from; of ``missing`` names that no row has then."""
+    function of it. ``drawn``: of a setting, the values to choose from (of ``devices`` some of 1 to 4, unless given); of
+    ``missing`` names that no row has then."""
 
     def keep(compute):
         TELLS[module] = compute, numbers, facts, drawn
@@ -113,9 +114,7 @@ def model(groups, row, seconds, workers=1):
     return length(timed, row.cores, workers) * 1e3
 
 
-@tells(
-    "mxdp.experiments.data_parallel.batch_norm", "seconds differs test_accuracy gain other_replica", devices=[[2], [3]]
-)
+@tells("mxdp.experiments.data_parallel.batch_norm", "seconds differs test_accuracy gain other_replica")
 def batch_norm(x, s):
     x.expect(*(f"{n**-0.5:.2f} with {n} samples" for n in s.shards))
     for row in x.rows:
@@ -132,12 +131,7 @@ def batch_norm(x, s):
     x.explain(m(many["own"].gain, "+.3f"), m(many["own"].other_replica, ".3f"))
 
 
-@tells(
-    "mxdp.experiments.data_parallel.batch_scaling",
-    "seconds test_accuracy",
-    devices=[[1, 2], [1, 3]],
-    times=[[2], [2, 4]],
-)
+@tells("mxdp.experiments.data_parallel.batch_scaling", "seconds test_accuracy", times=[[2], [2, 4]])
 def batch_scaling(x, s):
     n = max(s.devices)
     base = x.one(times=1, devices=n)
@@ -158,7 +152,6 @@ def of_several(first, more):
 @tells(
     "mxdp.experiments.data_parallel.break_even",
     of_several("seconds", "shard_seconds python_seconds allreduce_seconds"),
-    devices=[[1, 2], [1, 2, 4]],
     lenet=[[4, 16], [5, 7, 64]],
 )
 def break_even(x, s):
@@ -197,7 +190,6 @@ WORDS = ("compute", "all-reduce beside compute", "all-reduce waited for", "input
     "mxdp.experiments.data_parallel.epochs",
     lambda row: f"seconds round_samples {PARTS}" + " test_accuracy" * (not row.reference),
     lambda row: dict(epoch_samples=6000, possible=2, in_sync=Number([float(row.devices != 3)])),
-    devices=[[1, 2], [1, 2, 4], [1, 3]],
     missing=["", PARTS],
 )
 def epochs(x, s):
@@ -224,14 +216,14 @@ def epochs(x, s):
             setattr(row, f"lost_{words}", part)
     x.claim(*halves, at_least=0.8)
     x.claim(*(row.in_sync for row in x.rows if row.devices > 1), at_least=1, exact=True)
-    x.say(*(["out of step"] if row.devices == 3 else [fast(row.speedup), fast(ceiling.speedup)]))
+    x.say(*(["out of step"] if 3 in s.devices else [fast(row.speedup), fast(ceiling.speedup)]))
     x.explain(m(1 / row.of_ceiling), f"{sum(row.lost.values()):.2f} are lost")
     largest = max(row.lost, key=row.lost.get)
     if sum(row.lost.values()) > 0.1 or row.devices > 2:
         x.explain(f"{largest} ({row.lost[largest]:.2f})")
 
 
-@tells("mxdp.experiments.data_parallel.parallel_evaluation", "seconds right test_accuracy", devices=[[1, 2], [1, 3, 2]])
+@tells("mxdp.experiments.data_parallel.parallel_evaluation", "seconds right test_accuracy")
 def parallel_evaluation(x, s):
     expect_speedups(x, s)
     for row in x.rows:
@@ -241,7 +233,7 @@ def parallel_evaluation(x, s):
     x.say(x.rows[-1].label, fast(x.rows[-1].speedup), "another accuracy")
 
 
-@tells("mxdp.experiments.data_parallel.resnet", "seconds", devices=[[1, 2], [1, 3], [1, 2, 3]])
+@tells("mxdp.experiments.data_parallel.resnet", "seconds")
 def resnet(x, s):
     expect_speedups(x, s)
     book = []
@@ -263,7 +255,6 @@ def resnet(x, s):
     "mxdp.experiments.data_parallel.scaling",
     of_several("seconds", "unsynced_seconds shard_seconds allreduce_seconds"),
     lambda row: {"nbytes": 1000 * row.devices},
-    devices=[[1, 2], [1, 2, 4], [3]],
     lenet=[4, 6],
 )
 def scaling(x, s):
@@ -322,7 +313,6 @@ ACCURACIES = [f"accuracy_{part}" for part in range(4)]
     "mxdp.experiments.data_parallel.silent_bugs",
     lambda row: f"seconds test_accuracy wrong {' '.join(ACCURACIES)}" if row.optimizer else "seconds",
     lambda row: {"steps": 40, "in_sync": Number([True, row.bug != "rebinds"])} if row.optimizer else {},
-    devices=[[2], [3]],
 )
 def silent_bugs(x, s):
     rights = {(BY_NAME[row.bug].right, row.optimizer): row for row in x.rows if row.reference and row.optimizer}
@@ -346,7 +336,7 @@ def silent_bugs(x, s):
         x.explain(m(x.one(bug=bug, optimizer="Adam", reference=False).behind, "+.3f"))
 
 
-@tells("mxdp.experiments.data_parallel.uneven", "seconds slower", devices=[[2], [3]])
+@tells("mxdp.experiments.data_parallel.uneven", "seconds slower")
 def uneven(x, s):
     for row in x.rows:
         row.of_equal = row.seconds / x.one(split="equal", busy=True).seconds
@@ -356,7 +346,7 @@ def uneven(x, s):
     x.explain(m(row.of_equal / row.predicted))
 
 
-@tells("mxdp.experiments.data_parallel.where_the_time_went", f"seconds on_processor {PARTS}", devices=[[1, 2], [1, 3]])
+@tells("mxdp.experiments.data_parallel.where_the_time_went", f"seconds on_processor {PARTS}")
 def where_the_time_went(x, s):
     expect_speedups(x, s)
     for row in x.rows:
@@ -371,7 +361,7 @@ def where_the_time_went(x, s):
         x.explain(m(row.on_processor, ".0%"))
 
 
-@tells("mxdp.experiments.data_parallel.stock_loop", "seconds", devices=[[2], [1, 2], [1, 2, 3]])
+@tells("mxdp.experiments.data_parallel.stock_loop", "seconds")
 def stock_loop(x, s):
     expect_speedups(x, s)
     for row in x.rows:
@@ -411,7 +401,6 @@ def worst_choice(x, which):
         + " choice default_choice" * (row.algorithm == "auto")
     ),
     lambda row: {"chosen": "tree" if row.algorithm == "auto" else row.algorithm},
-    devices=[[2], [2, 3]],
 )
 def allreduce(x, s):
     for row in x.rows:
@@ -446,7 +435,6 @@ def apart(one, other):
     "mxdp.experiments.allreduce.buckets",
     "seconds",
     lambda row: {"buckets": row.label} if row.bucket_mb else {},
-    devices=[[2], [3, 2]],
     bucket_mb=[[1.0], [0.25, 25.0]],
 )
 def buckets(x, s):
@@ -471,7 +459,6 @@ def buckets(x, s):
 @tells(
     "mxdp.experiments.allreduce.links",
     lambda row: ["seconds", ("seconds_by_bytes", ["4", "64", "4096"])],
-    devices=[[3], [2, 3]],
     sizes=[[4, 64, 4096]],
 )
 def links(x, s):
@@ -498,7 +485,7 @@ def links(x, s):
     )
 
 
-@tells("mxdp.experiments.allreduce.parameter_server", "seconds predicted_ms", devices=[[3], [2, 4]], nbytes=[48000])
+@tells("mxdp.experiments.allreduce.parameter_server", "seconds predicted_ms", nbytes=[48000])
 def parameter_server(x, s):
     for row in x.all(algorithm="ring"):
         seconds = predict(
@@ -579,7 +566,6 @@ def memory_guard(x, s):
 @tells(
     "mxdp.experiments.automatic_parallelism.mixed_devices",
     lambda row: ["seconds", ("tasks", [task.name for task in step_tasks(row.devices - 1, 3)])],
-    devices=[[3], [2, 4]],
     steps=[2, 3],
 )
 def mixed_devices(x, s):
@@ -614,7 +600,7 @@ def operators(x, s):
     x.explain(*["Small products take longer"] * surely_above(least, 1.0))
 
 
-@tells("mxdp.experiments.automatic_parallelism.profile", "seconds together cost", devices=[[2], [3]])
+@tells("mxdp.experiments.automatic_parallelism.profile", "seconds together cost")
 def profile(x, s):
     most, worst = (max(x.rows, key=lambda row: by_median(row, name)) for name in ("together", "cost"))
     x.say(m(most.together, ".0%"), repr(most.label))
@@ -662,7 +648,7 @@ def small_ops(x, s):
     x.explain(m(large.calls_two_devices_us / large.calls_us), m(spread.calls_us / large.calls_us))
 
 
-@tells("mxdp.experiments.automatic_parallelism.two_jobs", "seconds together", devices=[[2], [3], [2, 3]])
+@tells("mxdp.experiments.automatic_parallelism.two_jobs", "seconds together")
 def two_jobs(x, s):
     x.expect(*(f"over one: {max(1, n / x.cores):.2f}" for n in s.devices))
     for row in x.rows:
@@ -702,7 +688,7 @@ def combined(x, s):
     x.explain(f"a batch of {small.batch}", m(small.moved_of_less, ".1f"))
 
 
-@tells("mxdp.experiments.other_splits.layerwise", STEP, devices=[[2], [2, 3]], batch_sizes=[[4, 16], [8, 2, 32]])
+@tells("mxdp.experiments.other_splits.layerwise", STEP, batch_sizes=[[4, 16], [8, 2, 32]])
 def layerwise(x, s):
     params = 785 * s.units + 2 * (s.units + 1) * s.units + 10 * (s.units + 1)
     sums = 2 * s.units + 10
@@ -718,7 +704,6 @@ def layerwise(x, s):
 @tells(
     "mxdp.experiments.other_splits.latency_throughput",
     "seconds latency_seconds answers_per_second",
-    devices=[[2], [2, 3]],
     batches=[[1, 2], [4, 3]],
 )
 def latency_throughput(x, s):
@@ -737,7 +722,6 @@ def latency_throughput(x, s):
 @tells(
     "mxdp.experiments.other_splits.fully_sharded",
     "seconds moved_bytes layer_bytes lasting_bytes peak_bytes predicted_peak_bytes",
-    devices=[[2], [3, 2]],
     missing=["", "peak_bytes lasting_bytes"],
 )
 def fully_sharded(x, s):
@@ -762,7 +746,6 @@ def fully_sharded(x, s):
     "mxdp.experiments.other_splits.pipeline",
     "seconds predicted_over_measured peak_bytes predicted_peak_bytes",
     lambda row: {"workers": Number([3]), "busy": {"cpu(0)": 0.25, "cpu(1)": 0.75 / row.stages}},
-    devices=[[2], [3], [2, 4]],
     micro_batches=[[1, 4], [1, 2], [2, 4, 8]],
 )
 def pipeline(x, s):
@@ -791,7 +774,7 @@ def pipeline(x, s):
         x.explain(m(row.peak_bytes / 1e6, ".1f"))
 
 
-@tells("mxdp.experiments.other_splits.strategies", STEP, devices=[[2], [3, 2]])
+@tells("mxdp.experiments.other_splits.strategies", STEP)
 def strategies(x, s):
     faster_than_serial(x, "net")
     for net in ("lenet", "wide"):
@@ -804,7 +787,7 @@ def strategies(x, s):
         x.say(f"{best.devices} device", *([m(best.speedup)] if best is not rows[0] else []))
 
 
-@tells("mxdp.experiments.other_splits.tiles", f"{STEP} worst_error worst_error_inside", devices=[[2], [2, 4], [3]])
+@tells("mxdp.experiments.other_splits.tiles", f"{STEP} worst_error worst_error_inside")
 def tiles(x, s):
     faster_than_serial(x)
     bare = x.all(halo=False)
@@ -819,7 +802,6 @@ def tiles(x, s):
     "mxdp.experiments.many_processes.async_sgd",
     "seconds updates staleness test_accuracy",
     lambda row: {"reached": Number([True])},
-    devices=[[2], [2, 3]],
 )
 def async_sgd(x, s):
     n = max(s.devices)
@@ -835,12 +817,7 @@ def async_sgd(x, s):
     x.explain(m(slow.slow_rate), f"{n / 2 / (n - 0.5):.2f}")
 
 
-@tells(
-    "mxdp.experiments.many_processes.loader",
-    "seconds input_ms compute_ms",
-    devices=[[2], [2, 3]],
-    scales=[[1, 2], [4, 1], [2]],
-)
+@tells("mxdp.experiments.many_processes.loader", "seconds input_ms compute_ms", scales=[[1, 2], [4, 1], [2]])
 def loader(x, s):
     n = max(s.devices)
     for load in (0, n, 4 * n):
@@ -864,7 +841,6 @@ def loader(x, s):
     "mxdp.experiments.many_processes.lost_worker",
     "seconds lost",
     lambda row: {"noticed": Number([True, row.by != "dist_sync"]), "same": Number([True, row.harm != "stopped"])},
-    devices=[[2], [2, 3]],
     engines=["mpi", "mpi,dist_sync"],
 )
 def lost_worker(x, s):
@@ -879,7 +855,7 @@ def lost_worker(x, s):
     x.say(m(killed.seconds), m(max(ours, key=by_median).seconds, ".1f"), *steps, str(round(max(lost))))
 
 
-@tells("mxdp.experiments.many_processes.machines", "seconds", devices=[[2], [2, 3]], steps=[2, 7])
+@tells("mxdp.experiments.many_processes.machines", "seconds", steps=[2, 7])
 def machines(x, s):
     for row in x.rows:
         row.step_ms = row.seconds / s.steps * 1e3
@@ -896,7 +872,7 @@ def machines(x, s):
     x.explain(m(mpi.of_one))
 
 
-@tells("mxdp.experiments.many_processes.peers", "seconds", lambda row: {"steps": 7}, devices=[[2], [1, 2], [2, 3]])
+@tells("mxdp.experiments.many_processes.peers", "seconds", lambda row: {"steps": 7})
 def peers(x, s):
     hybrids = []
     for row in x.rows:
@@ -1063,6 +1039,10 @@ def test_what_is_told_are_quotients_of_the_rows(module, seed, processes):
     random = onp.random.RandomState(seed)
     question = Question(importlib.import_module(module))
     chosen = {name: values[random.randint(len(values))] for name, values in changes.items()}
+    usual = question.preset("quick").get("devices", [1])
+    if usual != [1] and "devices" not in chosen:
+        several = random.choice([2, 3, 4], random.randint(1, 3), replace=False)
+        chosen["devices"] = [1] * (1 in usual) + sorted(several.tolist())
     s = little(question, **chosen)
     pairs = list(drawn_rows(question, s, numbers, facts, random, processes))
     told = Told([row for row, _ in pairs])
