@@ -42,6 +42,12 @@ def test_its_oracle_finds_what_is_said_otherwise(form, broken, monkeypatch):
     assert count(less_traffic.oracle(CASES[form], S))[1] > 100
 
 
+@pytest.mark.parametrize("form", CASES)
+def test_its_oracle_finds_nothing_wrong(form):
+    checked, wrong = count(less_traffic.oracle(CASES[form], S))
+    assert (checked > 10 * less_traffic.NUMBERS, wrong) == (True, 0)
+
+
 @pytest.mark.parametrize("form", [traffic_ranks.TWO_BITS, traffic_ranks.LARGEST])
 def test_its_oracle_finds_feedback_that_is_lost(form, monkeypatch):
     def forgetful(*given, feedback, **more):

@@ -17,12 +17,15 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from littles import little
 
+from mxdp.experiments.allreduce.arrays import STORES
 from mxdp.experiments.automatic_parallelism.graph import TASKS, WAYS, modelled
 from mxdp.experiments.automatic_parallelism.mixed_devices import step_tasks
+from mxdp.experiments.data_parallel import lenet_steps
 from mxdp.experiments.data_parallel.bugs import BY_NAME
 from mxdp.experiments.lab import Number, Row, Told
 from mxdp.experiments.lab.module import Question, Settings
 from mxdp.experiments.lab.told import Bars
+from mxdp.experiments.other_splits.split import COMBINED
 from mxdp.experiments.show.style import number
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.operations import operations
@@ -33,7 +36,7 @@ from mxdp.plans.cost.step import break_even as step_break_even
 from mxdp.plans.cost.step import step_seconds
 
 TELLS = {}
-PARTS = "compute hidden_communication exposed_communication input front_end waiting rest"
+PARTS = " ".join(lenet_steps.PARTS)
 STEP = "seconds predicted_seconds bytes_moved peak_bytes predicted_peak_bytes"
 INTERVAL = 7
 """Values that have an interval: from the least to the largest."""
@@ -153,6 +156,7 @@ def of_several(first, more):
     "mxdp.experiments.data_parallel.break_even",
     of_several("seconds", "shard_seconds python_seconds allreduce_seconds"),
     lenet=[[4, 16], [5, 7, 64]],
+    devices=[[1, 2], [1, 2, 4], [1, 2, 3]],
 )
 def break_even(x, s):
     several = [row for row in x.rows if row.devices > 1 and x.all(net=row.net, batch=row.batch, devices=1)]
@@ -183,9 +187,6 @@ def break_even(x, s):
             x.explain(f"{least:.1f}")
 
 
-WORDS = ("compute", "all-reduce beside compute", "all-reduce waited for", "input", "Python", "waiting", "unexplained")
-
-
 @tells(
     "mxdp.experiments.data_parallel.epochs",
     lambda row: f"seconds round_samples {PARTS}" + " test_accuracy" * (not row.reference),
@@ -209,7 +210,7 @@ def epochs(x, s):
         row.lost = {"machine": row.possible * of_ceiling - onp.median(row.speedup)}
         if s.missing:
             row.lost["unexplained"] = row.possible * (1 - of_ceiling)
-        for part, words in zip(PARTS.split(), WORDS * (not s.missing)):
+        for part, words in [] if s.missing else lenet_steps.PARTS.items():
             shared, alone = (getattr(one, part).mean() for one in (row, ceiling))
             row.lost[words] = row.possible * (shared - of_ceiling * alone)
         for words, part in row.lost.items():
@@ -397,7 +398,7 @@ def worst_choice(x, which):
     "mxdp.experiments.allreduce.allreduce",
     lambda row: (
         "seconds"
-        + " predicted_ms" * (not row.algorithm.startswith("mxnet"))
+        + " predicted_ms" * (row.algorithm not in STORES)
         + " choice default_choice" * (row.algorithm == "auto")
     ),
     lambda row: {"chosen": "tree" if row.algorithm == "auto" else row.algorithm},
@@ -669,7 +670,7 @@ def combined(x, s):
     x.expect(f"2 x {n // 2} devices move {(n // 2) / (n - 1):.2f}")
     faster_than_serial(x, "net", "batch")
     memory, moved, layerwise = [], [], []
-    for row in [row for row in x.rows if " x " in row.strategy]:
+    for row in [row for row in x.rows if row.strategy in COMBINED]:
         alike = dict(net=row.net, batch=row.batch, devices=row.devices)
         data, other = (x.one(strategy=name, **alike) for name in row.strategy.split(" x "))
         row.moved_of_less = row.bytes_moved / onp.minimum(data.bytes_moved, other.bytes_moved)
@@ -696,6 +697,7 @@ def layerwise(x, s):
     faster_than_serial(x, "batch")
     for row in x.all(strategy="layerwise"):
         row.of_data = row.seconds / x.one(strategy="data", devices=row.devices, batch=row.batch).seconds
+    x.explain(f"up to a batch of {params / sums:,.0f}")
     for n, tell in zip(s.devices, (x.say, x.explain)):
         least, most = (x.one(strategy="layerwise", devices=n, batch=end(s.batch_sizes)) for end in (min, max))
         tell(f"{n} devices", fast(1 / least.of_data), fast(1 / most.of_data))
@@ -767,8 +769,8 @@ def pipeline(x, s):
     x.claim(*over, at_most=1.0)
     row = x.one(stages=s.devices[0], schedule="gpipe", micro_batches=several)
     x.say(f"{row.stages} devices", str(several), fast(1 / row.of_one_device), m(row.predicted_over_measured))
-    factor, label = max(worst, key=lambda one: onp.median(one[0]))
-    x.explain(f"{len(worst)} rows", label, m(factor))
+    for factor, label in sorted(worst, key=lambda one: onp.median(one[0]))[-1:]:
+        x.explain(f"{len(worst)} rows", label, m(factor))
     for schedule in ("1f1b", "gpipe"):
         row = x.one(stages=s.devices[0], schedule=schedule, micro_batches=max(s.micro_batches))
         x.explain(m(row.peak_bytes / 1e6, ".1f"))
@@ -776,6 +778,9 @@ def pipeline(x, s):
 
 @tells("mxdp.experiments.other_splits.strategies", STEP)
 def strategies(x, s):
+    wide = (784 * s.units + 2 * s.units**2 + 13 * s.units + 10, 2 * s.units + 10, max(1, s.batch_size // 8))
+    for params, sums, samples in ((129_068, 4_860, s.batch_size), wide):
+        x.expect(f"batch {samples}", f"{number(8e-6 * params)} and {number(8e-6 * sums * samples)} MB")
     faster_than_serial(x, "net")
     for net in ("lenet", "wide"):
         rows = x.all(net=net)
@@ -796,6 +801,9 @@ def tiles(x, s):
     x.claim(*(row.worst_error_inside for row in bare), at_most=0, exact=True)
     last = x.one(grid=bare[-1].grid, halo=True)
     x.say("wrong with", "wrong without", last.label, fast(last.speedup))
+    moved = onp.median(last.bytes_moved) / 1e6
+    halos = onp.median(last.bytes_moved - bare[-1].bytes_moved) / 1e6
+    x.explain(f"{number(float(moved))} MB", f"{number(float(halos))} MB")
 
 
 @tells(
