@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pytest
 from littles import little
 
 from mxdp.collectives import GradientSync
 from mxdp.experiments.allreduce import buckets
-from mxdp.experiments.lab import Number, Row, Told
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.oracle import count
 
@@ -33,30 +31,3 @@ def test_a_round_says_which_buckets_it_has(monkeypatch):
     assert buckets.set_up(CASES["lenet x 2: ring"], S).round() == (0.5, {"buckets": [(516_272, "ring")]})
     assert len(buckets.set_up(CASES["resnet18 x 2: auto, 25 MiB"], S).round()[1]["buckets"]) == 2
     assert buckets.set_up(CASES["lenet x 2: one by one"], S).round() == (0.5, {})
-
-
-def told(times):
-    """What is told if all takes 1 s, but for these labels."""
-    rows = []
-    for case in CASES.values():
-        known = {"devices": 2, **case.settings, "buckets": case.label}
-        rows.append(Row(case.label, False, {**known, "seconds": Number([times.get(case.label, 1.0)] * 12)}))
-    about = Told(rows)
-    buckets.tell(about, S)
-    return about
-
-
-def test_the_answer_is_of_the_default_and_the_fastest_is_named_beside_it():
-    about = told({"lenet x 2: auto, 25 MiB": 0.8, "lenet x 2: ring": 0.5, "resnet18 x 2: auto, 25 MiB": 2.0})
-    assert "LeNet's gradients in default buckets is 1.25 times as fast as one by one" in about.sentence
-    assert about.sentence.endswith("ResNet-18's takes 2.00 times as long.")
-    assert "ways there is ring: it is 2.00 times as fast as MXNet" in about.explanation
-
-
-@pytest.mark.parametrize(("auto", "said"), [(1.09, "1.09"), (1.5, "1.50")])
-def test_the_cost_of_the_default_bucket_is_said_where_it_is_worst(auto, said):
-    about = told({"resnet18 x 2: auto, 25 MiB": auto, "lenet x 2: auto, 0.25 MiB": 9.0})
-    assert (
-        f"The default bucket costs most where 'auto' takes {said} times as long (resnet18 x 2: auto"
-        in about.explanation
-    )

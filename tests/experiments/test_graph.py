@@ -8,9 +8,8 @@ from mxdp.backend import mx
 from mxdp.experiments.automatic_parallelism import graph
 from mxdp.experiments.automatic_parallelism.graph import TASKS, WAYS, modelled
 from mxdp.experiments.automatic_parallelism.task_graph import run_tasks
-from mxdp.experiments.lab import Told
 from mxdp.experiments.lab.module import Question
-from mxdp.experiments.lab.rows import Number, Row
+from mxdp.experiments.lab.rows import Number
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
 from mxdp.plans.cost.simulate import Job
@@ -83,22 +82,3 @@ def test_a_pass_is_recorded(way, waits):
         events = Timeline.from_json(recorded(ready.record, [mx.cpu(0), mx.cpu(1)])["timeline"]).events
         assert sum(event.name == "FullyConnected" for event in events) == 15
         assert sum(event.name == "MXNDArrayWaitAll" for event in events) == waits
-
-
-def told(**seconds):
-    times = {"one": 15.0, "waits": 16.0, "by hand": 10.0, "engine": 10.0, "long last": 13.0, "2 workers": 11.0}
-    tasks = {task.name: Number([task.cost]) for task in TASKS}
-    drift = (1, 2, 3, 4, 5, 6)
-    t = Told(
-        Row(
-            way, False, dict(way=way, cores=2, tasks=tasks, seconds=Number(value * (each + 0.01 * n) for each in drift))
-        )
-        for n, (way, value) in enumerate({**times, **seconds}.items())
-    )
-    graph.tell(t, SETTINGS)
-    return t
-
-
-def test_where_nothing_runs_side_by_side_there_is_no_order_to_choose():
-    assert "no order to choose" not in told().sentence
-    assert "no order to choose" in told(**{"by hand": 13.6, "engine": 13.0}).sentence

@@ -3,8 +3,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mxdp import memory
 from mxdp.backend import mx
@@ -21,7 +24,6 @@ SETTINGS = Settings(devices=[1], kind="cpu", seed=0, size=400, products=40, limi
 CASES = {case.way: case for case in memory_guard.cases(SETTINGS)}
 JOB = BigResults(400, 40)
 CPU = mx.cpu(0)
-SMALL = BigResults(size=6, products=5)
 
 
 def leaves_one_out(job, device, seed, pieces):
@@ -54,9 +56,7 @@ def test_the_slices_are_recorded():
 
 def attempted(way, **changes):
     """What a row would say after a round."""
-    seconds, found = memory_guard.set_up(CASES[way], Settings({**SETTINGS, **changes})).round()
-    assert seconds > 0
-    return found
+    return memory_guard.set_up(CASES[way], Settings({**SETTINGS, **changes})).round()[1]
 
 
 def check_bytes():
@@ -81,17 +81,19 @@ def test_in_a_process_whose_heap_holds_nothing_else_jobs_take_the_bytes_that_wer
     assert done.returncode == 0, done.stderr
 
 
-def test_a_job_that_does_not_fit_is_refused_or_cut():
-    assert slices_of(SMALL, CPU, None, cut=False) == slices_of(SMALL, CPU, SMALL.needed(5), cut=True) == [(0, 5)]
-    with pytest.raises(MemoryShortage):
-        slices_of(SMALL, CPU, SMALL.needed(5) - 1, cut=False)
-    assert slices_of(SMALL, CPU, SMALL.needed(5) - 1, cut=True) == [(0, 3), (3, 5)]
-    assert slices_of(SMALL, CPU, SMALL.needed(2), cut=True) == [(0, 2), (2, 4), (4, 5)]
-    with pytest.raises(MemoryShortage, match="one slice needs"):
-        slices_of(SMALL, CPU, SMALL.needed(1) - 1, cut=True)
-
-
-@pytest.mark.parametrize("limit", [None, 10**9])
-def test_without_a_limit_the_machine_is_one(limit, monkeypatch):
-    monkeypatch.setattr(memory, "available_bytes", lambda device: SMALL.needed(2))
-    assert slices_of(SMALL, CPU, limit, cut=True) == [(0, 2), (2, 4), (4, 5)]
+@settings(max_examples=60)
+@given(st.integers(1, 9), st.integers(1, 12), st.floats(0, 13), st.booleans(), st.sampled_from([False, None, 10**9]))
+def test_a_job_is_whole_or_cut_into_the_fewest_slices_that_fit_or_refused(size, products, fits, cut, limit):
+    """With ``limit`` False it is what there is room for; else the machine has this room, and a limit above, or none."""
+    room = 512 * size + int(fits * 4 * (size * size + 65 * size))
+    most = (room - 512 * size) // (4 * (size * size + 65 * size))
+    limit = room if limit is False else limit
+    with mock.patch.object(memory, "available_bytes", return_value=10**12 if limit == room else room):
+        if most < (1 if cut else products):
+            with pytest.raises(MemoryShortage, match="one slice needs" if cut else "this job needs"):
+                slices_of(BigResults(size, products), CPU, limit, cut)
+            return
+        pieces = slices_of(BigResults(size, products), CPU, limit, cut)
+    assert [number for piece in pieces for number in range(*piece)] == list(range(products))
+    assert len(pieces) == -(-products // most)
+    assert max(stop - start for start, stop in pieces) <= most

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 from littles import little
-from test_split import told
 
 from mxdp.backend import mx
 from mxdp.errors import MxdpError
 from mxdp.experiments.allreduce import parameter_server
-from mxdp.experiments.allreduce.parameter_server import BOOK_MS, summed
+from mxdp.experiments.allreduce.parameter_server import summed
 from mxdp.experiments.lab.module import find
 from mxdp.experiments.oracle import count
 from mxdp.plans.collective.one_hop import naive, server, sharded
+from mxdp.plans.collective.operations import operations
 from mxdp.plans.collective.rings import ring
 from mxdp.plans.collective.schedule import ADD
 from mxdp.plans.cost.machine import CPU
@@ -66,14 +66,14 @@ def test_a_sum_that_is_not_made_again_is_caught(monkeypatch):
     assert wrong == checked == 2000
 
 
-def test_a_round_has_its_prediction(monkeypatch):
+def test_a_round_has_its_prediction_and_the_time_of_one_sum(monkeypatch, virtual):
     asked = []
     monkeypatch.setattr(parameter_server, "calibrated", lambda devices: asked.append(devices) or CPU)
     for name, schedule in (("server", server(5)), ("ring", ring(4))):
         ready = parameter_server.set_up(CASES[name], S)
         assert ready.devices == cpus(schedule.devices)
         seconds, more = ready.round()
-        assert seconds > 0
+        assert seconds == len(operations(schedule)) + 1 / parameter_server.TIMED
         assert more == {"predicted_ms": predict(schedule, 4000, CPU) * 1e3}
     assert asked == [tuple(cpus(4))] * 2
 
@@ -83,13 +83,3 @@ def test_a_round_whose_sums_are_wrong_fails(monkeypatch):
     monkeypatch.setattr(parameter_server, "summed", lambda *_: (1.0, iter([([1, 2, 3], [1, 5, 6], 0.0)])))
     with pytest.raises(MxdpError, match="2 of 3 numbers of the sums that were timed are wrong"):
         parameter_server.set_up(CASES["ring"], S).round()
-
-
-def test_the_answer_is_of_the_most_devices():
-    def numbers(case):
-        return {"seconds": BOOK_MS.get(case.algorithm, 1.0) if case.devices == 4 else 1.0, "predicted_ms": 1.0}
-
-    s = little(find("parameter-server"), devices=[2, 4])
-    t, held = told(parameter_server, s, numbers, bytes=4000, device_names=["cpu(0)"])
-    assert "on each of 4 devices, adding up on one device takes 4.00 times as long as in parts" in t.sentence
-    assert held == []
