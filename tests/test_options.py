@@ -60,8 +60,9 @@ USUAL.update({"launch n": "-n 2", "experiments run out": "--out c"})
 UNUSUAL = dict(
     name="tree", files="b.py", path="b.py", folder="b", file="b.md", names="two-jobs", a="b", b="b",
     sizes="5,4,3", source="1", stage="1", window="5", exercise="3", hosts="hosts", interface="lo", mpiexec="-v",
-    of="all", log_dir="logs", preset="full", data="digits", data_dir="b", net="a:b", model="resnet18",
-    machine="horovod-2017", link="10gbe", inside="pcie", parameters="7e9", optimizer="sgd", dtype="mixed", input="1,9,9",
+    of="all", model="resnet18", log_dir="logs", preset="full", data="digits", data_dir="b", net="a:b",
+    machine="horovod-2017", link="10gbe", inside="pcie", parameters="7e9", optimizer="sgd", dtype="mixed",
+    input="1,9,9",
 )  # fmt: skip
 ARRIVES = {"file": "importy", "room": "7000000000.0", "guess": "adozen"}
 """What arrives, where it is not what was given."""
