@@ -75,8 +75,7 @@ def test_a_job_fits_into_what_the_system_the_container_and_its_limit_leave(syste
         patch.undo()
 
 
-def test_what_is_available_here_and_on_a_gpu(monkeypatch):
-    assert 0 < memory.available_bytes(mx.cpu(0)) <= memory.psutil.virtual_memory().total
+def test_a_gpu_has_what_its_driver_says(monkeypatch):
     monkeypatch.setattr(memory.mx.context, "gpu_memory_info", lambda number: (100 + number, 999))
     assert memory.available_bytes(mx.gpu(2)) == 102
 
@@ -84,9 +83,7 @@ def test_what_is_available_here_and_on_a_gpu(monkeypatch):
 @given(items=st.integers(1, 40), size=st.integers(1, 40), available=st.integers(-9, 2000))
 def test_slices_fit_are_as_few_and_as_equal_as_can_be_and_nothing_is_left_out(items, size, available):
     if available < size:
-        with pytest.raises(
-            MemoryShortage, match=f"one slice needs {size} B at least and {max(available, 0)} B are left"
-        ):
+        with pytest.raises(MemoryShortage, match=f"needs {size} B at least and {max(available, 0)} B are left"):
             memory.slices(items, size, available)
         return
     cut = memory.slices(items, size, available)

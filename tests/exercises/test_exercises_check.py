@@ -239,9 +239,9 @@ def test_several_files_can_be_told_apart(tmp_path, capsys):
     assert list(bob.values())[:5] == [str(files[1]), "1 6", "0", "9", "11"]
     assert bob["problem"].startswith("2 gradients, room for 6 bytes: The result is wrong.")
     assert list(eve.values())[:5] == [str(files[2]), "", "0", "0", "0"]
-    main(["check", *map(str, files), "--exercise", "6", "--csv", str(table)])
+    main(["check", str(files[2]), "--exercise", "6", "--csv", str(table)])
     with table.open(newline="") as rows:
-        assert [row["exercise"] for row in csv.DictReader(rows)] == ["6"] * 3
+        assert [row["exercise"] for row in csv.DictReader(rows)] == ["6"]
     suites = ElementTree.parse(xml).getroot().findall("testsuite")
     assert [suite.get("name") for suite in suites] == [*map(str, files)]
     counts = [[suite.get(name) for name in ("tests", "failures", "errors")] for suite in suites]
