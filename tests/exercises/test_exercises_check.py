@@ -194,21 +194,6 @@ def test_sizes_at_random_begin_with_the_smallest():
     assert (devices[0], devices[-1]) == (1, 6)
 
 
-def test_a_junit_file_stays_if_the_new_one_cannot_be_written(tmp_path, monkeypatch, capsys):
-    file, write = tmp_path / "out.xml", Path.write_bytes
-
-    def half(self, content):
-        write(self, content[: len(content) // 2])
-        raise OSError(28, "No space left on device")
-
-    file.write_text("old")
-    monkeypatch.setattr("mxdp.exercises.__main__.check", lambda *_: REPORT)
-    monkeypatch.setattr(Path, "write_bytes", half)
-    assert main(["check", __file__, "--junit", str(file), "--json"]) == 2
-    assert "can't be written (No space left" in capsys.readouterr().err
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.xml", "old")]
-
-
 def test_what_was_not_tried_is_not_right(tmp_path, capsys):
     text = "import os\ndef naive_allreduce(data):\n    os.abort()\n" + solved("fill_buckets")
     assert main(["check", str(file_of(tmp_path, text))]) == 1
