@@ -6,8 +6,6 @@ import configparser
 import ctypes
 import os
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,20 +19,6 @@ from mxdp import cuda
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = list(cuda.LIBRARIES)
-needs_gcc = pytest.mark.skipif(
-    shutil.which("gcc") is None or not sys.platform.startswith("linux"), reason="compiles small Linux libraries"
-)
-
-
-def build(target, source, *flags):
-    target.parent.mkdir(parents=True, exist_ok=True)
-    code = target.parent / f"{target.name}.c"
-    code.write_text(source)
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{target.name}", "-o", str(target), str(code), *flags],
-        check=True,
-        timeout=60,
-    )
 
 
 def loader_of(there=()):
@@ -128,45 +112,6 @@ def test_the_packages_folders_are_found_in_every_place(tmp_path, monkeypatch):
         "site/nvidia/cublas/lib",
         "site/nvidia/nccl/lib",
     ]
-
-
-LINKED = """
-import ctypes, sys
-from mxdp import cuda
-if sys.argv[2] == "preload":
-    print(cuda.preload())
-try:
-    print(ctypes.CDLL(sys.argv[1]).total())
-except OSError as error:
-    print(cuda.import_problem(error))
-"""
-
-
-@needs_gcc
-@pytest.mark.parametrize("preload", [True, False])
-def test_a_library_linked_to_cudas_loads_after_preload_and_not_without(tmp_path, preload):
-    """As libmxnet.so is: linked by name, with no path to the packages. So is cublas to cublasLt."""
-    files = [tmp_path / "nvidia" / f"package{number}" / "lib" / name for number, name in enumerate(NAMES)]
-    (light,) = (file for file in files if file.name == "libcublasLt.so.11")
-    for number, file in enumerate(files):
-        flags = ["-Wl,--no-as-needed", str(light)] if file.name == "libcublas.so.11" else []
-        build(file, f"int one{number}(void) {{ return 1; }}", *flags)
-    terms = [f"one{number}()" for number in range(len(files))]
-    declared = "".join(f"int {term[:-2]}(void);" for term in terms)
-    target = tmp_path / "elsewhere" / "libfake.so"
-    paths = [flag for file in files for flag in ("-Wl,-rpath-link", str(file.parent))]
-    build(target, f"{declared} int total(void) {{ return {' + '.join(terms)}; }}", *map(str, files), *paths)
-    done = subprocess.run(
-        [sys.executable, "-c", LINKED, str(target), "preload" if preload else "plain"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    if preload:
-        assert done.stdout.splitlines() == ["[]", str(len(NAMES))], done.stderr
-    else:
-        assert re.match(r"mxnet-cu112 needs lib\S+, which is missing: `pip install ", done.stdout), done.stderr
 
 
 @given(

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from prompt import paste
 
 from mxdp import book, datasets, process, scratch
 from mxdp.book import __main__ as book_main
@@ -186,19 +185,38 @@ def test_every_block_is_one_that_is_run():
     assert len(fences) == 2 * len(all_blocks("python") + all_blocks("sh") + shown)
 
 
+STARTUP = """import sys
+sys.stdout, sys.stderr, echoed = open("stdout", "w"), open("stderr", "w"), open("echoed", "w")
+sys.displayhook = lambda value: value is None or print(repr(value), file=echoed)
+"""
+
+
+def paste(text, folder):
+    """What the code has printed and said, and which values of expressions the prompt shows: an older Python's, at which
+    an empty line must end a loop."""
+    (folder / "startup.py").write_text(STARTUP, encoding="utf-8")
+    command = [sys.executable, "-q", "-i"]
+    environ = {**offline(folder), "PYTHONSTARTUP": "startup.py"}
+    subprocess.run(command, input=text, cwd=folder, env=environ, capture_output=True, text=True, timeout=120)
+    (folder / "startup.py").unlink()
+    files = [folder / name for name in ("stdout", "stderr", "echoed")]
+    written = [file.read_text(encoding="utf-8") for file in files]
+    for file in files:
+        file.unlink()
+    return written
+
+
 @pytest.mark.parametrize("text", all_blocks("python"))
 def test_a_python_block_is_pasted_into_a_prompt(text, tmp_path):
-    session = paste(short(text), tmp_path, offline(tmp_path))
-    assert not re.search("Error|Warning", session.stderr), session.stderr
-    assert close(session.stdout, outputs().get(text, session.stdout)), session.stdout
-    assert session.echoed.count("\n") < 100, "a prompt shows what an expression gives, in a loop each time"
+    stdout, stderr, echoed = paste(short(text), tmp_path)
+    assert not re.search("Error|Warning", stderr), stderr
+    assert close(stdout, outputs().get(text, stdout)), stdout
+    assert echoed.count("\n") < 100, "a prompt shows what an expression gives, in a loop each time"
     assert {path.name for path in tmp_path.iterdir()} <= {"runs", "cache"}, "blocks write to runs/ alone"
 
 
 def test_what_can_not_be_pasted_is_caught(tmp_path):
-    """Before 3.13 an empty line must end a loop. From then on a mistake inside it will do."""
-    session = paste("for number in (1, 2):\n    print(number)\nprint(3) +\n", tmp_path, offline(tmp_path))
-    assert "SyntaxError" in session.stderr
+    assert "SyntaxError" in paste("for number in (1, 2):\n    print(number)\nprint(3)\n", tmp_path)[1]
 
 
 @pytest.mark.parametrize("text", all_blocks("sh"))

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict
 from xml.etree import ElementTree
 
 import pytest
@@ -30,13 +29,13 @@ ROOT = Path(__file__).parents[2]
 REPORT = dict(file="", exercises=[], problem="", printed="", right=True)
 
 
-def file_of(folder: Path, text: str) -> Path:
+def file_of(folder, text):
     file = folder / "student.py"
     file.write_text(text)
     return file
 
 
-def solved(name: str) -> str:
+def solved(name):
     arguments = "data" if "allreduce" in name else "nbytes, room"
     return f"from mxdp.backend import np\ndef {name}({arguments}):{SOLUTIONS[name]}"
 
@@ -72,9 +71,9 @@ HARMLESS = {
 }
 
 
-def problem_in(report: Dict[str, Any]) -> str:
+def problem_in(report):
     cases = [case for exercise in report["exercises"] for case in exercise["cases"] if case["state"] == "wrong"]
-    problem: str = report["problem"] or cases[0]["problem"]
+    problem = report["problem"] or cases[0]["problem"]
     assert not report["right"]
     assert "\n" not in problem
     return problem
@@ -93,7 +92,7 @@ def checked_here(tmp_path, monkeypatch):
     monkeypatch.setattr("mxdp.exercises.judge.signal.signal", lambda *_: None)
     monkeypatch.setattr("mxdp.exercises.judge.os._exit", lambda status: None)
 
-    def checked(file: Path, number: int = 0) -> Dict[str, Any]:
+    def checked(file, number=0):
         check_here(str(file), 0, tmp_path / "answers", number)
         return dict(json.loads((tmp_path / "answers").read_text()))
 
