@@ -105,7 +105,7 @@ sys.exit(status)
 """
 
 
-@pytest.mark.parametrize("number", [1, 2, 15])
+@pytest.mark.parametrize("number", [1, 15])
 def test_only_the_first_of_many_signals_counts(number):
     pipe = subprocess.PIPE
     started = subprocess.Popen([sys.executable, "-c", SIGNALLED], stdout=pipe, stderr=pipe, text=True)
@@ -114,14 +114,14 @@ def test_only_the_first_of_many_signals_counts(number):
     ends = threading.Event()
 
     def send():
-        while not ends.wait(0.002) and started.poll() is None:
+        while not ends.wait(0.01) and started.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # of Python 3.8
                 started.send_signal(number)
 
     thread = threading.Thread(target=send)
     thread.start()
     try:
-        said = started.communicate(timeout=60)
+        said = started.communicate(timeout=240)
     finally:
         ends.set()
         thread.join()
