@@ -15,6 +15,8 @@ import numpy
 import pytest
 import wrapt
 from children import child, distribution, needs_mxnet_alone, printed
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from mxdp import backend, cuda, process
 from mxdp.errors import BackendError
@@ -151,8 +153,8 @@ def broken_mxnet(folder, wheel, line):
 @pytest.mark.parametrize(
     ("wheels", "code", "words"),
     [
-        ([], "import mxdp.backend", process._not_installed()),
-        ([], "import mxdp; mxdp.devices(1)", process._not_installed()),
+        ([], "import mxdp.backend", "MXNet is not installed"),
+        ([], "import mxdp; mxdp.devices(1)", "MXNet is not installed"),
         (["mxnet", "mxnet_cu112"], "import mxdp.backend", "mxnet and mxnet-cu112 are both installed"),
         (["mxnet"], "import mxdp.backend", "NumPy is not installed, and MXNet needs it: `pip install numpy`."),
     ],
@@ -223,22 +225,18 @@ def gpus(number):
     return [cuda.Gpu(index, "Tesla V100", (7, 0)) for index in range(number)]
 
 
-@pytest.mark.parametrize(
-    ("there", "n", "kind", "expected"),
-    [
-        (0, 1, "auto", "cpu(0)"),
-        (0, 3, "auto", "cpu(0) cpu(1) cpu(2)"),
-        (0, 2, "cpu", "cpu(0) cpu(1)"),
-        (2, 1, "auto", "gpu(0)"),
-        (2, 2, "auto", "gpu(0) gpu(1)"),
-        (2, 3, "auto", "cpu(0) cpu(1) cpu(2)"),
-        (2, 2, "gpu", "gpu(0) gpu(1)"),
-        (2, 2, "cpu", "cpu(0) cpu(1)"),
-    ],
-)
-def test_gpus_where_all_n_are_there_and_never_a_mix(machine, there, n, kind, expected):
+@given(there=st.integers(0, 4), n=st.integers(1, 4), kind=st.sampled_from(["auto", "cpu", "gpu"]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_gpus_where_all_n_are_there_and_never_a_mix(machine, there, n, kind):
     machine(*gpus(there))
-    assert [str(device) for device in backend.devices(n, kind)] == expected.split()
+    assert backend.num_gpus() == there
+    if kind == "gpu" and there < n:
+        words = rf"{n} GPUs? w\w+ asked for, this machine has {there} and MXNet can use {there}: "
+        with pytest.raises(BackendError, match=words):
+            backend.devices(n, kind)
+        return
+    found = "gpu" if kind != "cpu" and there >= n else "cpu"
+    assert [str(device) for device in backend.devices(n, kind)] == [f"{found}({number})" for number in range(n)]
 
 
 def test_a_gpu_without_code_is_left_out(machine):
@@ -254,17 +252,13 @@ def test_only_gpus_that_mxnet_counts(machine):
     assert [str(device) for device in backend.usable_gpus()] == ["gpu(0)"]
 
 
-@pytest.mark.parametrize("n", [0, -1, True, False, 1.0, "2", None])
-def test_a_wrong_number(n):
-    with pytest.raises(ValueError, match=r"devices\(n\) takes a whole number of at least 1, not ") as raised:
-        backend.devices(n)
-    assert repr(n) in str(raised.value)
-
-
-@pytest.mark.parametrize("kind", ["tpu", "", None, "CPU"])
-def test_an_unknown_kind(kind):
-    with pytest.raises(ValueError, match=rf"^kind is 'auto', 'cpu' or 'gpu', not {kind!r}"):
-        backend.devices(1, kind)
+def test_a_wrong_number_or_kind_is_named():
+    for n in (0, -1, True, False, 1.0, "2", None):
+        with pytest.raises(ValueError, match=rf"devices\(n\) takes a whole number of at least 1, not {n!r}"):
+            backend.devices(n)
+    for kind in ("tpu", "", None, "CPU"):
+        with pytest.raises(ValueError, match=rf"^kind is 'auto', 'cpu' or 'gpu', not {kind!r}"):
+            backend.devices(1, kind)
 
 
 @pytest.mark.parametrize(
@@ -314,3 +308,69 @@ def test_two_cpu_devices_with_settings_that_spoil_them_are_warned_of(machine, mo
         backend.devices(n, kind)
     assert [item.category for item in caught] == [process.MxdpWarning] * count
     assert all(item.filename == __file__ for item in caught)
+
+
+# What a training takes
+
+mx, np = backend.mx, backend.np
+REFUSED = {  # what is wrong with one parameter, or one replica, and the words of the refusal
+    "": "",
+    "on another device": "replica {} lies on ",
+    "another shape": "replica .* has other shapes or dtypes than replica 0",
+    "another dtype": "replica .* has other shapes or dtypes than replica 0",
+    "no gradient": "replica {} lacks a gradient",
+    "given twice": "replica {} holds one array as two parameters",
+    "of NumPy": "replica {} must be a list of arrays",
+    "none": "replica {} must be a list of arrays",
+    "one replica too few": "replicas for .* there must be one for each",
+    "one device twice": "devices must be different ones",
+}
+
+
+@given(data=st.data(), n=st.integers(1, 4), fault=st.sampled_from(sorted(REFUSED)))
+def test_replicas_that_can_not_be_trained_are_refused_and_others_are_not(data, n, fault):
+    shapes = data.draw(st.lists(st.sampled_from([(1,), (2,), (2, 3)]), min_size=1, max_size=3))
+    devices = [mx.cpu(number) for number in range(n)]
+    replicas = [[np.zeros(shape, ctx=device) for shape in shapes] for device in devices]
+    which, place = data.draw(st.integers(0, n - 1)), data.draw(st.integers(0, len(shapes) - 1))
+    params, shape = replicas[which], shapes[place]
+    changes = {
+        "on another device": lambda: np.zeros(shape, ctx=mx.cpu(7)),
+        "another shape": lambda: np.zeros(data.draw(st.sampled_from([(0, 1), (9,)])), ctx=devices[which]),
+        "another dtype": lambda: np.zeros(shape, data.draw(st.sampled_from(["int32", "float64"])), ctx=devices[which]),
+        "of NumPy": lambda: numpy.zeros(shape),
+    }
+    if fault in changes:
+        params[place] = changes[fault]()
+    for each in (x for params in replicas for x in params if fault != "of NumPy" or x is not replicas[which][place]):
+        each.attach_grad()
+    if fault == "no gradient":
+        params[place] = np.zeros(shape, ctx=devices[which])
+    elif fault == "given twice":
+        params.append(params[place])
+    elif fault == "none":
+        params.clear()
+    elif fault == "one replica too few":
+        replicas.pop()
+    elif fault == "one device twice":
+        devices.append(devices[which])
+    if fault in ("another shape", "another dtype") and n == 1:
+        fault = ""
+    if not fault:
+        assert backend.check_replicas(replicas, devices) == backend.check_replicas(replicas) == devices
+        return
+    with pytest.raises((TypeError, ValueError), match=REFUSED[fault].format(which)):
+        backend.check_replicas(replicas, devices)
+    if fault in ("no gradient",):  # nor is a gradient needed to look at them
+        assert backend.check_replicas(replicas) == devices
+
+
+@given(numbers=st.lists(st.integers(0, 3), max_size=4), samples=st.integers(1, 5))
+def test_a_batch_has_a_sample_for_each_of_several_different_devices(numbers, samples):
+    devices = tuple(map(mx.cpu, numbers))
+    different = numbers and len(set(numbers)) == len(numbers)
+    if different and len(numbers) <= samples:
+        assert backend.check_device_list(devices, samples) == list(devices)
+        return
+    with pytest.raises(ValueError, match=f"a batch of {samples} has too few" if different else "must be different"):
+        backend.check_device_list(devices, samples)

@@ -1,25 +1,25 @@
 from __future__ import annotations
 
+import re
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from mxdp import memory
 from mxdp.backend import mx
-from mxdp.errors import MemoryShortage, MxdpError
-
-CPU = mx.cpu(0)
+from mxdp.errors import MemoryShortage
 
 
-@pytest.fixture
-def left(monkeypatch):
-    """Have the system, and this container, so many bytes left."""
-
-    def have(system, container=None):
-        monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=system))
-        monkeypatch.setattr(memory, "cgroup_bytes", lambda: container)
-
-    return have
+def left(system, container=None):
+    """A patch by which the system, and this container, have so many bytes left."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=system))
+    patch.setattr(memory, "cgroup_bytes", lambda: container)
+    return patch
 
 
 def write(folder, **files):
@@ -46,21 +46,33 @@ def version_1(root, group="", limit=2**63 - 4096, used=0, cached=0):
     )
 
 
-def of(tmp_path, line):
-    file = tmp_path / "cgroup"
+def of(folder, line, mounted):
+    file = folder / "cgroup"
     file.write_text(f"5:devices:/\n{line}\n")
-    return memory.cgroup_bytes(file, tmp_path)
+    return memory.cgroup_bytes(file, mounted)
 
 
-def test_what_is_available_here_is_a_plausible_number():
-    assert 1 << 20 < memory.available_bytes(CPU) <= memory.psutil.virtual_memory().total
+BYTES = st.integers(0, 10**6)
 
 
-@pytest.mark.parametrize(("container", "available"), [(None, 1000), (700, 700), (5000, 1000), (0, 0)])
-def test_a_cpu_has_what_the_system_and_the_container_leave(left, container, available):
-    left(1000, container)
-    assert memory.available_bytes(CPU) == available
-    assert memory.available_bytes(mx.cpu(3)) == available
+@given(system=BYTES, container=st.none() | BYTES, needed=BYTES, limit=st.none() | BYTES, number=st.integers(0, 3))
+def test_a_job_fits_into_what_the_system_the_container_and_its_limit_leave(system, container, needed, limit, number):
+    device = mx.cpu(number)
+    patch = left(system, container)
+    try:
+        room = min(size for size in (system, container) if size is not None)
+        assert memory.available_bytes(device) == room
+        if needed <= room and (limit is None or needed <= limit):
+            assert memory.check_fits(needed, device, limit) is None
+            return
+        has = f"{device} has {memory.in_words(room)} left"
+        if limit is not None and limit < room:
+            has = f"may take {memory.in_words(limit)} of the {memory.in_words(room)} that {device} has left"
+        words = f"this job needs {memory.in_words(needed)} and {has}, so it was not started"
+        with pytest.raises(MemoryShortage, match=re.escape(words)):
+            memory.check_fits(needed, device, limit)
+    finally:
+        patch.undo()
 
 
 def test_a_gpu_has_what_its_driver_says(monkeypatch):
@@ -68,54 +80,19 @@ def test_a_gpu_has_what_its_driver_says(monkeypatch):
     assert memory.available_bytes(mx.gpu(2)) == 102
 
 
-@pytest.mark.parametrize(("needed", "limit"), [(1000, None), (400, 400), (1000, 5000)])
-def test_a_job_that_fits_goes_on(left, needed, limit):
-    left(1000)
-    assert memory.check_fits(needed, CPU, limit) is None
-
-
-@pytest.mark.parametrize(
-    ("needed", "limit", "words"),
-    [
-        (5_200, None, r"this job needs 5\.20 kB and cpu\(0\) has 5\.00 kB left, so it was not start"),
-        (5_001, 10_000, r"cpu\(0\) has 5\.00 kB left"),
-        (1_000, 999, r"needs 1\.00 kB and may take 999 B of the 5\.00 kB that cpu\(0\) has"),
-        (1_000, 0, "may take 0 B of"),
-    ],
-)
-def test_a_job_that_does_not_fit_is_refused_with_both_numbers(left, needed, limit, words):
-    left(5_000)
-    with pytest.raises(MxdpError, match=words) as raised:
-        memory.check_fits(needed, CPU, limit)
-    assert raised.type is MemoryShortage
-
-
-@pytest.mark.parametrize(
-    ("items", "available", "expected"),
-    [
-        (5, 50, [(0, 5)]),
-        (5, 49, [(0, 3), (3, 5)]),
-        (5, 20, [(0, 2), (2, 4), (4, 5)]),
-        (5, 10, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]),
-        (1, 10, [(0, 1)]),
-    ],
-)
-def test_slices_are_as_few_as_fit(items, available, expected):
-    assert memory.slices(items, 10, available) == expected
-
-
-def test_every_slice_fits_and_nothing_is_left_out():
-    for available in range(7, 120):
-        cut = memory.slices(17, 7, available)
-        assert [start for start, _ in cut] == [0, *(stop for _, stop in cut[:-1])]
-        assert cut[-1][1] == 17
-        assert all(0 < (stop - start) * 7 <= available for start, stop in cut)
-
-
-@pytest.mark.parametrize(("available", "words"), [(63, "63 B"), (0, "0 B"), (-5, "0 B")])
-def test_one_item_has_to_fit(available, words):
-    with pytest.raises(MemoryShortage, match=f"one slice needs 64 B at least and {words} are left"):
-        memory.slices(50, 64, available)
+@given(items=st.integers(1, 40), size=st.integers(1, 40), available=st.integers(-9, 2000))
+def test_slices_fit_are_as_few_and_as_equal_as_can_be_and_nothing_is_left_out(items, size, available):
+    if available < size:
+        with pytest.raises(MemoryShortage, match=f"needs {size} B at least and {max(available, 0)} B are left"):
+            memory.slices(items, size, available)
+        return
+    cut = memory.slices(items, size, available)
+    assert [start for start, _ in cut] == [0, *(stop for _, stop in cut[:-1])]
+    assert cut[-1][1] == items
+    lengths = [stop - start for start, stop in cut]
+    assert max(lengths) * size <= available
+    assert max(lengths) - min(lengths) <= 1
+    assert (len(cut) - 1) * (available // size) < items, "fewer would do"
 
 
 @pytest.mark.parametrize(("items", "size"), [(0, 1), (-1, 1), (1, 0)])
@@ -124,36 +101,30 @@ def test_nothing_can_not_be_cut(items, size):
         memory.slices(items, size, 10)
 
 
-@pytest.mark.parametrize(
-    ("version", "groups", "line", "left_over"),
-    [
-        (version_2, {"a/b": (1000, 400, 150)}, "0::/a/b", 750),
-        (version_2, {"a": (500, 450, 0), "a/b": (1000, 400, 0)}, "0::/a/b", 50),  # the one above is the tighter
-        (version_1, {"docker/x": (1000, 400, 100)}, "9:cpu,memory:/docker/x", 700),
-        (version_1, {"": (1000, 100, 0)}, "9:memory:/only/on/the/host", 900),  # as inside a container
-        (version_2, {"": (100, 180, 0)}, "0::/", 0),
-    ],
+GROUP = st.tuples(st.none() | BYTES, BYTES, BYTES)
+"""A cgroup's limit, what it uses, and how much of that are cached files."""
+
+
+@given(
+    version=st.sampled_from([version_1, version_2]),
+    groups=st.dictionaries(st.sampled_from(["", "a", "a/b", "c"]), GROUP),
+    path=st.sampled_from(["a/b", "a", "", "only/on/the/host"]),
 )
-def test_a_container_leaves_its_limit_without_what_is_used_and_not_cache(tmp_path, version, groups, line, left_over):
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_container_leaves_the_least_of_all_limits_above_it_without_cache(version, groups, path, tmp_path):
+    root = Path(tempfile.mkdtemp(dir=tmp_path))
+    version_2(root, limit=0)  # above the mount point, where nobody asks
+    mounted = root / "mounted"
     for group, (limit, used, cached) in groups.items():
-        version(tmp_path, group, limit=limit, used=used, cached=cached)
-    assert of(tmp_path, line) == left_over
-
-
-def test_without_a_limit_there_is_none(tmp_path):
-    version_1(tmp_path, "a", used=5)
-    version_2(tmp_path, "a", used=5)
-    assert of(tmp_path, "9:memory:/a") is None
-    assert of(tmp_path, "0::/a") is None
-    assert of(tmp_path, "3:cpuset:/a") is None
-    assert memory.cgroup_bytes(tmp_path / "no such file", tmp_path) is None
-
-
-def test_a_file_above_the_mount_point_is_never_asked(tmp_path):
-    version_2(tmp_path, limit=7, used=0)
-    file = tmp_path / "cgroup"
-    file.write_text("0::/a\n")
-    assert memory.cgroup_bytes(file, tmp_path / "mounted") is None
+        more = {} if limit is None else {"limit": limit}
+        version(mounted, group, used=used, cached=cached, **more)
+    above = [group for group in groups if group in ("", path) or path.startswith(f"{group}/")]
+    rest = [groups[group] for group in above if groups[group][0] is not None]
+    expected = min((max(0, limit - max(0, used - cached)) for limit, used, cached in rest), default=None)
+    controllers = "0:" if version is version_2 else "9:cpu,memory"
+    assert of(root, f"{controllers}:/{path}", mounted) == expected
+    assert of(root, f"3:cpuset:/{path}", mounted) is None
+    assert memory.cgroup_bytes(root / "no such file", mounted) is None
 
 
 @pytest.mark.parametrize(

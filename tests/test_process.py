@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from children import distribution, printed
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mxdp import process
 
@@ -20,6 +21,10 @@ OURS = {"MXNET_CPU_TEMP_COPY": "128", "OMP_NUM_THREADS": "1", "MXNET_CPU_WORKER_
 
 TUNED = dict.fromkeys([*process.MALLOPT, "MADV_HUGEPAGE"], True)
 HEAP = 3 << 20, 1 << 30
+LOST = {  # without it; MXNet's own number of workers is ours
+    "MXNET_CPU_TEMP_COPY": "CPU devices wait for each other",
+    "OMP_NUM_THREADS": "two CPU devices that run a large np.dot may hang for ever",
+}
 
 
 class Libc:
@@ -41,11 +46,13 @@ def prepare(environ, modules=()):
     return process.prepare_process(environ, modules=dict.fromkeys(modules), libc=Libc())
 
 
-USERS = [{"PATH": "/bin", "OMP_NUM_THREADS": "2"}, OURS, {"OMP_NUM_THREADS": ""}, *({name: "7"} for name in OURS)]
+USERS = st.fixed_dictionaries(
+    {"PATH": st.just("/bin")}, optional={x: st.sampled_from(["", OURS[x], "7"]) for x in OURS}
+)
 
 
-@pytest.mark.parametrize("user", USERS)
-def test_sets_what_the_user_has_not_set_and_gives_the_users_environment_back(user):
+@given(user=USERS, other=st.sampled_from(sorted(OURS)))
+def test_sets_what_the_user_has_not_set_and_gives_the_users_environment_back(user, other):
     environ = dict(user)
     first = prepare(environ)
     kept = {name: value for name, value in user.items() if value and name in OURS}
@@ -56,22 +63,12 @@ def test_sets_what_the_user_has_not_set_and_gives_the_users_environment_back(use
     assert prepare(environ) == first  # again, or in a child
     assert environ == prepared
     assert process.unprepared(environ) == {name: value for name, value in user.items() if value}
-
-
-def test_a_value_changed_between_is_the_users():
-    environ = {}
-    prepare(environ)
-    environ["MXNET_CPU_TEMP_COPY"] = "4"
-    assert prepare(environ).kept == {"MXNET_CPU_TEMP_COPY": "4"}
-    assert process.unprepared(environ) == {"MXNET_CPU_TEMP_COPY": "4"}
-
-
-def test_a_variable_taken_away_is_set_again_and_marked_once():
-    environ = {}
-    prepare(environ)
-    del environ["OMP_NUM_THREADS"]
-    assert prepare(environ).set == OURS
-    assert sorted(environ["MXDP_PREPARED"].split(",")) == sorted(OURS)
+    environ[other] = "4"  # changed between, it is the user's
+    assert prepare(environ).kept == {**kept, other: "4"}
+    assert process.unprepared(environ) == {**{name: value for name, value in user.items() if value}, other: "4"}
+    del environ[other]  # taken away, it is set again, and marked once
+    assert prepare(environ).set == {**ours, other: OURS[other]}
+    assert sorted(environ["MXDP_PREPARED"].split(",")) == sorted({*ours, other})
 
 
 def test_switched_off_nothing_is_touched():
@@ -83,32 +80,22 @@ def test_switched_off_nothing_is_touched():
     assert process.concurrency_warnings({"MXDP_PREPARE": "0", "OMP_NUM_THREADS": "8"}) == []
 
 
-def test_after_mxnet_it_is_too_late():
-    environ = {"OMP_NUM_THREADS": "1"}
+@given(user=USERS)
+def test_after_mxnet_it_is_too_late_and_it_is_said_what_is_lost(user):
+    environ = dict(user)
     prepared = prepare(environ, modules=["mxnet"])
+    missing = [name for name in OURS if not user.get(name)]
+    assert environ == user
     assert prepared.set == {}
-    assert environ == {"OMP_NUM_THREADS": "1"}
-    assert prepared.warnings == [
-        "MXNet was imported before mxdp and no longer takes MXNET_CPU_TEMP_COPY=128 MXNET_CPU_WORKER_NTHREADS=1, so"
-        " CPU devices wait for each other. Restart the kernel (or Python), and import mxdp before MXNet."
-    ]
+    lost = [effect for name, effect in LOST.items() if name in missing]
+    exports = " ".join(f"{name}={OURS[name]}" for name in missing)
+    warning = (
+        f"MXNet was imported before mxdp and no longer takes {exports}, so {' and '.join(lost)}. Restart the kernel"
+    )
+    assert prepared.warnings == [f"{warning} (or Python), and import mxdp before MXNet."] * bool(lost)
 
 
-@pytest.mark.parametrize(
-    ("name", "lost"),
-    [
-        ("MXNET_CPU_TEMP_COPY", "so CPU devices wait for each other."),
-        ("OMP_NUM_THREADS", "so two CPU devices that run a large np.dot may hang for ever."),
-        ("MXNET_CPU_WORKER_NTHREADS", None),  # MXNet's own value is ours
-    ],
-)
-def test_after_mxnet_it_is_said_what_is_lost(name, lost):
-    warnings = prepare({other: "200" for other in OURS if other != name}, modules=["mxnet"]).warnings
-    assert [lost in text for text in warnings] == [True] * (lost is not None)
-
-
-@pytest.mark.parametrize("value", ["abc", "0", "-3", "1.5", "4,2", "٣"])
-@pytest.mark.parametrize("name", OURS)
+@given(name=st.sampled_from(sorted(OURS)), value=st.sampled_from(["abc", "0", "-3", "1.5", "4,2", "٣"]))
 def test_a_value_that_stops_mxnet_is_named(name, value):
     assert prepare({name: value}).warnings == [
         f"{name} is {value!r}, not a whole number of at least 1, and MXNet may stop or hang: correct it or unset it."
@@ -137,73 +124,79 @@ def test_mallopt_gets_the_three_options_and_the_heaps_end_from_the_next_multiple
     assert (libc.advised, libc.freed) == ([(4 << 20, (1 << 30) - (4 << 20), 14)], [3 << 20])
 
 
-@pytest.mark.parametrize(
-    ("environ", "libc"),
-    [
-        ({}, Libc(heap=(None, 1 << 30))),  # no memory
-        ({}, Libc(heap=(1 << 31, 1 << 30))),  # the block is outside the heap, which couldn't grow
-        ({}, Libc(madvise=-1)),  # a kernel without huge pages
-        ({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}, Libc()),
-        ({"MALLOC_TOP_PAD_": "0"}, Libc()),
-    ],
+VALUES = {-3: [1 << 30, 32 << 20], -1: [2**31 - 1], -8: [1]}
+"""By mallopt's number, what is tried in turn. glibc before 2.35 takes at most 32 MiB of the first."""
+USERS_OWN = [{variable: "65536"} for _, _, variable, _ in process.MALLOPT.values()]
+USERS_OWN += [
+    {"GLIBC_TUNABLES": f"glibc.malloc.tcache_count=0:{tunable}=2"} for *_, tunable in process.MALLOPT.values()
+]
+NO_HUGE_PAGES = [{"MALLOC_TOP_PAD_": "0"}, {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}]
+
+
+@given(
+    environ=st.sampled_from([{}, *USERS_OWN, *NO_HUGE_PAGES]),
+    refuse=st.sets(st.sampled_from([(option, value) for option, values in VALUES.items() for value in values])),
+    heap=st.sampled_from([HEAP, (None, 1 << 30), (1 << 31, 1 << 30), (4 << 20, 4 << 20)]),
+    madvise=st.sampled_from([0, -1]),
 )
-def test_without_huge_pages(environ, libc):
-    assert process.tune_malloc(environ, libc) == {**TUNED, "MADV_HUGEPAGE": False}
-
-
-def test_an_older_glibc_gets_the_largest_threshold_that_it_takes():
-    libc = Libc(refuse=[(-3, 1 << 30)])
-    assert process.tune_malloc({}, libc) == TUNED
-    assert libc.calls[:2] == [(-3, 1 << 30), (-3, 32 << 20)]
-
-
-def test_a_refused_option_is_reported():
-    refused = dict.fromkeys(["M_ARENA_MAX", "MADV_HUGEPAGE"], False)
-    assert process.tune_malloc({}, Libc(refuse=[(-8, 1)])) == {**TUNED, **refused}
-
-
-@pytest.mark.parametrize(
-    ("environ", "left"),
-    [
-        ({"MALLOC_MMAP_THRESHOLD_": "65536"}, "M_MMAP_THRESHOLD"),
-        ({"MALLOC_TRIM_THRESHOLD_": "65536"}, "M_TRIM_THRESHOLD"),
-        ({"MALLOC_ARENA_MAX": "2"}, "M_ARENA_MAX"),
-        ({"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=2"}, "M_ARENA_MAX"),
-    ],
-)
-def test_what_the_user_told_glibc_is_left(environ, left):
-    libc = Libc()
-    prepared = process.prepare_process(dict(environ), modules={}, libc=libc)
-    assert prepared.malloc == {name: name not in (left, "MADV_HUGEPAGE") for name in TUNED}
-    assert process.MALLOPT[left][0] not in [option for option, _ in libc.calls]
-    assert prepared.kept == environ
+def test_what_the_user_told_glibc_is_left_and_what_is_refused_is_reported(environ, refuse, heap, madvise):
+    libc = Libc(refuse, heap, madvise)
+    done, tried = {}, []
+    for name, (option, _, variable, tunable) in process.MALLOPT.items():
+        mine = [] if variable in environ or tunable in environ.get("GLIBC_TUNABLES", "") else VALUES[option]
+        taken = [value for value in mine if (option, value) not in refuse]
+        done[name] = bool(taken)
+        tried += [(option, value) for value in (mine[: mine.index(taken[0]) + 1] if taken else mine)]
+    huge = all(done.values()) and environ not in NO_HUGE_PAGES
+    done["MADV_HUGEPAGE"] = huge and heap == HEAP and not madvise
+    prepared = process.prepare_process(dict(environ), modules={"mxnet": None}, libc=libc)
+    assert prepared.malloc == done
+    assert [call for call in libc.calls if call[0] != -2] == tried
+    assert bool(libc.freed) == huge
+    assert prepared.kept == {name: value for name, value in environ.items() if name != "MALLOC_TOP_PAD_"}
 
 
 def test_a_c_library_without_mallopt():
     assert process.tune_malloc({}, object()) == dict.fromkeys(TUNED, False)
 
 
-@pytest.mark.parametrize(
-    ("environ", "machine", "processors", "words"),
-    [
-        ({"MXNET_CPU_TEMP_COPY": "100", "OMP_NUM_THREADS": "1"}, "x86_64", 64, []),
-        ({"MXNET_CPU_TEMP_COPY": "99", "OMP_NUM_THREADS": "1"}, "x86_64", 64, ["share 99 copies"]),
-        ({"OMP_NUM_THREADS": "1"}, "x86_64", 64, ["share 4 copies"]),
-        ({"MXNET_CPU_TEMP_COPY": "128", "OMP_NUM_THREADS": "2"}, "x86_64", 1, ["uses 2 OpenMP threads"]),
-        ({"MXNET_CPU_TEMP_COPY": "4", "OMP_NUM_THREADS": "8"}, "x86_64", 1, ["share 4 copies", "uses 8 OpenMP"]),
-        ({"MXNET_CPU_TEMP_COPY": "128"}, "x86_64", 1, []),
-        ({"MXNET_CPU_TEMP_COPY": "128"}, "x86_64", 8, ["MXNet uses 4 OpenMP threads"]),  # its own number
-        ({"MXNET_CPU_TEMP_COPY": "128"}, "aarch64", 8, ["MXNet uses 8 OpenMP threads"]),
-        ({"MXNET_CPU_TEMP_COPY": "x", "OMP_NUM_THREADS": "x"}, "x86_64", 1, []),
-        ({**OURS, "GOMP_CPU_AFFINITY": "0-3"}, "x86_64", 4, ["share one core, .*GOMP_CPU_AFFINITY=0-3.: unset it"]),
-    ],
+NUMBERS = st.one_of(st.sampled_from(["", "x", "0", "99", "100"]), st.integers(0, 999).map(str))
+
+
+@given(
+    copies=NUMBERS,
+    threads=NUMBERS,
+    pinned=st.booleans(),
+    machine=st.sampled_from(["x86_64", "AMD64", "aarch64"]),
+    processors=st.integers(1, 64),
 )
-def test_what_spoils_two_cpu_devices(monkeypatch, environ, machine, processors, words):
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(process, "cores", lambda: processors)
-    sentences = process.concurrency_warnings(environ)
-    assert len(sentences) == len(words)
-    assert all(re.search(word, text) for word, text in zip(words, sentences))
+def test_what_spoils_two_cpu_devices(copies, threads, pinned, machine, processors):
+    environ = {"MXNET_CPU_TEMP_COPY": copies, "OMP_NUM_THREADS": threads, "GOMP_CPU_AFFINITY": "0-3" * pinned}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(platform, "machine", lambda: machine)
+        patch.setattr(os, "sched_getaffinity", lambda process: set(range(processors)), raising=False)
+        said = process.concurrency_warnings({**environ, "OMP_PLACES": "cores" if pinned else "sockets"})
+    usual = processors if machine == "aarch64" else processors // 2  # MXNet's own number
+    number = usual if threads == "" else int(threads) if threads.isdecimal() else 0
+    shared = 4 if copies == "" else int(copies) if copies.isdecimal() else 100
+    words = [f"since they share {shared} copies"] * (0 < shared < 100) + [f"MXNet uses {number} OpenMP"] * (number > 1)
+    words += [
+        "share one core, on which OpenMP keeps MXNet's threads (OMP_PLACES=cores, GOMP_CPU_AFFINITY=0-3)"
+    ] * pinned
+    assert len(said) == len(words)
+    assert all(word in text for word, text in zip(words, said))
+
+
+@given(mask=st.sets(st.integers(0, 999), min_size=1))
+def test_a_part_of_the_machine_counts_as_that_part(mask):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda process: mask, raising=False)
+        patch.setattr(os, "cpu_count", lambda: 2000)
+        assert process.cores() == len(mask)
+        patch.delattr(os, "sched_getaffinity")  # as on macOS
+        assert process.cores() == 2000
+        patch.setattr(os, "cpu_count", lambda: None)
+        assert process.cores() == 1
 
 
 @pytest.mark.skipif(process.cores() < 2 or not hasattr(os, "sched_getaffinity"), reason="needs two cores, and Linux")
@@ -211,7 +204,6 @@ def test_what_spoils_two_cpu_devices(monkeypatch, environ, machine, processors, 
     "environ",
     [
         {"OMP_PROC_BIND": "true"},
-        {"OMP_PLACES": "{%d}"},
         {"OMP_PLACES": "{%d,%d}", "OMP_PROC_BIND": "close"},
         {"GOMP_CPU_AFFINITY": "%d", "OMP_PROC_BIND": "FALSE"},
     ],

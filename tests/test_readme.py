@@ -1,13 +1,13 @@
 """What the pages tell a reader to run, run as written: every block alone, in a shell or at a prompt of its own.
 
 A ``text`` block after a Python block is what that block prints, but for the last digits of numbers.
-A shell block finds stand-ins of what takes minutes. ``make`` is ``make -n``. ``python`` has mxdp only after the block's
-own activation of ``.venv``; it goes as far as measuring, does little work where a later command needs the results, and
-with ``-m pip install`` makes stand-ins of what it would install.
+In a shell block ``make`` is ``make -n``, and ``python`` only takes note of what it is asked: the command then runs in
+this process, as far as measuring. ``python`` has mxdp only after the block's own activation of ``.venv``.
 """
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import shlex
@@ -15,11 +15,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from prompt import paste
 
-from mxdp import book, process
+from mxdp import book, datasets, process, scratch
 from mxdp.book import __main__ as book_main
 from mxdp.exercises import __main__ as exercises_main
 from mxdp.experiments import __main__ as experiments_main
@@ -32,58 +32,16 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "experiments" / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 PROSE = [*PAGES, ROOT / "CONTRIBUTING.md", *ROOT.glob("experiments/lessons/*.py"), *ROOT.glob("experiments/presets/*")]
-
-STAND_IN = """
-import configparser, contextlib, pathlib, re, runpy, sys
-here = pathlib.Path(sys.argv.pop(1))
-if here.name == "bin" and pathlib.Path(sys.argv[1]).is_file():
-    if "lessons" not in sys.argv[1]:  # tests/test_lessons.py runs these
-        runpy.run_path(sys.argv[1], run_name="__main__")
-    sys.exit()
-assert sys.argv[1] == "-m", sys.argv
-if sys.argv[2:4] == ["pip", "install"]:
-    config = configparser.ConfigParser()
-    config.read("setup.cfg")
-    for wanted in sys.argv[4:]:
-        ours = re.fullmatch(r"\\.\\[([\\w,]+)\\]", wanted)
-        if ours:
-            assert set(ours[1].split(",")) <= set(config["options.extras_require"]), wanted
-        else:
-            (here / wanted).write_text('#!/bin/sh\\nshift 2; exec ls "$@"')
-            (here / wanted).chmod(0o755)
-    sys.exit()
-if here.name == "system":
-    sys.exit("No module named 'mxdp'")
-if sys.argv[2] == "mxdp.exercises":  # nothing is solved yet, and `watch` does not end
-    from mxdp.exercises.__main__ import parser
-    options = parser().parse_args(sys.argv[3:])
-    assert all(file.exists() for file in getattr(options, "files", [])), options
-    sys.exit()
-
-from mxdp import datasets
-from mxdp.experiments import __main__ as experiments
-from mxdp.experiments.show import compare
-
-ask = experiments.ask
-
-def little(questions, preset, settings, folder, as_json, why, guesses):
-    for question in questions:
-        mine = settings[question.name]
-        assert list(question.cases(mine))
-        assert mine.get("data", "auto") in datasets.NAMES
-        mine.update(processes=1, samples=40, batch_size=20, devices=[1])
-    return str(folder) not in {reported!r} or ask(questions, preset, settings, folder, as_json, why, guesses)
-
-experiments.ask = little
-compare.measure = lambda runs, progress: [each.begin() for each in runs]
-compare.checkout = lambda which: contextlib.nullcontext(pathlib.Path(which))
-if sys.argv[2] == "mxdp.experiments":
-    sys.exit(experiments.main(sys.argv[3:]))
-if sys.argv[2] == "mxdp.scratch":
-    sys.argv += ["--epochs", "1"]
-sys.argv[:], sys.path[0] = sys.argv[2:], ""
-runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-"""
+MAINS = {
+    "mxdp.book": book_main.main,
+    "mxdp.exercises": exercises_main.main,
+    "mxdp.experiments": experiments_main.main,
+    "mxdp.launch": launch_main.main,
+    "mxdp.plans": plans_main.main,
+    "mxdp.scratch": scratch.main,
+}
+NOTES = '#!/bin/sh\nprintf "%s\\037" "{}" "$@" >>"$ASKED"\necho >>"$ASKED"\n'
+"""A Python that takes note of what it is asked."""
 
 
 def blocks(page, language):
@@ -140,13 +98,63 @@ def short(text):
     return re.sub(r"num_epochs=\d+", "num_epochs=2", text)
 
 
-def run_shell(text, folder):
-    """``sh -e`` where a reader is who has just set up the clone."""
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """A function that does what ``python`` was asked, in ``tmp_path``, as far as measuring; the exit status."""
+    written = []
+
+    def ask(questions, preset, settings, folder, *_):
+        for question in questions:
+            mine = settings[question.name]
+            assert list(question.cases(mine))
+            assert mine.get("data", "auto") in (*datasets.NAMES, "mine.npz")
+        written.append(folder)
+        return True
+
+    def of_results(folder, *_):
+        assert folder in written or (ROOT / folder).is_dir()
+
+    monkeypatch.setattr(experiments_main, "ask", ask)
+    monkeypatch.setattr(experiments_main.compare, "measured", lambda *_: [])
+    monkeypatch.setattr(experiments_main.doctor, "main", lambda as_json: 0)
+    for owner, name in ((experiments_main.page, "write_report"), (experiments_main.pictures, "export")):
+        monkeypatch.setattr(owner, name, of_results)
+    monkeypatch.setattr(book_main, "run_cells", lambda code: 0)
+    monkeypatch.setattr(exercises_main, "check", lambda file, *_: {"right": file.exists()})
+    monkeypatch.setattr(exercises_main, "show", lambda *_: None)
+    monkeypatch.setattr(exercises_main, "watch", lambda path, *_: 1 - (ROOT / path).exists())
+    monkeypatch.setattr(launch_main, "mpiexec", lambda *_: [])
+    monkeypatch.setattr(launch_main, "Launch", lambda *_: SimpleNamespace(run=lambda: None))
+    monkeypatch.setattr(scratch, "train", lambda *_, **options: options)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def script(file):
+        if (ROOT / file).exists():  # tests/test_lessons.py and tests/test_moved_loop.py run these
+            return 0
+        return run([sys.executable, file], tmp_path).returncode
+
+    def asked(place, words):
+        if words[0] != "-m":
+            return script(words[0])
+        if words[1:3] == ["pip", "install"]:
+            config = configparser.ConfigParser()
+            config.read(ROOT / "setup.cfg")
+            extras = set(re.findall(r"\w+", "".join(re.findall(r"^\.\[.*\]$", "\n".join(words), re.M))))
+            return int(not extras <= set(config["options.extras_require"]))
+        after = words[words.index("--") + 1 :] if "--" in words else []
+        if after:
+            assert script(after[1]) == 0
+        return MAINS[words[1]](words[2:]) if place == "environment" else 1
+
+    return asked
+
+
+def run_shell(text, folder, asked):
+    """``sh -e`` where a reader is who has just set up the clone; the exit status, or that of a command of Python's."""
     environment, system = folder / ".venv" / "bin", folder / "system"
-    for path in (environment, system):
+    for place, path in (("environment", environment), ("system", system)):
         path.mkdir(parents=True)
-        (path / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{folder}/stand_in.py" "{path}" "$@"\n')
-    (folder / "stand_in.py").write_text(STAND_IN.replace("{reported!r}", repr(re.findall(r"report (\S+)", text))))
+        (path / "python").write_text(NOTES.format(place))
     (system / "make").write_text(f'#!/bin/sh\nexec "{shutil.which("make")}" -n "$@"\n')
     for program in (environment / "python", system / "python", system / "make"):
         program.chmod(0o755)
@@ -157,7 +165,15 @@ def run_shell(text, folder):
     (folder / "multiple-gpus.md").write_text("```{.python .input}\n#@tab mxnet\nd = 1\n```\n")
     (folder / "multi-gpu.ipynb").write_text('{"cells": [{"cell_type": "code", "source": ["d = 1"]}]}')
     path = os.pathsep.join([str(system), "/usr/bin", "/bin"])
-    return run(["/bin/sh", "-e", "-c", short(text)], folder, PATH=path, REPOSITORY=str(ROOT))
+    notes = folder / "asked"
+    notes.touch()
+    variables = {"PATH": path, "REPOSITORY": str(ROOT), "ASKED": str(notes)}
+    done = run(["/bin/sh", "-e", "-c", short(text)], folder, **variables)
+    for line in notes.read_text().splitlines():
+        place, *words = line.split("\037")[:-1]
+        if asked(place, words):
+            return 1
+    return done.returncode
 
 
 def test_every_block_is_one_that_is_run():
@@ -169,56 +185,75 @@ def test_every_block_is_one_that_is_run():
     assert len(fences) == 2 * len(all_blocks("python") + all_blocks("sh") + shown)
 
 
+STARTUP = """import sys
+sys.stdout, sys.stderr, echoed = open("stdout", "w"), open("stderr", "w"), open("echoed", "w")
+sys.displayhook = lambda value: value is None or print(repr(value), file=echoed)
+"""
+
+
+def paste(text, folder):
+    """What the code has printed and said, and which values of expressions the prompt shows: an older Python's, at which
+    an empty line must end a loop."""
+    (folder / "startup.py").write_text(STARTUP, encoding="utf-8")
+    command = [sys.executable, "-q", "-i"]
+    environ = {**offline(folder), "PYTHONSTARTUP": "startup.py"}
+    subprocess.run(command, input=text, cwd=folder, env=environ, capture_output=True, text=True, timeout=120)
+    (folder / "startup.py").unlink()
+    files = [folder / name for name in ("stdout", "stderr", "echoed")]
+    written = [file.read_text(encoding="utf-8") for file in files]
+    for file in files:
+        file.unlink()
+    return written
+
+
 @pytest.mark.parametrize("text", all_blocks("python"))
 def test_a_python_block_is_pasted_into_a_prompt(text, tmp_path):
-    session = paste(short(text), tmp_path, offline(tmp_path))
-    assert not re.search("Error|Warning", session.stderr), session.stderr
-    assert close(session.stdout, outputs().get(text, session.stdout)), session.stdout
-    assert session.echoed.count("\n") < 100, "a prompt shows what an expression gives, in a loop each time"
+    stdout, stderr, echoed = paste(short(text), tmp_path)
+    assert not re.search("Error|Warning", stderr), stderr
+    assert close(stdout, outputs().get(text, stdout)), stdout
+    assert echoed.count("\n") < 100, "a prompt shows what an expression gives, in a loop each time"
     assert {path.name for path in tmp_path.iterdir()} <= {"runs", "cache"}, "blocks write to runs/ alone"
 
 
 def test_what_can_not_be_pasted_is_caught(tmp_path):
-    """Before 3.13 an empty line must end a loop. From then on a mistake inside it will do."""
-    session = paste("for number in (1, 2):\n    print(number)\nprint(3) +\n", tmp_path, offline(tmp_path))
-    assert "SyntaxError" in session.stderr
+    assert "SyntaxError" in paste("for number in (1, 2):\n    print(number)\nprint(3)\n", tmp_path)[1]
 
 
 @pytest.mark.parametrize("text", all_blocks("sh"))
-def test_a_shell_block_runs_alone(text, tmp_path):
+def test_a_shell_block_runs_alone(text, tmp_path, asked, monkeypatch, capsys):
     if "git clone" in text and not (ROOT / ".git").exists():
         pytest.skip("this copy of the project is no repository")
-    done = run_shell(text, tmp_path)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    assert run_shell(text, tmp_path, asked) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        (". .venv/bin/activate\npython -m mxdp.experiments run epoch", "epoch"),
-        (". .venv/bin/activate\npython -m mxdp.experiments run epochs --preset ful", "ful"),
-        ('python -m pip install ".[gpu]"', "gpu"),
+        ". .venv/bin/activate\npython -m mxdp.experiments run epoch",
+        ". .venv/bin/activate\npython -m mxdp.experiments run epochs --preset ful",
+        ". .venv/bin/activate\npython -m mxdp.exercises check nowhere.py",
+        "python -m mxdp.plans ring",
+        'python -m pip install ".[gpu]"',
     ],
 )
-def test_a_wrong_shell_block_is_caught(text, said, tmp_path):
-    done = run_shell(text, tmp_path)
-    assert done.returncode != 0
-    assert said in done.stderr
+def test_a_wrong_shell_block_is_caught(text, tmp_path, asked, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_shell(text, tmp_path, asked) != 0
 
 
-def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(experiments_main, "ask", lambda *arguments: True)
+def test_commands_in_the_text_are_ones_that_the_programs_take(monkeypatch, capsys, tmp_path, asked):
     monkeypatch.chdir(ROOT)
     text = "\n".join(page.read_text(encoding="utf-8") for page in PROSE)
     found = re.findall(
         r"(?:`|^# +)(?!MXDP_EXPERIMENTS)(?:\w+=\S+ )*python -m mxdp\.(experiments|plans) ([^`\n]*)", text, re.MULTILINE
     )
     assert len(found) > 25
-    for program, arguments in found:
-        main = experiments_main.main if program == "experiments" else plans_main.main
+    for program, arguments in dict.fromkeys(found):
         if arguments.endswith("--html"):
             arguments += f" {tmp_path / 'page.html'}"
-        assert main(shlex.split(arguments)) == 0, (arguments, capsys.readouterr().err)
+        words = ["-m", f"mxdp.{program}", *shlex.split(arguments)]
+        assert asked("environment", words) == 0, (arguments, capsys.readouterr().err)
     for command in set(re.findall(r"`make ([^`]*)`", text)):
         assert run(["make", "-n", *shlex.split(command)], ROOT).returncode == 0, command
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import List, Tuple
 
 from solutions import SOLUTIONS
 
 
-def judged(file: str) -> List[Tuple[str, str, str, str]]:
+def judged(file):
     """The exercise, what is done, words of the checker's answer, the function's body."""
     answers = []
     for part in (Path(__file__).parent / file).read_text().split("\n# ")[1:]:
         head, body = f"{part}\n".split("\n", 1)
-        name, what, words = re.fullmatch(r"(\w+): (.*?)(?: \(([^()]{12,})\))?", head).groups()  # type: ignore[union-attr]
+        name, what, words = re.fullmatch(r"(\w+): (.*?)(?: \(([^()]{12,})\))?", head).groups()
         hunks = re.findall(r"((?:^>.*\n)+)((?:^<.*\n)*)", body, re.MULTILINE)
         body = SOLUTIONS[name] if hunks else body
         for hunk in hunks:

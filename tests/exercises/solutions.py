@@ -5,9 +5,7 @@ They stand here, and neither beside the exercises nor in the wheel.
 
 from __future__ import annotations
 
-from typing import Dict
-
-SOLUTIONS: Dict[str, str] = {
+SOLUTIONS = {
     "naive_allreduce": """
     total = data[0]
     for x in data[1:]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 from pathlib import Path
-from typing import Any, Dict, List
 
 import pytest
 from judged import judged
@@ -19,7 +18,7 @@ FOLDER = Path(__file__).parents[2] / "experiments" / "exercises"
 UNWRITTEN = "    raise NotImplementedError\n"
 
 
-def written(name: str, body: str) -> str:
+def written(name, body):
     """The file of the exercise with this body in the place of the function's ``raise NotImplementedError``."""
     text = (FOLDER / EXERCISES[name].file).read_text()
     before, found, after = text.partition(f"def {name}(")
@@ -28,15 +27,15 @@ def written(name: str, body: str) -> str:
     return "KEPT = {}\n" + before + found + head + body.lstrip("\n") + rest
 
 
-def loaded(text: str) -> Dict[str, Any]:
-    namespace: Dict[str, Any] = {"__name__": "student"}
+def loaded(text):
+    namespace = {"__name__": "student"}
     exec(compile(text, "student.py", "exec"), namespace)
     return namespace
 
 
-def answers(name: str, body: str) -> List[Dict[str, Any]]:
+def answers(name, body):
     function = loaded(written(name, body))[name]
-    report: List[Dict[str, Any]] = [{"title": title} for title in EXERCISES[name].cases(SEED)]
+    report = [{"title": title} for title in EXERCISES[name].cases(SEED)]
     for case, entry in zip(EXERCISES[name].cases(SEED).values(), report):
         try_case(case, entry, function, "student.py", lambda: None)
     settle(report)
@@ -77,18 +76,18 @@ def test_an_allreduce_is_put_together_from_both_halves():
         assert x.asnumpy().tolist() == [0, 111, 222, 333, 444]
 
 
-def sizes(given: Any) -> Any:
+def sizes(given):
     """What is the same in two calls with other numbers."""
     if isinstance(given, (list, tuple)):
         return tuple(map(sizes, given))
     return (given.shape, str(given.ctx)) if hasattr(given, "ctx") else type(given)
 
 
-def remembered(function: Any) -> Any:
+def remembered(function):
     """The function, but for sizes that it had before it does what it did then: state that survives a call."""
-    kept: Dict[Any, Any] = {}
+    kept = {}
 
-    def called(*given: Any) -> Any:
+    def called(*given):
         arrays = arrays_in(given)
         if sizes(given) in kept:
             returned, after = kept[sizes(given)]
@@ -117,7 +116,7 @@ def test_an_unwritten_file_says_so(name):
         assert answer["problem"] == "This function is not written yet."
 
 
-def wrong_answers(name: str, body: str) -> List[str]:
+def wrong_answers(name, body):
     return [f"{answer['problem']} {answer.get('hint')}" for answer in answers(name, body) if answer["state"] == "wrong"]
 
 
