@@ -33,7 +33,7 @@ from mxdp.plans.show.moving import moving
 from mxdp.tracing import Event, Timeline
 
 ROOT = Path(__file__).resolve().parents[2]
-EVIL = '"\'></title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>&lt;[[DATA]]{{ 7 * 7 }}'
+EVIL = "\"'></title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>&lt;[[DATA]]{{ 7 * 7 }}"
 TEMPLATES = [
     *ROOT.glob("tools/*.html"),
     *(path for end in ("j2", "html") for path in ROOT.glob(f"mxdp/**/*.{end}")),
