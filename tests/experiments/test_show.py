@@ -172,7 +172,8 @@ def test_a_cell_is_written_as_its_column_says():
     column = terminal.Column
     for value, how, text in (
         (None, {}, "–"), (float("nan"), {}, "–"), (True, {}, "yes"), (Number([True, False]), {}, "no"),
-        ([], {}, "none"), ([1, 2], {}, "1, 2"), ({"a": 1.5}, {}, "1.50"), ("x", {}, "x"), (0.5, {"scale": 1e3, "unit": " ms"}, "500 ms"),
+        ([], {}, "none"), ([1, 2], {}, "1, 2"), ({"a": 1.5}, {}, "1.50"), ("x", {}, "x"),
+        (0.5, {"scale": 1e3, "unit": " ms"}, "500 ms"),
         (-0.001, {"form": ".1f"}, "0.0"), (-0.06, {"form": ".1f"}, "-0.1"), (1234, {"form": ","}, "1,234"),
         (Number([1, 3, 2]), {"spread": True, "form": ".1f"}, "2.0 (1.0, 2.0, 3.0)"), (Number([1, 3]), {}, "2.00"),
         (Number(range(1, 7)), {"spread": True, "form": ".1f", "unit": "x"}, "3.5x (1.0x-6.0x)"),
