@@ -248,14 +248,6 @@ def test_what_differs_between_machines_is_not_said_of_all(tmp_path):
     assert said.count("feedfacecafe") == 1  # below its table
 
 
-def test_a_report_says_of_a_result_what_it_has_otherwise_than_most(tmp_path):
-    close = [record("twin", started=f"2025-01-02T03:{minute}:05+00:00") for minute in ("04", "24")]
-    said = made(tmp_path, record(), record("broken"), *close).words()
-    assert "2 cores, 2025-01-02: 1 run. It took 50 s in all." in said
-    assert "another hour may differ by more than the interval. Here: 2 runs 20 min apart." in said
-    assert said.count("Here: 1 run") == said.count("Here: 2 runs") - 1 == 0
-
-
 def test_a_long_table_shows_the_rows_that_answer_and_the_page_has_all(tmp_path, known):
     known["fake"] = question(tell=lambda t, s: (tell(t, s), t.first(t.rows[1:])))
     html = made(tmp_path, record())
