@@ -26,7 +26,6 @@ from mxdp import process
 from mxdp.experiments.lab import Number, factor, result
 from mxdp.experiments.lab.module import discover
 from mxdp.experiments.show import page, pictures, terminal, words
-from mxdp.experiments.show.together import together
 
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
 FOLDERS = sorted({path.parent for path in REFERENCE.glob("*/*/*/*.json")} - {*REFERENCE.glob("*/*/timelines")})
@@ -250,9 +249,3 @@ def test_no_text_on_a_slide_is_less_than_14_pixels_high(tmp_path):
         assert len(set(re.findall(r'id="(axes_\d+)"', picture))) <= 4
         sizes += [size * width / points for size in letters]
     assert min(sizes) >= 14
-
-
-def test_runs_of_one_commit_alone_are_shown_together_unless_all_are_asked_for():
-    s = shown(next(folder for folder in FOLDERS if folder.name == "epochs"))
-    assert together(s.runs, across_commits=True) == s.runs
-    assert {run["environment"]["commit"] for run in together(s.runs)} == {s.latest["environment"]["commit"]}

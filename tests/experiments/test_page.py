@@ -60,7 +60,7 @@ def hostile_tell(t, s):
     t.column("word", EVIL, unit=EVIL)
     t.claim(EVIL, t.rows[0].seconds, at_least=1, source=EVIL)
     t.note(EVIL)
-    t.answer(EVIL)
+    t.answer(f"{EVIL}; {'so ' * 21}{EVIL}.")  # longer than a slide's sentence
     t.explain(EVIL)
     t.first(t.rows[1:])
     t.bars(unit=EVIL, title=EVIL)
