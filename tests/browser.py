@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shutil
@@ -31,7 +30,10 @@ KEYS = {
     "ArrowDown": "\ue015",
     "F5": "\ue035",
     "Tab": "\ue004",
+    "Enter": "\ue007",
 }
+ALONE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+"""The browser reaches this machine alone."""
 
 
 class Browser:
@@ -44,15 +46,19 @@ class Browser:
             said = self._driver.stdout.readline()
             assert said, "chromedriver ended"
         self._url = f"http://127.0.0.1:{re.findall('on port ([0-9]+)', said)[0]}/session"
-        options = {"args": [*FLAGS.split(), f"--user-data-dir={folder}"], "binary": shutil.which("chromium")}
-        asked = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}}
-        self._url += f"/{self._call('', asked)['sessionId']}"
+        options = {"args": [*FLAGS.split(), ALONE, f"--user-data-dir={folder}"], "binary": shutil.which("chromium")}
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        self._url += f"/{self._call('', {'capabilities': {'alwaysMatch': wanted}})['sessionId']}"
 
-    def open(self, page: Path, width: int = 1280, height: int = 720) -> None:
-        """Load the file in a window of that size."""
+    def open(self, page: Path | str, width: int = 1280, height: int = 720) -> None:
+        """Load the file, or what is at an address, in a window of that size."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
-        self._call("/url", {"url": page.as_uri()})
+        self._call("/url", {"url": page if isinstance(page, str) else page.as_uri()})
+
+    def log(self, kind: str) -> list:
+        """What it has noted since it was last asked: "browser", of scripts; "performance", of the network."""
+        return self._call("/se/log", {"type": kind})
 
     def run(self, script: str) -> object:
         """What this JavaScript returns in the page."""
@@ -64,11 +70,6 @@ class Browser:
         down = [{"type": "keyDown", "value": code} for code in codes]
         up = [{"type": "keyUp", "value": code} for code in reversed(codes)]
         self._call("/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": down + up}]})
-
-    def picture(self, file: Path) -> None:
-        """Write a PNG of what the window shows."""
-        with urlopen(f"{self._url}/screenshot") as answer:
-            file.write_bytes(base64.b64decode(json.load(answer)["value"]))
 
     def close(self) -> None:
         """End the browser and its driver."""

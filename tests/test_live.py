@@ -10,11 +10,13 @@ import re
 import shutil
 import sys
 import threading
+import time
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from browser import MISSING, REASON, Browser
 
 from mxdp.experiments import __main__ as experiments
 from mxdp.experiments.predict import inputs
@@ -227,99 +229,88 @@ def served(folder):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    """A browser that can reach this machine alone."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="no driver: pip install selenium")
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not program or not driver:
-        pytest.skip("no browser: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    more = ["--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    more += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--no-first-run", "--disable-gpu"]
-    for option in ("--headless=new", "--no-sandbox", f"--user-data-dir={tmp_path_factory.mktemp('profile')}", *more):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    opened.set_page_load_timeout(SECONDS)
-    yield opened
-    opened.quit()
+    if MISSING:
+        pytest.skip(REASON)
+    window = Browser(tmp_path_factory.mktemp("browser"))
+    yield window
+    window.close()
 
 
-@pytest.fixture(scope="module")
-def shows(browser):
+def text_of(browser, selector):
+    return browser.run(f"return document.querySelector({json.dumps(selector)})?.innerText ?? ''")
+
+
+def shows(browser, selector, pattern):
     """Wait until an element shows a text that fits; return it."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    def found(selector, pattern):
-        def text(driver):
-            return next((each.text for each in driver.find_elements("css selector", selector)), "")
-
-        WebDriverWait(browser, SECONDS).until(lambda driver: re.search(pattern, text(driver)))
-        return text(browser)
-
-    return found
+    until = time.monotonic() + SECONDS
+    while not re.search(pattern, text_of(browser, selector)):
+        assert time.monotonic() < until, (selector, pattern, text_of(browser, selector))
+        time.sleep(0.05)
+    return text_of(browser, selector)
 
 
 @pytest.fixture(scope="module")
-def page(browser, site, shows):
+def page(browser, site):
     """The browser with the page, whose Python is loaded."""
-    browser.get(site)
-    shows("#state", "^Python is ready")
+    browser.open(site)
+    shows(browser, "#state", "^Python is ready")
     return browser
 
 
 @pytest.mark.parametrize("name", list(TOPICS))
-def test_a_link_opens_its_state(name, page, site, shows):
+def test_a_link_opens_its_state(name, page, site):
     settings, expected = drawn(name, 7)
-    page.get(f"{site}#{name}?{urlencode(settings)}")
+    page.open(f"{site}#{name}?{urlencode(settings)}")
     assert "error" not in expected, "draw others"
-    shows(f"#{name} .said", re.escape(expected["said"]))
-    shown = page.execute_script(f"return document.querySelector('#{name} .shown').innerHTML.length")
-    assert shown > 0.5 * len(expected["html"])
-    for section in page.find_elements("css selector", "section"):
-        assert section.is_displayed() == (section.get_attribute("id") == name)
+    shows(page, f"#{name} .said", re.escape(expected["said"]))
+    rows = page.run(f"return document.querySelectorAll('#{name} .shown tr').length")
+    assert rows == expected["html"].count("<tr>")
+    displayed = (
+        "return [...document.querySelectorAll('section')].filter(one => one.checkVisibility()).map(one => one.id)"
+    )
+    assert page.run(displayed) == [name]
 
 
-def test_a_key_moves_a_slider_and_a_guess_meets_the_model(page, site, shows):
-    from selenium.webdriver.common.keys import Keys
+def test_a_key_moves_a_slider_and_a_guess_meets_the_model(page, site):
+    page.open(f"{site}#allreduce")
+    shows(page, "#allreduce .said", "on 4 devices")
+    page.run("document.querySelector('#allreduce [name=devices]').focus()")
+    page.press("ArrowRight")
+    shows(page, "#allreduce .said", "on 5 devices")
+    address = page.run("return location.hash")
+    assert "devices=5&bytes=" in address
+    page.run("document.querySelector('#allreduce [name=guess]').focus()")
+    for key in ("1", ".", "5", "Enter"):
+        page.press(key)
+    truth = json.loads(answer(address.partition("#")[2]))["truth"]
+    assert shows(page, "#allreduce .ask output", "guess") == f"Your guess: 1.5. The model says: {truth}."
 
-    page.get(f"{site}#allreduce")
-    shows("#allreduce .said", "on 4 devices")
-    page.find_element("css selector", "#allreduce [name=devices]").send_keys(Keys.ARROW_RIGHT)
-    shows("#allreduce .said", "on 5 devices")
-    assert "devices=5&bytes=" in page.current_url
-    guess = page.find_element("css selector", "#allreduce [name=guess]")
-    guess.send_keys("1.5", Keys.ENTER)
-    truth = json.loads(answer(page.current_url.partition("#")[2]))["truth"]
-    assert shows("#allreduce .ask output", "guess") == f"Your guess: 1.5. The model says: {truth}."
 
-
-def test_a_bad_value_in_the_address_is_one_sentence_and_the_page_goes_on(page, site, shows):
-    page.get(f"{site}#scaling?nodes=3")
-    said = shows("#error", "nodes is ")
-    assert said == json.loads(answer("scaling?nodes=3"))["error"]
-    page.get(f"{site}#scaling?nodes=2")
-    shows("#scaling .said", "2 nodes")
-    assert page.find_element("id", "error").text == ""
+def test_a_bad_value_in_the_address_is_one_sentence_and_the_page_goes_on(page, site):
+    page.open(f"{site}#scaling?nodes=<b>3</b>")
+    assert shows(page, "#error", "nodes is ") == json.loads(answer("scaling?nodes=<b>3</b>"))["error"]
+    page.open(f"{site}#scaling?nodes=2")
+    shows(page, "#scaling .said", "2 nodes")
+    assert text_of(page, "#error") == ""
 
 
 def test_nothing_is_asked_of_another_host_and_nothing_fails(page, site):
     asked = set()
-    for entry in page.get_log("performance"):
+    for entry in page.log("performance"):
         message = json.loads(entry["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
             asked.add(message["params"]["request"]["url"].partition("#")[0])
     assert f"{site}pyodide/pyodide.asm.wasm" in asked
     assert {url for url in asked if not url.startswith((site, "data:", "about:", "chrome:"))} == set()
-    assert page.get_log("browser") == []
+    assert page.log("browser") == []
 
 
-def test_the_first_pictures_need_no_python(browser, site, live, tmp_path, shows):
+def test_the_first_pictures_need_no_python(browser, site, live, tmp_path):
     live.build(tmp_path, "measured.txt")
     shutil.rmtree(tmp_path / "pyodide")
     with served(tmp_path) as address:
-        browser.get(address)
-        shows("#state", "^Python can't be loaded")
+        browser.open(address)
+        shows(browser, "#state", "^Python can't be loaded")
         for name in TOPICS:
-            browser.find_element("css selector", f"nav a[data-topic={name}]").click()
-            assert shows(f"#{name} .said", ".") == json.loads(answer(name))["said"]
+            browser.run(f"document.querySelector('nav a[data-topic={name}]').click()")
+            assert shows(browser, f"#{name} .said", ".") == json.loads(answer(name))["said"]

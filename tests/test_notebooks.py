@@ -94,8 +94,19 @@ def test_lessons_are_executed_and_then_written(tmp_path, monkeypatch, error):
     assert {path.name for path in tmp_path.iterdir()} == {"lessons"} | ({"a.ipynb"} if error is None else set())
 
 
+@pytest.fixture
+def tool(monkeypatch):
+    """``tools/site.py`` with Sphinx and the lessons' tool in name alone; ``tool(name)`` runs it so."""
+    lessons = SimpleNamespace(ROOT=ROOT, LESSONS=ROOT / "experiments" / "lessons", write=lambda folder: None)
+    build = SimpleNamespace(build_main=None)
+    for name, module in (("sphinx.cmd.build", build), ("notebooks", lessons), ("live", MagicMock())):
+        monkeypatch.setitem(sys.modules, name, module)
+    run_tool = lambda name: runpy.run_path(str(ROOT / "tools" / "site.py"), run_name=name)  # noqa: E731
+    return SimpleNamespace(run=run_tool, lessons=lessons, build=build)
+
+
 @pytest.mark.parametrize("status", [0, 1])
-def test_a_site_with_a_warning_fails(tmp_path, monkeypatch, status):
+def test_a_site_with_a_warning_fails(tool, tmp_path, monkeypatch, status):
     pages = ("README", "CONTRIBUTING", "CHANGELOG", "experiments/README", "docs/a")
     for page in (*pages, "docs/for-lecturers/README", "docs/for-lecturers/answers"):
         file = tmp_path / f"{page}.md"
@@ -106,19 +117,51 @@ def test_a_site_with_a_warning_fails(tmp_path, monkeypatch, status):
         file.parent.mkdir(parents=True)
         file.touch()
     words, shown = [], []
-    build = SimpleNamespace(build_main=lambda given: words.extend(given) or status)
-    lessons = SimpleNamespace(ROOT=tmp_path, LESSONS=tmp_path / "lessons", write=lambda folder: None)
-    monkeypatch.setitem(sys.modules, "sphinx.cmd.build", build)
-    monkeypatch.setitem(sys.modules, "notebooks", lessons)
-    monkeypatch.setitem(sys.modules, "live", SimpleNamespace(build=lambda *_, **__: None))
+    tool.build.build_main = lambda given: words.extend(given) or status
+    tool.lessons.ROOT, tool.lessons.LESSONS = tmp_path, tmp_path / "lessons"
     monkeypatch.setattr("mxdp.plans.__main__.main", lambda arguments: 0)
     monkeypatch.setattr("mxdp.experiments.show.page.write_report", lambda folder, **_: shown.extend(folder.glob("*/*")))
     monkeypatch.setattr(sys, "argv", ["site.py", str(tmp_path / "site")])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "tools" / "site.py"), run_name="__main__")
+        tool.run("__main__")
     assert ended.value.code == status
     assert [path.parts[-3:] for path in shown] == [("results", *run.parts[-2:])]
     assert {"-W", "--keep-going", str(tmp_path / "site")} <= set(words)
+
+
+def anchors(page):
+    """Of the headings of a page, or of a lesson, as deep as the site gives them anchors."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    start = "# " if page.suffix == ".py" else ""
+    headings = re.findall(rf"^{start}#{{1,4}} (.+)$", text, re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+
+
+def test_every_link_of_the_site_leads_to_a_page_or_a_file_and_to_a_heading_that_is_there(tool, tmp_path):
+    made = tool.run("site")
+    made["rewritten"].__globals__.update(STAGE=tmp_path, FILES=tmp_path / "extra" / "files")
+    sources = {place: source for source, place in made["PAGES"].items()}
+    lost = []
+    for place, source in sources.items():
+        given = source.read_text(encoding="utf-8")
+        if source.suffix == ".py":
+            continue
+        text = made["rewritten"](given, source)
+        link = re.compile(r"\]\((?!\w+:)([^)#\s]*)#([^)\s]+)\)")
+        links = link.findall(given)
+        kept = [anchor for target, anchor in links if not target or (source.parent / target).resolve() in made["PAGES"]]
+        assert [anchor for _, anchor in link.findall(text)] == kept
+        for target, anchor in link.findall(text):
+            page = os.path.normpath(Path(place).parent / target) if target else place
+            if page not in sources or anchor not in anchors(sources[page]):
+                lost.append((place, target, anchor))
+        for target in re.findall(r'(?:href|src)="([^"#:]+)"', text):
+            if not os.path.isfile(os.path.normpath(tmp_path / "extra" / Path(place).parent / target)):
+                lost.append((place, target))
+        for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text):
+            if os.path.normpath(Path(place).parent / target) not in sources:
+                lost.append((place, target))
+    assert lost == []
 
 
 def test_each_page_has_its_place_on_the_site_and_lessons_link_nothing_that_a_notebook_has_not():

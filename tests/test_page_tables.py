@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import runpy
 import shutil
 import sys
@@ -108,22 +107,6 @@ def test_the_newest_release_is_shown_and_its_commits_together(measured, tmp_path
     (tmp_path / "speed.md").touch()
     line = "at 2 commits, 7bd0176 to feedfac, AMD EPYC, 2 cores, 2026-11-28 to 2027-01-01: 2 runs."
     assert json.loads(tables.written([tmp_path])[tables.LISTED])["measured"] == line
-
-
-def test_a_page_says_once_how_its_own_results_were_measured_and_each_what_it_has_otherwise():
-    """Of today's results: ten questions of two runs, and two on another machine."""
-    made = tables.written()
-    here = "Measured at 8 commits, baadcf3 to 274188e, AMD EPYC, 2 cores, 2026-11-27 to 28: 6 runs."
-    assert here in made[EXPERIMENTS]
-    for path, text in made.items():
-        said = text.count("\nMeasured at ")
-        assert said == any(
-            tables.KINDS[kind] not in tables.ELSEWHERE for _, kind, _, _ in tables.BLOCK.findall(text)
-        ), path
-    answers = made[EXPERIMENTS].partition("<!-- claims -->")[0]
-    assert len(re.findall(r"\(2 runs \d+ min apart\) \|$", answers, re.MULTILINE)) == 10
-    assert len(re.findall(r"\(1 run at 11c7bcc, Intel.* NVIDIA H200, 2026-11-26\) \|$", answers, re.MULTILINE)) == 2
-    assert "Measured at 11c7bcc, Intel" in made[DOCS / "gpus.md"]
 
 
 def test_a_result_of_a_busy_machine_is_marked_wherever_it_is_shown(measured, tmp_path):

@@ -1,19 +1,21 @@
-"""tools/torture.py: five of its faults (a minute), and what it says of a violation."""
+"""tools/torture.py: three of its faults (half a minute), that it sees each broken promise, and what it says of one."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOL = ROOT / "tools" / "torture.py"
 BESIDE = Path(sys.executable).with_name("mpiexec")
-KINDS = ("exit_status", "kill_rank", "stop_rank_short", "strangers", "kill_and_restart")
+KINDS = ("kill_rank", "strangers", "kill_and_restart")
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the tool needs Linux")
 
@@ -29,15 +31,108 @@ def torture(monkeypatch):
     return tool
 
 
-# Drawn from this seed: two ranks of a device; sys.exit(2) of rank 1 after step 15; a kill while a checkpoint is saved;
-# silent strangers and deep lists; and a slow disk for the kill alone, since it takes time.
+# Drawn from this seed: two ranks of a device; a kill while a checkpoint is saved, on a slow disk; silent strangers and
+# deep lists.
 @pytest.mark.skipif(not BESIDE.exists(), reason="no mpiexec beside this Python: pip install mpi4py mpich")
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_when_a_training_is_hurt():
-    drawn = f"--seed 114045 --faults {len(KINDS)} --kinds {','.join(KINDS)} --ranks 2 --devices 1".split()
+    drawn = f"--seed 1102 --faults {len(KINDS)} --kinds {','.join(KINDS)} --ranks 2 --devices 1".split()
     done = subprocess.run([sys.executable, TOOL, *drawn], capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"{name} 1" in done.stdout.splitlines()[-2] for name in KINDS)
+
+
+SENTENCE = "mxdp.launch: rank {} failed with exit status 3"
+
+
+def whole_training(job):
+    """What is left of a training of two ranks that nothing has disturbed."""
+    job.known = type(job.known)("abc", 1.0, ["2.npz", "3.npz", "4.npz"], 10)
+    job.out, job.err = job.folder / "out.1", job.folder / "err.1"
+    job.out.write_text("".join(f"[{rank}] digest abc\n" for rank in range(job.ranks)))
+    job.err.write_text("[mpiexec] not a word of the launcher's\n")
+    for name in ("1.npz", *job.known.checkpoints, "checkpoints.lock"):
+        (job.checkpoints / name).write_text("")
+    job.launcher = SimpleNamespace(status=0)
+    job.launcher.wait = lambda limit: job.launcher.status
+
+
+def rewrite(name, old, new):
+    def change(job):
+        file = getattr(job, name)
+        text = file.read_text().replace(old.format(job.rank), new.format(1 - job.rank))
+        file.write_text(text)
+
+    return change
+
+
+def never_ends(job):
+    def wait(limit):
+        raise subprocess.TimeoutExpired("launcher", limit)
+
+    job.launcher.wait = wait
+
+
+WRONG = {
+    "another result": (rewrite("out", "[{}] digest abc", "[{}] digest abd"), "another result"),
+    "no result": (rewrite("out", "[{}] digest abc\n", ""), "another result"),
+    "twice": (rewrite("out", "[{}] digest abc\n", "[0] digest abc\n[1] digest abc\n"), "another result"),
+    "lost checkpoint": (lambda job: (job.checkpoints / "4.npz").unlink(), "the checkpoints are"),
+    "lost in the middle": (lambda job: (job.checkpoints / "3.npz").unlink(), "the checkpoints are"),
+    "one too many": (lambda job: (job.checkpoints / "5.npz").touch(), "the checkpoints are"),
+    "half a checkpoint": (lambda job: (job.checkpoints / "4.npz.part").touch(), "left in the folder"),
+    "a word": (lambda job: job.err.write_text(SENTENCE.format(0)), "on stderr is not one sentence"),
+    "never ends": (never_ends, "the launcher has not ended within"),
+    "a status": (lambda job: setattr(job.launcher, "status", 1), "exit status 1 in place of 0"),
+    "temporary": (lambda job: (job.temporary / "x").touch(), "left behind: .*x"),
+}
+
+
+@pytest.fixture
+def job(torture, monkeypatch):
+    monkeypatch.setattr(torture.time, "monotonic", iter(range(0, 1000, 8)).__next__)
+    with torture.job_in_folder(torture.random.Random(os.urandom(8)), 2, 1) as job:
+        yield job
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_whole_training_passes_and_each_broken_promise_of_it_is_a_violation(wrong, torture, job):
+    whole_training(job)
+    job.check_end([0], "nothing")
+    assert job.complete
+    change, said = WRONG[wrong]
+    change(job)
+    job.complete = False
+    with pytest.raises(torture.Violation, match=said):
+        job.check_end([0], "nothing")
+    assert not job.complete
+
+
+@pytest.mark.parametrize(
+    ("status", "lines", "said"),
+    [
+        (3, ["{0}"], None),
+        (3, ["{1}"], "not one sentence with"),
+        (3, ["{0}", "{0}"], "not one sentence with"),
+        (3, [], "not one sentence with"),
+        (3, ["Traceback {0}"], "not one sentence with"),
+        (4, ["{0}"], "exit status 4 in place of 2 or 3"),
+        (0, [], "exit status 0 in place of 2 or 3"),
+    ],
+)
+def test_a_training_that_was_ended_says_so_in_one_sentence_with_the_victims_rank(status, lines, said, torture, job):
+    whole_training(job)
+    job.launcher.status = status
+    sentences = [SENTENCE.format(rank) for rank in (job.rank, 1 - job.rank)]
+    job.err.write_text("\n".join(line.format(*sentences) for line in lines))
+    with contextlib.nullcontext() if said is None else pytest.raises(torture.Violation, match=said):
+        job.check_end([2, 3], f"RANK {torture.FAILED}")
+    assert not job.complete
+    if not lines:  # the fault may have come after the end
+        job.launcher.status = 0
+        job.check_end([2, 3], f"RANK {torture.FAILED}", late=True)
+        assert job.complete
 
 
 def test_a_violation_ends_it_and_the_command_repeats_the_fault_alone(torture, monkeypatch, capsys, tmp_path):

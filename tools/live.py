@@ -72,7 +72,7 @@ def build(folder: Path, measured: str) -> None:
                 code.write(file, file.relative_to(ROOT))
     data = json.dumps(topics()).replace("</", "<\\/")  # "</script>" must not end the script that holds the data
     page = (ROOT / "tools" / "live.html").read_text(encoding="utf-8")
-    page = page.replace("[[TOPICS]]", data).replace("[[MEASURED]]", measured)
+    page = page.replace("[[MEASURED]]", measured).replace("[[TOPICS]]", data)  # whatever the data hold
     (folder / "index.html").write_text(page, encoding="utf-8")
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import datetime
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
 from littles import record
 
 from mxdp.experiments.show import measured, together, words
+
+ANY = {"memory_bytes", "platform", "versions mxdp", "variables MXDP_DATA_DIR"}
+"""What may differ between runs that are shown together: the room and the system; that is in the commit; effort."""
+EFFORT = {"processes", "data_dir"}
+NAMES = {"gpus": "GPUs", "cpu_model": "processor", "python": "Python"}
 
 
 def at(day, hour=3, minute=4, **changes):
@@ -17,48 +26,66 @@ def at(day, hour=3, minute=4, **changes):
     return found
 
 
-UNLIKE = [
-    ({"variables": {"MXNET_CPU_TEMP_COPY": "4"}}, "MXNET_CPU_TEMP_COPY=4"),
-    ({"variables": {"OMP_NUM_THREADS": "2"}}, "OMP_NUM_THREADS=2"),
-    ({"variables": {"OPENBLAS_CORETYPE": "Haswell"}}, "OPENBLAS_CORETYPE=Haswell"),
-    ({"variables": {"MXDP_PREPARE": "0"}}, "MXDP_PREPARE=0"),
-    ({"versions": {"mxnet": "1.9.0"}}, "mxnet=1.9.0"),
-    ({"versions": {"numpy": "1.24.0"}}, "numpy=1.24.0"),
-    ({"python": "3.12.1"}, "Python=3.12.1"),
-    ({"processor": {"model": "1", "vectors": "AVX2"}}, "processor's model=1 and processor's vectors=AVX2"),
-    ({"processor": {"family": "26"}}, "processor's family=26"),
-    ({"processor": {"vendor": "Other"}}, "processor's vendor=Other"),
-    ({"cpu_model": "Other"}, "processor=Other"),
-    ({"cores": 4}, "cores=4"),
-    ({"gpus": ["gpu(0)"]}, "GPUs=['gpu(0)']"),
-    ({"commit": "feedfacecafe"}, "commit=feedfacecafe"),
-]
+def conditions():
+    """Each part of an environment, and of the settings: where it is, and how it is named in a sentence."""
+    known = record()
+    known["environment"]["variables"] = dict.fromkeys(
+        ("OMP_NUM_THREADS", "MXNET_CPU_TEMP_COPY", "OPENBLAS_CORETYPE", "MXDP_PREPARE", "MXDP_DATA_DIR"), "1"
+    )
+    for name, value in known["environment"].items():
+        if not isinstance(value, dict):
+            yield ("environment", name), NAMES.get(name, name)
+            continue
+        for key in value:
+            yield ("environment", name, key), f"processor's {key}" if name == "processor" else key
+    for name in known["settings"]:
+        yield ("settings", name), name
 
 
-@pytest.mark.parametrize(("changes", "difference"), UNLIKE, ids=[difference for _, difference in UNLIKE])
-def test_runs_that_are_unlike_are_not_pooled_and_are_named_by_their_difference(changes, difference):
-    runs = [at(1), at(2, **changes), at(3), at(4, **changes), at(5)]
-    assert together.together(runs) == runs[::2]
-    assert together.left_out(runs) == [f"2 runs with {difference}"]
+def changed(run, place, value):
+    run = json.loads(json.dumps(run))
+    *folders, last = place
+    part = run
+    for name in folders:
+        part = part[name]
+    part[last] = value
+    return run
+
+
+PLACES = list(conditions())
+
+
+@given(st.sampled_from(PLACES), st.lists(st.booleans(), min_size=1, max_size=6), st.booleans())
+def test_runs_that_are_unlike_are_not_pooled_and_are_named_by_their_difference(place, others, newest):
+    """Of several runs some differ in one thing; at the end comes a plain one, or one that differs."""
+    (where, name) = place
+    plain = [at(day, variables={name: "1"} if "variables" in where else {}) for day in range(1, len(others) + 2)]
+    which = [*others, newest]
+    runs = [changed(run, where, "other") if other else run for run, other in zip(plain, which)]
+    alike = " ".join(where[1:]) in ANY or where[-1] in EFFORT
+    expected = [run for run, other in zip(runs, which) if alike or other is newest]
+    left = len(runs) - len(expected)
+    assert together.together(runs) == expected
+    original = plain[0]
+    for part in where:
+        original = original[part]
+    said = [f"{left} run{'s' * (left > 1)} with {name}={original if newest else 'other'}"] if left else []
+    assert together.left_out(runs) == said
     s = words.shown(runs)
-    assert s.runs == runs[::2]
-    assert words.sureness(s).endswith(f" Left out: 2 runs with {difference}.")
-    assert measured.line([s]).endswith(f"3 runs. Left out of fake: 2 runs with {difference}.")
-    newest = [at(day, **changes) for day in (6, 7)]
-    assert together.together([*runs, *newest]) == [runs[1], runs[3], *newest]
+    assert s.runs == expected
+    assert words.sureness(s).endswith(f" Left out: {said[0]}." if left else ".")
+    assert measured.line([s]).endswith(f" Left out of fake: {said[0]}." if left else ".")
 
 
-def test_another_setting_or_end_is_not_pooled_and_more_effort_is():
-    settings = record()["settings"]
-    other = record(settings={**settings, "lr": 0.3})
-    longer = record(settings={**settings, "processes": 9, "minutes": 2.0, "data_dir": "set"})
-    failed = record(status="failed")
-    new = at(9, variables={"MXDP_DATA_DIR": "set"}, versions={"torch": "2.0"})
-    assert together.together([other, longer, failed, new]) == [longer, new]
-    assert together.left_out([other, longer, failed, new]) == ["1 run with lr=0.3", "1 run with status=failed"]
-    without = at(1)
+def test_what_only_one_has_and_how_a_run_ended_count_too():
+    failed, new = record(status="failed"), at(9)
+    assert together.left_out([failed, new]) == ["1 run with status=failed"]
+    without, both = at(1), at(2, variables={"OMP_NUM_THREADS": "2"}, processor={"model": "1"})
     without["environment"]["variables"] = {}
-    assert together.left_out([without, new]) == ["1 run with no OMP_NUM_THREADS"]
+    two = "OMP_NUM_THREADS=2"
+    assert together.left_out([without, both, new]) == [
+        "1 run with no OMP_NUM_THREADS", f"1 run with processor's model=1 and {two}",
+    ]  # fmt: skip
 
 
 def test_nobody_knows_which_code_a_checkout_with_changes_had():
@@ -94,14 +121,31 @@ def test_a_page_says_once_how_most_were_measured_and_a_result_what_it_has_otherw
     ]
 
 
+def test_a_machine_is_named_by_what_is_known_of_it():
+    graphics = record()
+    graphics["environment"].update(gpus=["gpu(0)"], cpu_model=None, processor={}, commit=None, versions={})
+    assert measured.machine(words.told_of([graphics])) == "unknown processor, 2 cores, gpu(0)"
+    assert measured.code([graphics]) == "mxdp of an unknown version"
+    graphics["environment"].update(commit="0123456789ab")
+    assert measured.code([graphics]) == "0123456"
+    for row in graphics["rows"]:
+        row["facts"]["processor"] = "H200"
+    assert measured.machine(words.told_of([graphics])) == "unknown processor, 2 cores, H200"
+
+
 def test_a_line_names_few_experiments_and_counts_many():
     s = words.shown([at(1, cores=4), at(2)])
     assert measured.line([s] * 3).endswith(" 1 run. Left out of fake, fake, fake: 1 run with cores=4.")
     assert measured.line([s] * 4).endswith(" 1 run. Left out of 4 experiments: 1 run with cores=4.")
 
 
-def test_an_hour_is_from_the_end_of_one_run_to_the_start_of_the_next():
-    first, second = at(1, 3), at(1, 4)
-    assert measured.often([first, second]) == "2 runs"
-    first["elapsed_seconds"] = 150.0
-    assert measured.often([first, second]) == "2 runs 58 min apart"
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=4), st.integers(0, 300))
+def test_an_hour_is_from_the_end_of_one_run_to_the_start_of_the_next(minutes, took):
+    """Each run begins so many minutes after the one before began."""
+    start = datetime.datetime.fromisoformat("2025-01-01T00:00:00+00:00")
+    runs = [record(started=start.isoformat(), elapsed_seconds=float(took))]
+    for passed in minutes:
+        start += datetime.timedelta(minutes=passed)
+        runs.append(record(started=start.isoformat(), elapsed_seconds=float(took)))
+    least = min(round(passed - took / 60) for passed in minutes)
+    assert measured.often(runs) == f"{len(runs)} runs" + (f" {least} min apart" if least < 60 else "")
