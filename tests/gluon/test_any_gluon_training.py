@@ -29,7 +29,7 @@ OPTIMIZERS += [(name, {}) for name in (*ELEMENTWISE, "LARS", "Nadam", "LAMB", "L
 CASTABLE = ("SGD", "NAG", "Signum", "Adam", "Adamax", "FTML", "Nadam", "DCASGD")
 """MXNet's others have states in float32 alone."""
 STEP, HALVES, SUM = "step", "allreduce_grads and update", "allreduce_grads alone"
-CHANGES = ["", "cast", "initialise", "move", "add", "freeze", "set", "rate", "momentum", "save"]
+CHANGES = ["", "", "cast", "initialise", "move", "add", "freeze"]
 
 
 class Step(NamedTuple):
@@ -95,12 +95,8 @@ def possible(training):
     stateless = not options.get("momentum") and name in ("SGD", "NAG", "Signum")
     if stateless or name not in ELEMENTWISE:
         training = training._replace(shards=False)
-    if name not in ("SGD", "NAG", "LARS", "LBSGD", "Signum") or stateless:
-        training = _without(training, "momentum")
     if name not in CASTABLE:
         training = _without(training, "cast")
-    if "lr_scheduler" in options:
-        training = _without(training, "rate")
     if any(step.change == "move" for step in training.steps):  # gluon's mean of three devices rounds
         training = training._replace(places=tuple(4 if n == 3 else n for n in training.places))
     if training.gluons:
@@ -110,7 +106,7 @@ def possible(training):
         most = max(training.places)
         steps = [step._replace(samples=(most + step.samples[0],), unused=frozenset()) for step in training.steps]
         training = training._replace(steps=steps)
-        for change in ("cast", "initialise", "move", "add", "freeze", "save"):
+        for change in CHANGES:
             training = _without(training, change)
     if training.shards:
         training = training._replace(steps=[step._replace(how=STEP) for step in training.steps])
@@ -172,9 +168,7 @@ class Oracle:
         totals = {}
         for number, arrays in self.gradients.items():
             counted = [
-                array
-                for array, fresh in zip(arrays, self.fresh[number])
-                if fresh or self.requests[number] == "add"
+                array for array, fresh in zip(arrays, self.fresh[number]) if fresh or self.requests[number] == "add"
             ]
             totals[number] = sum(counted, onp.zeros(self.shapes[number]))
         used = [number for number in totals if any(self.fresh[number]) and self.requests[number] != "null"]
@@ -218,19 +212,13 @@ class Oracle:
         elif step.change in ("add", "freeze"):
             self.requests[step.which] = "add" if step.change == "add" else "null"
             self.make_gradients(one)
-        elif step.change == "set":
-            self.weights[step.which][()] = 0.5
-        elif step.change == "rate":
-            self.optimizer.set_learning_rate(RATE / 2)
-        elif step.change == "momentum":
-            self.optimizer.momentum = 0.25
 
 
 def start(shape):
     return onp.arange(int(onp.prod(shape))).reshape(shape) % 7 / 4 - 0.5
 
 
-def change(params, trainer, step, places):
+def change(params, step, places):
     param = params[step.which]
     if step.change == "cast":
         param.cast("float64" if param.dtype == onp.float32 else "float32")
@@ -243,13 +231,6 @@ def change(params, trainer, step, places):
     elif step.change in ("add", "freeze"):
         param.grad_req = "null"
         param.grad_req = "add" if step.change == "add" else "null"
-    elif step.change == "set":
-        for data in param.list_data():
-            data[()] = 0.5
-    elif step.change == "rate":
-        trainer.set_learning_rate(RATE / 2)
-    elif step.change == "momentum":
-        trainer.optimizer.momentum = 0.25
 
 
 def backward(params, shards, unused):
@@ -309,13 +290,8 @@ def _check(training):
     sample = 0
     for step in training.steps:
         if step.change and not step.late:
-            change(params, trainer, step, training.places)
+            change(params, step, training.places)
             oracle.change(step, training.places)
-        if step.change == "save":
-            saved = trainer.states_as_bytes()
-            training = possible(training._replace(shards=not training.shards))
-            trainer = make_trainer(training, params)
-            trainer.take_states(saved)
         for number, count in enumerate(step.samples):
             of_batch = onp.arange(sample, sample + count)
             sample += count
@@ -326,20 +302,19 @@ def _check(training):
             with nullcontext() if last else trainer.no_sync():
                 backward(params, shards, step.unused)
             oracle.backward(shards, step.unused, adding=len(step.samples) > 1)
-        lost = step.late and step.change in ("cast", "initialise", "move", "add", "freeze")
-        if step.late and not (lost and len(step.samples) > 1):  # that is refused
-            change(params, trainer, step, training.places)
+        lost = step.late and step.change != ""
+        if lost and len(step.samples) == 1:  # else it is refused
+            change(params, step, training.places)
             oracle.change(step, training.places)
         size = sum(step.samples)
-        how = step.how if not training.shards else STEP
         ignore = step.ignore or bool(step.unused) or lost
         totals, used = oracle.sum()
-        if how == STEP:
+        if step.how == STEP:
             trainer.step(size, ignore_stale_grad=ignore)
         else:
             trainer.allreduce_grads()
             oracle.hand_back(totals)
-        if how == HALVES:
+        if step.how == HALVES:
             for param in params:
                 if param.grad_req != "null":
                     for grad in param.list_grad():
@@ -347,7 +322,7 @@ def _check(training):
             totals = {number: 2 * total for number, total in totals.items()}
             oracle.hand_back(totals)
             trainer.update(size, ignore_stale_grad=ignore)
-        if how != SUM:
+        if step.how != SUM:
             oracle.update(totals, used, size)
         compare(params, oracle)
 
