@@ -8,6 +8,12 @@ from small_training import SGD, SHAPES, assert_equal, backward, devices, network
 from mxdp.backend import autograd, gluon, mx
 from mxdp.gluon import Store, Trainer
 from mxdp.gluon.checks import LOCAL_STORES
+from mxdp.processes import World
+
+
+class TwoRanks(World):
+    size = 2
+
 
 BOTH = pytest.mark.parametrize("shard", [False, True], ids=["plain", "shards"])
 
@@ -54,6 +60,7 @@ def test_sparse_gradients_on_one_device_are_mxnets_business(classic):
         ({"kvstore": "12345"}, ValueError, "^no store is called '12345'; there are: "),
         ({"kvstore": 5}, TypeError, "a store's name, a store or None, not 5"),
         ({"world": "2"}, TypeError, r"world must be what mxdp.world\(\) returns, not '2'"),
+        ({"kvstore": "device", "world": TwoRanks()}, ValueError, "world is for mxdp's stores by name, .* 'device'$"),
     ],
 )
 def test_what_is_no_store_or_world_is_refused(options, error, message):

@@ -34,7 +34,9 @@ def chosen(X, params):
 
 
 def shared(X, params):
-    return np.tanh(X @ params[0]) @ params[1]
+    """In operators that MXNet would fuse on ``cpu(0)``."""
+    h = npx.activation(npx.fully_connected(X, params[0], no_bias=True, num_hidden=IN), act_type="relu")
+    return h @ params[1]
 
 
 def pooled(X, params):
@@ -109,6 +111,7 @@ def test_samples_of_any_shape_and_labels_that_are_no_classes(dtype):
 
 def test_a_step_calls_the_network_for_new_shapes_alone():
     (device,), calls = cpus(1), []
+    (on_another,) = replicas_on([cpus(2)[1]])
 
     def counted(X, params):
         calls.append((len(X), autograd.is_training()))
@@ -121,6 +124,12 @@ def test_a_step_calls_the_network_for_new_shapes_alone():
         net(np.array(batch(samples)[0]), params)
     both = [(samples, training) for samples in (9, 6, 3, 7, 8, 5, 6, 3, 10) for training in (True, False)]
     assert calls == [*both, (9, True)]  # the step forgets smaller ones, for a larger one has other memory
+    calls.clear()
+    for _ in range(2):  # each device has its own four
+        for place in cpus(2):
+            for samples in (1, 2, 4, 5):
+                net(np.array(batch(samples)[0], ctx=place), params if place == device else on_another)
+    assert calls == [(samples, False) for _ in cpus(2) for samples in (1, 2, 4, 5)]
 
 
 def test_samples_of_another_dtype_are_not_cast():
