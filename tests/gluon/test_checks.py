@@ -12,7 +12,9 @@ from mxdp.processes import World
 
 
 class TwoRanks(World):
-    size = 2
+    def __init__(self):
+        super().__init__()
+        self.size = 2
 
 
 BOTH = pytest.mark.parametrize("shard", [False, True], ids=["plain", "shards"])

@@ -19,9 +19,9 @@ from mxdp.backend import mx, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets import Split, load, permutation
 from mxdp.processes import CheckpointFolder, World
-from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, sgd, train_batch
+from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet
 from mxdp.training import loop, setup, update
-from mxdp.training.loop import History, Interrupted, copied_after_ctrl_c, mean_loss, train
+from mxdp.training.loop import History, Interrupted, mean_loss, train
 from mxdp.training.update import prepare_update
 
 
@@ -44,22 +44,6 @@ def quiet(*arguments, **more):
     return train(*arguments, **{"kind": "cpu", "report": lambda line: None, **more})
 
 
-def test_a_network_may_take_another_dtype_and_its_own_errors_stay():
-    devices, device_params = replicas(2)
-    X, y = batch(4)
-
-    def scaled(X, params):
-        return lenet(X.astype("float32") / 255, params)
-
-    train_batch((255 * X).astype("uint8"), y, device_params, devices, 0.1, net=scaled)
-
-    def own(X, params):
-        return npx.convolution(X, *params[:2], kernel=(3, 3), num_filter=20)
-
-    with pytest.raises(mx.MXNetError, match="should be 4D"):
-        train_batch(X[:, 0], y, device_params, devices, 0.1, net=own)
-
-
 def test_the_mean_loss_is_that_of_all_samples_of_all_devices():
     assert mean_loss([np.array([1.0, 2.0, 3.0]), np.array([8.0, 9.0], ctx=mx.cpu(1))]) == 4.6
 
@@ -77,28 +61,6 @@ def test_train_learns_on_two_devices(small, capsys):
     assert out[-1] == "trained on cpu(0), cpu(1); replicas in sync: True"
     assert repr(history) == f"<History: 2 epochs on cpu(0), cpu(1), the last with test accuracy {last:.4f}>"
     assert repr(History([mx.cpu(0)], [], [], [])) == "<History: 0 epochs on cpu(0)>"
-
-
-@pytest.mark.parametrize("before", [0, 1, 2])
-def test_ctrl_c_in_a_loop_of_ones_own_leaves_equal_replicas(before, monkeypatch):
-    """Between the updates of two replicas."""
-    devices, device_params = replicas(3)
-    updates = iter(range(6))
-
-    def stopped(*arguments):
-        if next(updates) == 3 + before:
-            raise KeyboardInterrupt
-        sgd(*arguments)
-
-    def loop():
-        with copied_after_ctrl_c(device_params):
-            for _ in range(2):
-                train_batch(*batch(6), device_params, devices, 0.5)
-
-    monkeypatch.setattr("mxdp.scratch.sgd", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        loop()
-    assert in_sync(device_params)
 
 
 def test_ctrl_c_while_an_epoch_is_reported_keeps_it(small):
