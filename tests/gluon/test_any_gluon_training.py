@@ -102,7 +102,7 @@ def possible(training):
         training = training._replace(places=tuple(4 if n == 3 else n for n in training.places))
     if training.gluons:
         training = training._replace(shards=False)
-        if name in ("Nadam", "LBSGD"):
+        if name in ("Nadam", "LBSGD") or (name == "LARS" and "momentum" in options):
             training = training._replace(places=(1, 1))
         most = max(training.places)
         steps = [step._replace(samples=(most + step.samples[0],), unused=frozenset()) for step in training.steps]

@@ -231,12 +231,12 @@ def test_wrong_arrays_are_refused_in_one_sentence():
     assert len(kv._ready) == 0
 
 
-@pytest.mark.parametrize("name", ["nadam", "lbsgd", "sgld"])
-def test_gluons_own_trainer_is_refused_an_optimiser_that_it_cannot_run_on_each_device(name):
+@pytest.mark.parametrize(("name", "options"), [("nadam", {}), ("lbsgd", {}), ("sgld", {}), ("lars", {"momentum": 0.5})])
+def test_gluons_own_trainer_is_refused_an_optimiser_that_it_cannot_run_on_each_device(name, options):
     for n, make in ((1, gluon.Trainer), (2, mxdp.Trainer), (2, gluon.Trainer)):
         x = gluon.Parameter("x", shape=(3,))
         x.initialize(ctx=[mx.cpu(device) for device in range(n)])
-        trainer = make([x], name, kvstore="mxdpring")
+        trainer = make([x], name, options, kvstore="mxdpring")
         for data in x.list_data():
             with autograd.record():
                 loss = data.sum()
