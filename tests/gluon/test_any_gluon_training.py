@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Tuple
 
 import numpy as onp
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from small_training import NAMES, devices, like
 
@@ -344,7 +344,22 @@ def compare(params, oracle):
                 onp.testing.assert_array_equal(grad.asnumpy(), expected)
 
 
-@settings(max_examples=60, phases=PHASES)
+def used_unlike_often(shards):
+    """By Adam, whose rate follows each parameter's own count, on whatever device it is updated."""
+    of_step = dict(how=STEP, which=0, late=False, ignore=True)
+    steps = [
+        Step((5,), frozenset({0, 3}), change="", **of_step),
+        Step((2,), frozenset({3, 7}), change="", **of_step),
+        Step((4,), frozenset(), change="move", **of_step),
+        Step((6,), frozenset({10}), change="", **of_step),
+    ]
+    adam = "Adam", {"learning_rate": RATE, "wd": 0}
+    return Training((4, 3), adam, shards, "mxdpring", 1e-4, 11, by_name=True, gluons=False, classic=False, steps=steps)
+
+
+@settings(max_examples=50, phases=PHASES)
+@example(used_unlike_often(False))
+@example(used_unlike_often(True))
 @given(trainings())
 def test_any_training_is_what_mxnets_optimisers_make_of_sums(training):
     check(training)
