@@ -139,15 +139,14 @@ class Oracle:
         self.optimizer.set_lr_mult({0: 0.5})
         self.optimizer.set_wd_mult({len(self.shapes) - 1: 2.0})
         self.updater = mx.optimizer.get_updater(self.optimizer)
+        self.gradients = {}
+        self.fresh = {}
         self.make_gradients(range(len(self.shapes)))
 
     def make_gradients(self, numbers):
-        made = {number: [onp.zeros(self.shapes[number]) for _ in range(self.n)] for number in numbers}
-        idle = {number: [False] * self.n for number in numbers}
-        if not hasattr(self, "gradients"):
-            self.gradients, self.fresh = made, idle
-        self.gradients.update(made)
-        self.fresh.update(idle)
+        for number in numbers:
+            self.gradients[number] = [onp.zeros(self.shapes[number])] * self.n
+            self.fresh[number] = [False] * self.n
 
     def begin_adding(self):
         for number, arrays in self.gradients.items():
@@ -176,10 +175,10 @@ class Oracle:
         self.fresh = {number: [False] * self.n for number in self.fresh}
         return totals, sorted(used)
 
-    def hand_back(self, totals, times=1):
+    def hand_back(self, totals):
         for number, total in totals.items():
             if self.requests[number] != "null":
-                self.gradients[number] = [times * total] * self.n
+                self.gradients[number] = [total] * self.n
 
     def update(self, totals, used, batch_size):
         self.optimizer.rescale_grad = self.scale / batch_size
