@@ -62,7 +62,11 @@ def test_sparse_gradients_on_one_device_are_mxnets_business(classic):
         ({"kvstore": "12345"}, ValueError, "^no store is called '12345'; there are: "),
         ({"kvstore": 5}, TypeError, "a store's name, a store or None, not 5"),
         ({"world": "2"}, TypeError, r"world must be what mxdp.world\(\) returns, not '2'"),
-        ({"kvstore": "device", "world": TwoRanks()}, ValueError, "world is for mxdp's stores by name, .* 'device'$"),
+        (
+            {"kvstore": "device", "world": TwoRanks()},
+            ValueError,
+            "world is for mxdp's stores by name, .*kvstore='device'$",
+        ),
     ],
 )
 def test_what_is_no_store_or_world_is_refused(options, error, message):
