@@ -87,17 +87,6 @@ def test_a_step_without_any_backward_is_refused_as_by_mxnet(kind, n, used, of_de
         trainer.step(4)
 
 
-def test_one_device_needs_no_store():
-    params = parameters(1)
-    before = [param.list_grad()[0] for param in params]
-    trainer = Trainer(params, *SGD)
-    backward(params)
-    trainer.step(1)
-    assert trainer._kvstore is None
-    assert trainer._replicas.buckets is None
-    assert all(param.list_grad()[0] is grad for param, grad in zip(params, before))
-
-
 def test_buckets_follow_the_order_of_the_network(semantics):
     params = {f"{letter}": param for letter, param in zip("zyxw", parameters(2))}
     trainer = Trainer(params, *SGD, kvstore="mxdpdirect")

@@ -6,12 +6,11 @@ import numpy as onp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_networks import cpus, parameters, replicas_on
+from small_networks import cpus, replicas_on
 
 from mxdp.backend import np
 from mxdp.collectives import GradientSync
 from mxdp.collectives.shards import ShardedSync
-from mxdp.scratch import get_params
 from mxdp.training import loop, update
 from mxdp.training.update import KEPT, ROOM, Update, prepare_update
 
@@ -78,14 +77,3 @@ def test_train_cuts_the_momentum_if_it_is_told_to(shards, monkeypatch):
         loop.train(2, 8, 0.1, 1, "cpu", "synthetic", momentum=0.9, shard_optimizer=shards)
     assert made == [made[0], 0.9]
     assert type(made[0]) is (ShardedSync if shards else GradientSync)
-
-
-def test_a_sharded_update_has_a_part_of_the_momentum_on_each_device():
-    replicas = replicas_on(cpus(3))
-    step = Update(ShardedSync(replicas), 0.5, 0.5)
-    sizes = [sum(v.size for v in momenta) for momenta in step._momenta]
-    whole = sum(param.size for param in parameters())
-    assert sum(sizes) == whole
-    assert max(sizes) <= -(-whole // 3)
-    alone = Update(GradientSync([get_params(parameters(), cpus(1)[0])]), 0.5, 0.5)
-    assert [v.shape for v in alone.state()] == [param.shape for param in parameters()]
