@@ -108,7 +108,7 @@ class Steps:
         return [np.ones(len(X))]
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     samples=st.integers(1, 30),
     batch_size=st.integers(1, 8),
@@ -149,7 +149,7 @@ def test_each_epoch_has_each_sample_once_and_checkpoints_come_when_they_are_due(
 EPOCHS, STEPS = 3, 4
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     devices=st.tuples(*[st.integers(1, 3)] * 2),
     shards=st.tuples(st.booleans(), st.booleans()),
