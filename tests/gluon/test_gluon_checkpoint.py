@@ -120,7 +120,7 @@ GLUON = [dict(kvstore="device"), dict(kvstore="device", update_on_kvstore=True),
 KINDS = [{}, {"shard_optimizer": True}, *[dict(kind=gluon.Trainer, **store) for store in GLUON]]
 
 
-@settings(max_examples=14)
+@settings(max_examples=8)
 @given(
     optimiser=st.sampled_from([*OPTIMISERS]),
     n=st.integers(1, 3),
