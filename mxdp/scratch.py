@@ -244,7 +244,7 @@ def train(
         line = f"epoch {epoch + 1}: {seconds[-1]:.2f} sec, test acc: {accuracies[-1]:.2f}"
         print(line, end="\r" if sys.stdout.isatty() else "\n", flush=True)
         if draw:
-            draw(f"{num_devices} x {devices[0].device_type}", accuracies)
+            draw(f"{num_devices} x {devices[0].device_type}", [*accuracies])
     state = "in sync" if in_sync(device_params) else "OUT OF SYNC"
     mean = sum(seconds) / num_epochs
     print(f"test acc: {accuracies[-1]:.2f}, {mean:.1f} sec/epoch on {devices}; replicas {state}")

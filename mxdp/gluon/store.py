@@ -273,9 +273,12 @@ def _distinct(arrays: Sequence[NDArray]) -> List[NDArray]:
 
 def _check_optimiser(store: str, trainer: Any) -> None:
     """Raise a ValueError if gluon's own Trainer would run an optimiser apart that devices must share."""
-    name = type(trainer._optimizer).__name__
+    optimizer = trainer._optimizer
+    name = type(optimizer).__name__
     apart = len(trainer._contexts) > 1 or store == MPI_STORE
-    if apart and name in ("Nadam", "LBSGD", "SGLD"):
+    # LARS corrects its momentum in the first update after the rate has changed, which is one device's.
+    corrects = name == "LARS" and optimizer.momentum > 0 and optimizer.momentum_correction
+    if apart and (name in ("Nadam", "LBSGD", "SGLD") or corrects):
         raise ValueError(
             f"with the store {store} gluon's Trainer runs {name} on each device apart, and the devices would get other "
             "parameters: use mxdp.Trainer, or kvstore='device'"

@@ -106,14 +106,14 @@ class TrainStep:
         _check_run_ahead(run_ahead)
         self._replicas = device_params
         self._held = Held(device_params)
-        self._devices = devices
+        self._devices = [*devices]  # as they are now: the caller may change the lists
         self._sync = GradientSync(device_params) if sync is None else _as_sync(sync, device_params)
         self.update = Update(self._sync, lr, momentum)
         self._gradients = [[param.grad for param in params] for params in device_params]
         self._net = net
         self._loss = loss
         self._run_ahead = run_ahead
-        self._weights = weights
+        self._weights = None if weights is None else [*weights]
         self._bound: Dict[Any, List[BoundGraph]] = {}
         self._largest: List[Optional[BoundGraph]] = [None] * len(devices)
         self._room = -1

@@ -39,18 +39,14 @@ def slope(param, number, rank, step):
     return (onp.arange(size).reshape(param.shape) % 5 + 2 * rank - 3 * number + step).astype("float64")
 
 
-def backward(params, step=0):
-    for rank in range(len(params[0].list_ctx())):
+def backward(params, step=0, ranks=None):
+    for rank in range(len(params[0].list_ctx())) if ranks is None else ranks:
         with autograd.record():
             losses = [
                 (param.list_data()[rank] * like(param.list_data()[rank], slope(param, number, rank, step))).sum()
                 for number, param in enumerate(params)
             ]
         autograd.backward(losses)
-
-
-def total(params, number, step=0):
-    return sum(slope(params[number], number, rank, step) for rank in range(len(params[0].list_ctx())))
 
 
 def weights(params):
@@ -61,15 +57,6 @@ def assert_equal(actual, expected):
     for arrays, others in zip(actual, expected):
         for one, other in zip(arrays, others):
             onp.testing.assert_array_equal(one, other)
-
-
-def train(make_trainer, n, steps=3, optimizer=SGD):
-    params = parameters(n)
-    trainer = make_trainer(params, *optimizer)
-    for step in range(steps):
-        backward(params, step)
-        trainer.step(4)
-    return weights(params)
 
 
 by_mxnet = partial(gluon.Trainer, kvstore="device")
@@ -83,34 +70,33 @@ def zero(params):
             grad[()] = 0
 
 
-def deferred_net(norm=True):
+def network():
     net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.Dense(4, activation="relu"))
-    if norm:
-        net.add(gluon.nn.BatchNorm())
-    net.add(gluon.nn.Dense(3))
+    net.add(gluon.nn.Conv2D(3, 3, activation="relu"), gluon.nn.BatchNorm(), gluon.nn.MaxPool2D(2))
+    net.add(gluon.nn.Dense(5, activation="relu"), gluon.nn.Dense(3))
     return net
 
 
-def train_net(make_trainer, n=2, steps=3, prepare=None, optimizer=SGD, micro_batches=lambda trainer, step: [step]):
-    """A network with deferred initialisation; all data differ by device and step.
+def train_net(make_trainer, steps=3, prepare=None, optimizer=SGD, micro_batches=None):
+    """A network on two devices, whose data all differ by device and step.
 
-    ``micro_batches(trainer, step)`` is iterated before each step, with a forward and a backward pass for each item.
+    ``prepare(net, devices)`` is called before the trainer is made, ``micro_batches(trainer, step)`` is iterated before
+    each step, with a forward and a backward pass for each item.
     """
     onp.random.seed(0)
     mx.random.seed(0)
-    net = deferred_net()
-    net.initialize(mx.init.Xavier(), ctx=devices(n))
+    net = network()
+    net.initialize(mx.init.Xavier(), ctx=devices(2))
     if prepare:
-        prepare(net)
+        prepare(net, devices(2))
     trainer = make_trainer(net.collect_params(), *optimizer)
     rng = onp.random.RandomState(1)
     make = np.array if mx.util.is_np_array() else mx.nd.array
     for step in range(steps):
-        for _ in micro_batches(trainer, step):
-            x = [make(rng.randn(4, 6).astype("float32"), ctx=device) for device in devices(n)]
+        for _ in micro_batches(trainer, step) if micro_batches else [step]:
+            x = [make(rng.randn(3, 1, 6, 6).astype("float32"), ctx=device) for device in devices(2)]
             with autograd.record():
                 losses = [(net(shard) ** 2).mean() for shard in x]
             autograd.backward(losses)
-        trainer.step(4 * n)
-    return list(net.collect_params().values()), trainer
+        trainer.step(6)
+    return list(net.collect_params().values())

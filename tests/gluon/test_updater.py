@@ -1,57 +1,76 @@
+"""One updater for all devices: what it prepares, and what it refuses. (Its bits: ``test_any_gluon_training.py``.)"""
+
 from __future__ import annotations
 
-import copy
+from functools import partial
 
-import numpy as onp
 import pytest
+from small_training import backward, parameters
 
-from mxdp.backend import autograd, gluon, mx, np
+from mxdp.backend import mx
 from mxdp.engine import prepare
-from mxdp.gluon.trainer import Trainer
+from mxdp.gluon import Trainer
+from mxdp.gluon.updater import ELEMENTWISE, Updater, check_shardable
 from mxdp.training import update
 
-DEVICES = [mx.cpu(0), mx.cpu(1)]
-OPTIONS = [
-    {},
-    {"momentum": 0.9},
-    {"wd": 0.01},
-    {"wd": 0.01, "momentum": 0.9},
-    {"clip_gradient": 0.01},
-    {"momentum": 0.9, "clip_gradient": 0.01},
-    {"lr_scheduler": mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=0.1)},
-]
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_sgd_prepares_its_calls_anew_where_a_number_is_another_one(momentum, monkeypatch):
+    made = []
 
-def trained(make, options):
-    """Four steps of a layer with a large weight and a small bias; the weight's rate is twice the bias'."""
-    net = gluon.nn.Dense(128, in_units=256)
-    mx.random.seed(0)
-    net.initialize(mx.init.Normal(0.1), ctx=DEVICES)
-    net.weight.lr_mult, net.bias.wd_mult = 2.0, 4.0
-    # A scheduler of rates counts steps, so each trainer gets its own.
-    trainer = make(net.collect_params(), "sgd", copy.deepcopy({"learning_rate": 0.1, **options}))
-    for step in range(4):
-        X = onp.random.RandomState(step).randn(8, 256).astype("float32")
-        shards = [np.array(part, ctx=device) for part, device in zip(onp.split(X, 2), DEVICES)]
-        with autograd.record():
-            losses = [(net(shard) ** 2).sum() for shard in shards]
-        autograd.backward(losses)
-        trainer.step(8)
-    return [param.data(device).asnumpy() for param in net.collect_params().values() for device in DEVICES]
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: ", ".join(options))
-def test_the_bits_are_those_of_gluon(options, monkeypatch):
-    alone = []
-
-    def noted(name, arrays, *outs, **named):
-        alone.extend([arrays[0].size] if not name.startswith("multi") else [])
-        return prepare(name, arrays, *outs, **named)
+    def noted(name, *arrays, **options):
+        made.append((name, options))
+        return prepare(name, *arrays, **options)
 
     monkeypatch.setattr(update, "prepare", noted)
-    ours = trained(Trainer, options)
-    assert set(alone) == (set() if options == {"wd": 0.01} else {128 * 256})
-    assert len(alone) <= 2, "on one device, and anew for another rate only"
-    theirs = trained(lambda *given: gluon.Trainer(*given, kvstore="device"), options)
-    for ours_of_param, its in zip(ours, theirs):
-        onp.testing.assert_array_equal(ours_of_param, its)
+    params = parameters(2, [(130, 130), (5,)])
+    params[1].lr_mult, params[1].wd_mult = 2.0, 0.5
+    trainer = Trainer(params, "sgd", {"learning_rate": 0.5, "momentum": momentum, "clip_gradient": 2.0})
+    for change in ({}, {}, {"momentum": momentum / 2}, {"clip_gradient": 1.0}, {"wd": 0.5}, {}):
+        vars(trainer.optimizer).update(change)
+        before = len(made)
+        backward(params)
+        trainer.step(4)
+        name = "sgd_mom_update" if momentum else "sgd_update"
+        options = {"rescale_grad": 0.25, "clip_gradient": trainer.optimizer.clip_gradient}
+        options.update({"momentum": trainer.optimizer.momentum} if momentum else {})
+        wd = trainer.optimizer.wd
+        large = (name, dict(lr=0.5, wd=wd, **options))
+        if wd and not momentum:  # it rounds otherwise then
+            large = (f"multi_{name}", dict(lrs=(0.5,), wds=(wd,), num_weights=1, **options))
+        small = (f"multi_{name}", dict(lrs=(1.0,), wds=(wd / 2,), num_weights=1, **options))
+        anew = before == 0 or any(change.values())
+        assert made[before:] == [large, small] * anew
+    if not momentum:
+        trainer.optimizer.momentum = 0.5
+        backward(params)
+        with pytest.raises(ValueError, match="had none before: make a new trainer"):
+            trainer.step(4)
+
+
+class ByNorm(mx.optimizer.SGD):
+    """A subclass of one that can be cut, which needs whole parameters."""
+
+
+def of_part(make, part):
+    """The first four elements of a weight, of which a part is updated."""
+    its = Updater(make())
+    weight = mx.nd.array([1.0, 2.0, -3.0, 0.5, 90.0, -70.0])[part]
+    row = [0, weight, mx.nd.array([0.5, -1.0, 3.0, 0.25, -80.0, 60.0])[part], its.made_for(0, weight)]
+    several = its.optimizer.aggregate_num > 0
+    its.optimizer.update_multi_precision(*[[item] if several else item for item in row])
+    return weight[:4].asnumpy().tolist()
+
+
+def test_an_optimiser_is_cut_if_it_has_a_state_and_updates_each_element_by_itself():
+    for name in ("Nadam", "LARS", "LAMB", "LBSGD", *ELEMENTWISE):
+        options = {"momentum": 0.5} if name in ("SGD", "NAG", "Signum") else {}
+        make = partial(getattr(mx.optimizer, name), **options)
+        if name in ELEMENTWISE:
+            assert of_part(make, slice(None)) == of_part(make, slice(4)), name
+            check_shardable(make(), object())
+            continue
+        with pytest.raises(ValueError, match=f"{name} may need them whole"):
+            check_shardable(make(), object())
+    with pytest.raises(ValueError, match="ByNorm may need them whole"):
+        check_shardable(ByNorm(momentum=0.5), object())

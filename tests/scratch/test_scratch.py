@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import runpy
 import sys
@@ -11,6 +12,8 @@ from types import SimpleNamespace
 
 import numpy as onp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import mxdp
 from mxdp import scratch
@@ -40,11 +43,14 @@ def bits(data):
     return [x.asnumpy().tobytes() for x in data]
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-@pytest.mark.parametrize("devices", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("shape", [(), (1,), (2,), (4,), (5,), (6,), (3, 7), (2, 3, 5, 2)])
-def test_each_array_becomes_the_sum_in_place(loop, dtype, devices, shape):
+@settings(max_examples=40)
+@given(
+    st.sampled_from(LOOPS),
+    st.integers(1, 7),
+    st.lists(st.integers(1, 5), max_size=4).map(tuple),
+    st.sampled_from(["float32", "float64", "int32"]),
+)
+def test_each_array_becomes_the_sum_in_place(loop, devices, shape, dtype):
     host = whole_numbers(devices, shape)
     data = on_devices(host, dtype)
     names = list(data)
@@ -55,37 +61,28 @@ def test_each_array_becomes_the_sum_in_place(loop, dtype, devices, shape):
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("devices", [2, 3, 4, 7])
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_every_planned_all_reduce_equals_the_loops(loop, devices, algorithm):
-    for make, exact in ((whole_numbers, True), (fractions, algorithm in SAME_ORDER[loop] or devices == 2)):
-        looped, planned = (on_devices(make(devices, (5, 11))) for _ in range(2))
-        loop(looped)
-        mxdp.allreduce(planned, algorithm)
-        if exact:
-            assert bits(looped) == bits(planned)
-        else:
-            onp.testing.assert_allclose(looped[0].asnumpy(), planned[0].asnumpy(), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "spoil", [("(device - 1 - step) % n", "(device - step) % n"), ("range(n - 1)", "range(n - 2)")]
-)
-def test_a_ring_that_goes_wrong_is_caught(spoil):
-    source = Path(scratch.__file__).read_text(encoding="utf-8")
-    tree = next(node for node in ast.parse(source).body if getattr(node, "name", "") == "ring_allreduce")
-    text = ast.get_source_segment(source, tree)
-    assert spoil[0] in text
-    names = dict(vars(scratch))
-    exec(text.replace(*spoil), names)
-    with pytest.raises(AssertionError):
-        test_each_array_becomes_the_sum_in_place(names["ring_allreduce"], "float32", 3, (5,))
+def test_every_planned_all_reduce_equals_the_loops(loop, algorithm):
+    for devices, size in itertools.product((2, 3, 7), (5, 11, 64)):
+        for make, exact in ((whole_numbers, True), (fractions, algorithm in SAME_ORDER[loop] or devices == 2)):
+            looped, planned = (on_devices(make(devices, (size, 3))) for _ in range(2))
+            loop(looped)
+            mxdp.allreduce(planned, algorithm)
+            if exact:
+                assert bits(looped) == bits(planned)
+            else:
+                onp.testing.assert_allclose(looped[0].asnumpy(), planned[0].asnumpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_training_ends_with_the_books_line_and_draws(capsys):
     drawn = []
     data = load("synthetic").take(100, 100)
-    replicas = train(2, 50, 0.2, 2, data, draw=lambda label, accuracies: drawn.append((label, [*accuracies])))
+
+    def draw(label, accuracies):
+        drawn.append((label, [*accuracies]))
+        accuracies.clear()  # the list is the drawing's
+
+    replicas = train(2, 50, 0.2, 2, data, draw=draw)
     *epochs, last = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in epochs] == ["epoch 1", "epoch 2"], "a line each, into a file"
     assert mxdp.in_sync(replicas)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from mxdp.datasets import Dataset, Split
 from mxdp.errors import MxdpError
 from mxdp.training import TrainStep
 from mxdp.training.record import name_of
+from mxdp.training.setup import Arguments
 
 OURS = Path(mxdp.__file__).parent
 DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -267,6 +269,10 @@ CALLS = [
     (lambda X: Split(X, Y), "X", [onp.full_like(X, float("nan")), onp.full_like(X, float("inf"))]),
     (lambda name: mxdp.load(name), "name", [(1, 2), X, DATA, "digit"]),
 ]  # fmt: skip
+
+
+def test_each_argument_of_train_is_given_something_wrong():
+    assert {argument for call, argument, _ in CALLS if call is train} == {each.name for each in fields(Arguments)}
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import math
 import sys
+import tempfile
 from types import SimpleNamespace
 
 import numpy as onp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mxdp import timing
 from mxdp.backend import mx, np, npx
-from mxdp.collectives import GradientSync, allreduce
-from mxdp.collectives.shards import ShardedSync
+from mxdp.collectives import GradientSync
 from mxdp.datasets import Split, load, permutation
 from mxdp.processes import CheckpointFolder, World
-from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet, sgd, train_batch
-from mxdp.training import History, Interrupted, TrainStep, copied_after_ctrl_c, mean_loss, train
-from mxdp.training import update as update_module
+from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync, init_lenet, lenet
+from mxdp.training import loop, setup, update
+from mxdp.training.loop import History, Interrupted, mean_loss, train
 from mxdp.training.update import prepare_update
-
-loop = sys.modules[train.__module__]
-setup = sys.modules[loop.Setup.__module__]
 
 
 def batch(n, seed=0):
@@ -43,52 +44,6 @@ def quiet(*arguments, **more):
     return train(*arguments, **{"kind": "cpu", "report": lambda line: None, **more})
 
 
-def by_hand(device_params):
-    return lambda: [allreduce([param.grad for param in same]) for same in zip(*device_params)]
-
-
-@pytest.mark.parametrize("kind", [None, GradientSync, ShardedSync, by_hand])
-@pytest.mark.parametrize("samples", [1, 2])
-def test_fewer_samples_than_devices_equal_the_serial_run(samples, kind):
-    """After a step on all devices, whose gradients must not be summed once more."""
-    runs = []
-    for devices, device_params in (replicas(1), replicas(3)):
-        weights = range(1, len(devices) + 1)
-        step = TrainStep(device_params, devices, 0.5, kind(device_params), weights=[*weights]) if kind else None
-        for size in (5, samples, 4):
-            losses = step(*batch(size)) if step else train_batch(*batch(size), device_params, devices, 0.5)
-            assert len(losses) == min(size, len(devices))
-        assert in_sync(device_params)
-        runs.append([param.asnumpy() for param in device_params[0]])
-    for serial, parallel in zip(*runs):
-        onp.testing.assert_allclose(parallel, serial, rtol=0, atol=2e-5 * abs(serial).max())
-
-
-def test_a_network_may_take_another_dtype_and_its_own_errors_stay():
-    devices, device_params = replicas(2)
-    X, y = batch(4)
-
-    def scaled(X, params):
-        return lenet(X.astype("float32") / 255, params)
-
-    train_batch((255 * X).astype("uint8"), y, device_params, devices, 0.1, net=scaled)
-
-    def own(X, params):
-        return npx.convolution(X, *params[:2], kernel=(3, 3), num_filter=20)
-
-    with pytest.raises(mx.MXNetError, match="should be 4D"):
-        train_batch(X[:, 0], y, device_params, devices, 0.1, net=own)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize("batch_size", [1, 7, 500])
-def test_evaluate_equals_one_look_at_everything(small, n, batch_size):
-    _, device_params = replicas(n, scale=0.3)
-    scores = lenet(np.array(small.test.X), [p.copyto(mx.cpu(0)) for p in device_params[0]]).asnumpy()
-    expected = (scores.argmax(1) == small.test.y).mean()
-    assert evaluate(small.test, device_params, batch_size) == pytest.approx(expected, abs=1e-12)
-
-
 def test_the_mean_loss_is_that_of_all_samples_of_all_devices():
     assert mean_loss([np.array([1.0, 2.0, 3.0]), np.array([8.0, 9.0], ctx=mx.cpu(1))]) == 4.6
 
@@ -106,73 +61,6 @@ def test_train_learns_on_two_devices(small, capsys):
     assert out[-1] == "trained on cpu(0), cpu(1); replicas in sync: True"
     assert repr(history) == f"<History: 2 epochs on cpu(0), cpu(1), the last with test accuracy {last:.4f}>"
     assert repr(History([mx.cpu(0)], [], [], [])) == "<History: 0 epochs on cpu(0)>"
-
-
-@pytest.mark.parametrize(
-    ("calls", "finished"),
-    [(0, []), (3, []), (4, [1]), (7, [1])],
-    ids=["at once", "between two replicas", "in the second epoch", "between two replicas of the second epoch"],
-)
-@pytest.mark.parametrize("interactive", [True, False])
-def test_ctrl_c_keeps_the_finished_epochs(small, monkeypatch, tmp_path, calls, finished, interactive):
-    """An epoch is two steps, and a step two updates, one for each replica. A script is ended, a notebook goes on."""
-    if interactive:
-        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-    else:
-        monkeypatch.delattr(sys, "ps1", raising=False)
-    done, lines = [], []
-
-    def interrupted(*arguments):
-        update = prepare_update(*arguments)
-
-        def call():
-            if len(done) == calls:
-                raise KeyboardInterrupt
-            done.append(update())
-
-        return call
-
-    monkeypatch.setattr(update_module, "prepare_update", interrupted)
-
-    def run():
-        return train(2, 50, 0.5, 3, "cpu", small.take(100, 10), report=lines.append, checkpoint=tmp_path / "kept")
-
-    raised = None
-    try:
-        history = run()
-    except KeyboardInterrupt as error:  # which would end pytest
-        raised, history = error, error.history
-    assert (raised is None) == interactive
-    assert interactive or f"after {len(finished)} epoch" in str(raised)
-    kept = CheckpointFolder(tmp_path / "kept", report=pytest.fail)
-    assert len(list(kept.folder.glob("*.npz"))) == len(finished)
-    assert [epoch.number for epoch in history.epochs] == finished
-    assert len(history.test_accuracies) == len(finished)
-    assert in_sync(history.device_params)
-    assert in_sync([history.device_params[0], init_lenet(0)]) == (calls == 0)
-    assert lines[-2] == f"stopped by Ctrl-C after {len(finished)} of 3 epochs"
-
-
-@pytest.mark.parametrize("before", [0, 1, 2])
-def test_ctrl_c_in_a_loop_of_ones_own_leaves_equal_replicas(before, monkeypatch):
-    """Between the updates of two replicas."""
-    devices, device_params = replicas(3)
-    updates = iter(range(6))
-
-    def update(*arguments):
-        if next(updates) == 3 + before:
-            raise KeyboardInterrupt
-        sgd(*arguments)
-
-    def loop():
-        with copied_after_ctrl_c(device_params):
-            for _ in range(2):
-                train_batch(*batch(6), device_params, devices, 0.5)
-
-    monkeypatch.setattr("mxdp.scratch.sgd", update)
-    with pytest.raises(KeyboardInterrupt):
-        loop()
-    assert in_sync(device_params)
 
 
 def test_ctrl_c_while_an_epoch_is_reported_keeps_it(small):
@@ -220,16 +108,119 @@ class Steps:
         return [np.ones(len(X))]
 
 
-@pytest.mark.parametrize("every", [1, 0.5, 0.3, 0.01])
-def test_each_epoch_has_each_sample_once_however_often_it_is_saved(every, small, monkeypatch, tmp_path):
-    monkeypatch.setattr(loop, "TrainStep", Steps)
-    data = small.take(10, 10)
-    quiet(1, 3, 0.1, 2, data=data, seed=5, checkpoint=tmp_path, checkpoint_every=every)
-    Xs, ys, samples = zip(*Steps.last.calls)
-    order = onp.concatenate([permutation(10, 5, epoch) for epoch in range(2)])
+@settings(max_examples=15)
+@given(
+    samples=st.integers(1, 30),
+    batch_size=st.integers(1, 8),
+    epochs=st.integers(1, 5),
+    every=st.sampled_from([1, 2, 3, 0.5, 0.25, 0.75, 0.125, 2**-7]),
+)
+def test_each_epoch_has_each_sample_once_and_checkpoints_come_when_they_are_due(samples, batch_size, epochs, every):
+    data = load("synthetic").take(samples, 2)
+    steps = math.ceil(samples / batch_size)
+    written = []
+    clock = SimpleNamespace(perf_counter=lambda: len(Steps.last.calls))  # a step takes a second
+    with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory() as folder:
+        patched.setattr(loop, "TrainStep", Steps)
+        patched.setattr(loop, "time", clock)
+        patched.setattr(timing, "time", clock)
+        patched.setattr(CheckpointFolder, "write", lambda self, header, arrays, facts: written.append(facts))
+        history = quiet(1, batch_size, 0.1, epochs, data=data, seed=5, checkpoint=folder, checkpoint_every=every)
+    Xs, ys, whole = zip(*Steps.last.calls)
+    order = onp.concatenate([permutation(samples, 5, epoch) for epoch in range(epochs)])
     onp.testing.assert_array_equal(onp.concatenate(Xs), data.train.X[order])
     onp.testing.assert_array_equal(onp.concatenate(ys), data.train.y[order])
-    assert samples == (3, 3, 3, 1, 3, 3, 3, 1)
+    assert [len(X) for X in Xs] == list(whole)
+    assert list(whole) == [*[batch_size] * (steps - 1), samples - batch_size * (steps - 1)] * epochs
+    # The first step at or after each multiple of the part; after whole epochs, and at the end.
+    inside = sorted({math.ceil(part * every * steps) for part in range(1, math.ceil(1 / every))} - {steps})
+    due = [(epoch, step) for epoch in range(epochs) for step in inside]
+    due += [(epoch, steps) for epoch in range(epochs) if (epoch + 1) % max(1, every) == 0 or epoch + 1 == epochs]
+    assert [(facts["epoch"], facts["position"], facts["step"]) for facts in written] == [
+        (epoch, min(samples, step * batch_size), epoch * steps + step) for epoch, step in sorted(due)
+    ]
+    for facts in written:
+        ended = facts["position"] == samples
+        assert len(facts["finished"]) == facts["epoch"] + ended
+        assert facts["seconds"] == (0 if ended else facts["step"] - facts["epoch"] * steps)
+    assert history.epochs == [setup.Epoch(number, steps, samples, 1.0) for number in range(1, epochs + 1)]
+
+
+EPOCHS, STEPS = 3, 4
+
+
+@settings(max_examples=10)
+@given(
+    devices=st.tuples(*[st.integers(1, 3)] * 2),
+    shards=st.tuples(st.booleans(), st.booleans()),
+    momentum=st.sampled_from([0.0, 0.5]),
+    every=st.sampled_from([1, 2, 0.5, 0.25]),
+    stop=st.integers(0, 2 * EPOCHS * STEPS),
+    interactive=st.booleans(),
+)
+def test_a_training_that_is_stopped_anywhere_continues_as_if_it_were_not(
+    devices, shards, momentum, every, stop, interactive
+):
+    """Ctrl-C comes before an update of one device: at once, or between two replicas, which then become equal. A script
+    is ended, a notebook goes on. Bit for bit with as many devices, if the sums have one order; else nearly."""
+    data = load("synthetic").take(26, 9)
+    given_ = initial(5)
+    before = [param.asnumpy() for param in given_]
+    done = min(stop // devices[0] // STEPS, EPOCHS)
+    calls = itertools.count()
+    lines = []
+
+    def in_order(n, cut):
+        return n < 3 or not cut or not momentum
+
+    def run(n, cut, **more):
+        options = dict(net=mlp, params=given_, momentum=momentum, shard_optimizer=cut and momentum > 0)
+        return quiet(n, 7, 0.05, EPOCHS, data=data, **options, **more)
+
+    def interrupted(*arguments):
+        one = prepare_update(*arguments)
+
+        def call():
+            if next(calls) == stop:
+                raise KeyboardInterrupt
+            one()
+
+        return call
+
+    undisturbed = run(devices[0], False)
+    with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory() as folder:
+        kept = dict(checkpoint=folder, checkpoint_every=every, report=lines.append)
+        patched.setattr(update, "prepare_update", interrupted)
+        patched.setattr(sys, "ps1", ">>> ", raising=False)
+        if not interactive:
+            patched.delattr(sys, "ps1")
+        try:
+            history = run(devices[0], shards[0], **kept)
+            assert interactive or done == EPOCHS
+        except Interrupted as error:
+            assert not interactive
+            history, text = error.history, str(error)
+            assert f"training stopped by Ctrl-C after {done} epoch" in text
+        if done < EPOCHS:
+            assert lines[-2] == f"stopped by Ctrl-C after {done} of {EPOCHS} epochs"
+            assert in_sync([history.device_params[0], given_]) == (stop == 0)
+        assert in_sync(history.device_params)
+        assert [epoch.number for epoch in history.epochs] == [*range(1, done + 1)]
+        if in_order(devices[0], shards[0]):
+            assert history.test_accuracies == undisturbed.test_accuracies[:done]
+        again = run(devices[1], shards[1], **kept)
+        told = [*lines]
+        lines.clear()
+        nothing = run(devices[1], shards[1], **kept)
+    assert devices[0] != devices[1] or not any("the checkpoint is of" in line for line in told)
+    assert f"nothing is left to train: {EPOCHS} epochs of {EPOCHS} are finished" in lines
+    assert [epoch.number for epoch in again.epochs] == [*range(1, EPOCHS + 1)]
+    assert (nothing.epochs, nothing.test_accuracies) == (again.epochs, again.test_accuracies)
+    exact = devices[0] == devices[1] and in_order(devices[0], any(shards))
+    tolerances = dict(rtol=0, atol=0) if exact else dict(rtol=1e-4, atol=1e-5)
+    for one, other in zip(undisturbed.device_params[0], again.device_params[0]):
+        onp.testing.assert_allclose(one.asnumpy(), other.asnumpy(), **tolerances)
+    assert [param.asnumpy().tolist() for param in given_] == [values.tolist() for values in before]
 
 
 def test_an_epochs_seconds_are_those_between_two_fences(small, monkeypatch):
