@@ -22,6 +22,8 @@ from mxdp.errors import MxdpError
 
 COMMENT = b"\x40\0"
 """The length of a zip's comment, before the comment itself: the 64 hexadecimal digits of a SHA-256."""
+PIECE = 1 << 20
+"""How many bytes are read at once for it."""
 LOCK = "checkpoint.lock"
 NAME = re.compile(r"checkpoint-(\d{6,})\.npz")
 Arrays = Dict[str, HostArray]
@@ -122,12 +124,8 @@ def _checksum(file: IO[bytes], length: int) -> bytes:
     """The SHA-256 of the first ``length`` bytes as a zip's comment, behind its length. Leaves the file behind them."""
     digest = hashlib.sha256()
     file.seek(0)
-    while length > 0:
-        piece = file.read(min(length, 1 << 20))
-        if not piece:
-            break
-        digest.update(piece)
-        length -= len(piece)
+    for start in range(0, length, PIECE):
+        digest.update(file.read(min(PIECE, length - start)))
     return COMMENT + digest.hexdigest().encode()
 
 
@@ -141,7 +139,8 @@ def plain(value: Any, name: str = "facts") -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: plain(item, key) for key, item in value.items()}
     if isinstance(value, onp.generic) or getattr(value, "size", None) == 1:
-        number = value.asscalar() if hasattr(value, "asscalar") else value
+        # MXNet's classic arrays have no item(), and those of mx.np no asscalar() that works.
+        number = value if hasattr(value, "item") else value.asscalar()
         return plain(number.item(), name)
     raise MxdpError(
         f"a checkpoint can't keep {name}, which is {type(value).__name__}: give a number, a text, True, False, None, "
