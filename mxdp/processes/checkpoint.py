@@ -39,6 +39,7 @@ from mxdp.processes.checkpoint_file import (
     check_whole,
     checkpoints,
     identity,
+    lock_on,
     make_checkpoint_folder,
     match,
     number_of,
@@ -224,9 +225,8 @@ class CheckpointFolder:
         """Take the lock. The answer is empty, or says why this process can't have it."""
         if self._lock and self._lock.process == os.getpid():
             return ""
-        key = os.getpid(), os.path.realpath(self.folder)
         with TAKING:
-            lock = LOCKS.get(key) or FolderLock()
+            lock = lock_on(self.folder)
             try:
                 lock.take(self.folder)
             except BlockingIOError as error:
@@ -235,7 +235,7 @@ class CheckpointFolder:
             except OSError as error:
                 what = f"{self.folder} can't be locked ({error})"
                 self._report(f"{what}: see that no other training writes checkpoints there")
-            LOCKS[key] = lock
+            LOCKS.add(lock)
         self._lock = lock
         return ""
 

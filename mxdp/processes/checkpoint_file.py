@@ -182,6 +182,15 @@ class FolderLock:
         self.process = os.getpid()
         self.writing = threading.Lock()
         self._file = -1
+        self._at = (0, 0)
+
+    def is_on(self, folder: Path) -> bool:
+        """Whether this process has tried to take it on this folder, by whatever name, and not on one before it."""
+        try:
+            at = _place(os.stat(folder / LOCK))
+        except OSError:
+            return False
+        return self.process == os.getpid() and self._at == at
 
     def take(self, folder: Path) -> None:
         """Take it, if it isn't held yet, and remove half-written files. Raises a BlockingIOError, whose ``strerror``
@@ -189,6 +198,7 @@ class FolderLock:
         if self._file >= 0:
             return
         file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        self._at = _place(os.fstat(file))
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -208,6 +218,16 @@ class FolderLock:
             os.pwrite(file, f"process {self.process} on {os.uname().nodename}\n".encode(), 0)
 
 
-LOCKS: weakref.WeakValueDictionary[Tuple[int, str], FolderLock] = weakref.WeakValueDictionary()
-"""The locks by process and folder. A forked process finds none of its parent's."""
+def _place(status: os.stat_result) -> Tuple[int, int]:
+    """By which a file is known. As long as it is open, no other file gets the same."""
+    return status.st_dev, status.st_ino
+
+
+LOCKS: weakref.WeakSet[FolderLock] = weakref.WeakSet()
+"""All locks. A forked process has its parent's in it, too."""
 TAKING = threading.Lock()
+
+
+def lock_on(folder: Path) -> FolderLock:
+    """This process's lock on the folder, or else a new one, which is not taken yet."""
+    return next((lock for lock in LOCKS if lock.is_on(folder)), None) or FolderLock()
