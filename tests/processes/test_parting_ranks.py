@@ -77,7 +77,7 @@ def train(world, n, shards, halves, what, other, step):
     return values(params)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, database=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(sorted(DIFFERENCES)),
     st.integers(2, 3),

@@ -184,7 +184,7 @@ def check(case):
 
 
 def randomly(function, names, examples=EXAMPLES, **options):
-    return settings(max_examples=examples, derandomize=True, deadline=None, database=None, **options)(
+    return settings(max_examples=examples, **options)(
         given(trainings(names))(function)
     )
 
