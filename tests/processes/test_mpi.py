@@ -1,4 +1,4 @@
-"""Ranks started by mpiexec equal one process: sums, broadcasts, training, gluon."""
+"""Ranks started by mpiexec equal one process: sums, broadcasts, training, gluon. (Few starts: each takes seconds.)"""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as onp
 import pytest
 
-from mxdp import devices, train
-from mxdp.backend import np
+from mxdp import train
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
-from mxdp.processes import ALONE, World, world
+from mxdp.processes import World, world
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip install mpi4py mpich")
@@ -23,7 +22,7 @@ needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip ins
 @pytest.fixture
 def ranks(tmp_path):
     """``ranks(n, code)`` runs ``code`` in ``n`` processes; what each gives to ``say`` comes back, in the order of
-    ranks. ``fails=True``: it must end with an error, whose text comes back."""
+    ranks, and the text of their errors. ``fails=True``: it must end with one."""
 
     def run(n, code, fails=False):
         script = tmp_path / "script.py"
@@ -36,25 +35,9 @@ def ranks(tmp_path):
             [MPIEXEC, "-n", str(n), sys.executable, script], capture_output=True, text=True, timeout=120
         )
         assert (done.returncode != 0) == fails, done.stderr
-        return done.stderr if fails else [json.loads((tmp_path / str(rank)).read_text()) for rank in range(n)]
+        return [json.loads((tmp_path / str(rank)).read_text()) for rank in range(n)], done.stderr
 
     return run
-
-
-def test_one_rank_does_nothing():
-    alone, x = World(), np.arange(3.0)
-    alone.sum([x])
-    alone.broadcast([x])
-    alone.barrier()
-    assert x.tolist() == [0, 1, 2]
-    assert (alone.rank, alone.size, alone.local_rank) == (0, 1, 0)
-    assert (alone.gather("x"), alone.shard(7)) == (["x"], slice(0, 7))
-    alone.agree({"seed": 1})
-    assert alone.devices(2, "cpu") == devices(2, "cpu")
-    hook = sys.excepthook
-    assert world() is ALONE
-    assert sys.excepthook is hook
-    assert repr(ALONE) == "<rank 0 of 1>"
 
 
 def test_without_mpi_a_launched_process_says_what_is_missing(monkeypatch):
@@ -65,15 +48,7 @@ def test_without_mpi_a_launched_process_says_what_is_missing(monkeypatch):
         world()
 
 
-@needs_mpi
-def test_sums_over_ranks_are_exact_and_in_order(ranks):
-    """Whole numbers, so that sums are exact; a second sum of the same arrays shows that the first had ended.
-
-    After a convolution without gradients, oneDNN keeps the weight in a layout of its own; a job that takes such an
-    array's address waits for itself."""
-    results = ranks(
-        3,
-        """
+SUMS = """
 import faulthandler
 faulthandler.dump_traceback_later(60, exit=True)
 for do in (world.sum, world.broadcast):
@@ -93,24 +68,14 @@ for _ in range(3):
     world.sum(arrays)
 sent = np.full((2, 3), world.rank + 1.0)
 world.broadcast([sent])
-say([[array[-1:].tolist() for array in arrays], sent.tolist(), world.gather(world.rank * 2), world.local_rank,
-     [world.shard(s).indices(s)[:2] for s in (1, 7)]])
-""",
-    )
-    last = [[sum(k - 1 + rank for rank in range(3)) * 9] for k in (5, 100_000, 1)]
-    starts = [[0, 1], [0, 3]], [[1, 1], [3, 5]], [[1, 1], [5, 7]]
-    for rank, of_rank in enumerate(results):
-        assert of_rank == [[[], *last], [[1.0] * 3] * 2, [0, 2, 4], rank, starts[rank]]
-
-
-@needs_mpi
-def test_a_failure_on_one_rank_ends_all(ranks):
-    text = ranks(2, "if world.rank: raise KeyError('mine')\nworld.barrier()", fails=True)
-    assert "rank 1 of 2 ranks failed" in text
-    assert "KeyError: 'mine'" in text
-
-
-DROPOUT = """
+vector = np.arange(7.0) * (world.rank + 1)
+world.reduce_scatter(vector)
+world.all_gather(vector)
+found = [[array[-1:].tolist() for array in arrays], sent.tolist(), world.gather(world.rank * 2), world.local_rank,
+         vector.tolist()]
+faulthandler.cancel_dump_traceback_later()
+"""
+MASKS = """
 def masks():
     with autograd.train_mode():
         return [npx.dropout(np.ones((64,), ctx=mx.cpu(i)), p=0.5).tolist() for i in range(2)]
@@ -132,18 +97,33 @@ after("train", lambda: mx.random.seed(3), trains)
 after("a trainer", lambda: mx.random.seed(3), lambda: mxdp.Trainer(net_of_gluon.collect_params(), "sgd", world=world))
 after("a store", lambda: mx.random.seed(3), lambda: mx.kv.create("mxdpmpi"))
 after("seed", lambda: world.seed(3), list)
-say(drawn)
+"""
+FAILS = """
+say([found, drawn])
+world.barrier()
+if world.rank == 1:
+    raise KeyError("mine")
+world.barrier()
 """
 
 
 @needs_mpi
-def test_dropout_draws_other_masks_on_each_device_of_each_rank_and_the_same_ones_again(ranks):
-    """Without a seed; and where ``mx.random.seed`` was called alike on all ranks before."""
-    results = ranks(3, DROPOUT)
-    for name in results[0]:
-        masks = [tuple(mask) for drawn in results for mask in drawn[name]]
+def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(ranks):
+    """Whole numbers, so that sums are exact; a second sum of the same arrays shows that the first had ended.
+
+    After a convolution without gradients, oneDNN keeps the weight in a layout of its own; a job that takes such an
+    array's address waits for itself. Dropout draws other masks on each device of each rank, and the same ones again
+    after the same seed: without one, and where ``mx.random.seed`` was called alike on all ranks before."""
+    results, text = ranks(3, MASKS + SUMS + FAILS, fails=True)
+    last = [[sum(k - 1 + rank for rank in range(3)) * 9] for k in (5, 100_000, 1)]
+    for rank, (found, _) in enumerate(results):
+        assert found == [[[], *last], [[1.0] * 3] * 2, [0, 2, 4], rank, [6.0 * place for place in range(7)]]
+    for name in results[0][1]:
+        masks = [tuple(mask) for _, drawn in results for mask in drawn[name]]
         assert len(set(masks)) == len(masks) == 6, name
-        assert not name.endswith(" again") or all(drawn[name] == drawn[name[:-6]] for drawn in results), name
+        assert not name.endswith(" again") or all(drawn[name] == drawn[name[:-6]] for _, drawn in results), name
+    assert "rank 1 of 3 ranks failed" in text
+    assert "KeyError: 'mine'" in text
 
 
 TRAIN = """
@@ -158,21 +138,6 @@ say([[p.asnumpy().tolist() for p in history.device_params[-1]], history.test_acc
 def one_after_the_other(codes):
     """One script, since a process needs seconds to load MXNet: what each of ``codes`` says, in a list."""
     return "\n".join(["all_said = []", *(code.replace("say(", "all_said.append(") for code in codes), "say(all_said)"])
-
-
-@needs_mpi
-def test_training_equals_one_process(ranks):
-    results = ranks(2, one_after_the_other(TRAIN.format(devices=devices) for devices in (1, 2)))
-    assert results[0] == results[1]  # bit for bit
-    data = load("synthetic").take(101, 51)
-    serial, two = (train(n, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None) for n in (1, 2))
-    for params, accuracies, losses in results[0]:
-        for ours, expected in zip(params, serial.device_params[0]):
-            onp.testing.assert_allclose(ours, expected.asnumpy(), rtol=2e-4, atol=2e-6)
-        assert accuracies == serial.test_accuracies
-        assert losses == pytest.approx([epoch.loss for epoch in serial.epochs], rel=1e-5)
-    # Two ranks of a device have the same shards as two devices of one process, so the same bits.
-    assert results[0][0][0] == [param.asnumpy().tolist() for param in two.device_params[0]]
 
 
 GLUON = """
@@ -204,22 +169,45 @@ TRAINERS = [
 
 
 @needs_mpi
-def test_gluon_equals_one_process(ranks):
+def test_two_ranks_equal_one_process_and_continue_bit_for_bit(ranks, tmp_path):
+    """By mxdp's loop, by gluon's with each trainer, and from a checkpoint, with each device's running means."""
+    loops = [TRAIN.format(devices=devices) for devices in (1, 2)]
+    serial = GLUON.format(seed=0, devices=1, trainer=PLAIN).replace("world.shard(10)", "slice(None)")
     several = [(seed, on, trainer) for seed, trainer in TRAINERS for on in (1, 2)]
     codes = [GLUON.format(seed=seed, devices=on, trainer=trainer) for seed, on, trainer in several]
-    serial = GLUON.format(seed=0, devices=1, trainer=PLAIN).replace("world.shard(10)", "slice(None)")
-    results = ranks(2, one_after_the_other([serial, *codes]))
-    assert results[0] == results[1]
-    expected = results[0].pop(0)
-    for how, params in zip(several, results[0]):
+    kept = continuing(tmp_path / "kept")
+    results, _ = ranks(2, one_after_the_other([*loops, serial, *codes, *kept(seed=0)]))
+    check_loops(*(of_rank[:2] for of_rank in results))
+    of_gluon, whole = zip(*((of_rank[2:-2], of_rank[-2:]) for of_rank in results))
+    assert of_gluon[0] == of_gluon[1]
+    expected, *others = of_gluon[0]
+    for how, params in zip(several, others):
         for param, wanted in zip(params, expected):
             onp.testing.assert_allclose(param, wanted, rtol=1e-5, atol=1e-7, err_msg=str(how))
+    continued, _ = ranks(2, one_after_the_other(kept(seed=5)))
+    assert [printed.pop(0) for of_rank in (*whole, *continued) for printed in of_rank] == [0] * 4 + [2] * 4
+    assert continued == list(whole)
+    for one, other in zip(*whole):
+        assert one != other  # in the running means alone
 
 
-@needs_mpi
-def test_a_gluon_training_continues_bit_for_bit_with_each_devices_running_means(ranks, tmp_path):
+def check_loops(*results):
+    assert results[0] == results[1]  # bit for bit
+    data = load("synthetic").take(101, 51)
+    serial, two = (train(n, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None) for n in (1, 2))
+    for params, accuracies, losses in results[0]:
+        for ours, expected in zip(params, serial.device_params[0]):
+            onp.testing.assert_allclose(ours, expected.asnumpy(), rtol=2e-4, atol=2e-6)
+        assert accuracies == serial.test_accuracies
+        assert losses == pytest.approx([epoch.loss for epoch in serial.epochs], rel=1e-5)
+    # Two ranks of a device have the same shards as two devices of one process, so the same bits.
+    assert results[0][0][0] == [param.asnumpy().tolist() for param in two.device_params[0]]
+
+
+def continuing(folder):
+    """A gluon training, on a device and on two, that saves in its midst and continues from there."""
     kept = f"""
-kept = mxdp.Checkpoint({str(tmp_path / "kept")!r} + str(len(on)), world=world, report=lambda line: None)
+kept = mxdp.Checkpoint({str(folder)!r} + str(len(on)), world=world, report=lambda line: None)
 start = (kept.load(net, trainer) or dict(step=0))["step"]
 random, loss"""
     code = GLUON.replace("net.initialize", "net.add(gluon.nn.BatchNorm(in_channels=3))\nnet.initialize")
@@ -228,14 +216,7 @@ random, loss"""
     code = code.replace("trainer.step(10)", "trainer.step(10)\n    step == 1 and kept.save(net, trainer, step=2)")
     code = code.replace("say([", "kept.wait()\nsay([start] + [")
     trainer = 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'
-    whole, continued = (
-        ranks(2, one_after_the_other(code.format(seed=seed, devices=on, trainer=trainer) for on in (1, 2)))
-        for seed in (0, 5)
-    )
-    assert [printed.pop(0) for of_run in (*whole, *continued) for printed in of_run] == [0] * 4 + [2] * 4
-    assert continued == whole
-    for one, other in zip(*whole):
-        assert one != other  # in the running means alone
+    return lambda seed: [code.format(seed=seed, devices=on, trainer=trainer) for on in (1, 2)]
 
 
 def test_a_world_is_for_stores_of_mxdp():

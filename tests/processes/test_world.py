@@ -1,14 +1,16 @@
-"""Several ranks as threads of this process (:mod:`fake_mpi`): what they sum, agree on and refuse."""
+"""Several ranks as threads of this process (:mod:`fake_mpi`): what they exchange, agree on and refuse."""
 
 from __future__ import annotations
 
 import gc
-import sys
+import re
 
 import fake_mpi
 import numpy as onp
 import pytest
 from gate import Gate, SlowReader
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import mxdp
 from mxdp import engine, process
@@ -19,6 +21,7 @@ from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.gluon import Store
 from mxdp.processes import Ranks, World
+from mxdp.processes.world import Note, ranks_of
 from mxdp.scratch import get_params, in_sync, init_lenet
 from mxdp.training import train
 from mxdp.training.update import Update
@@ -222,28 +225,18 @@ def test_a_broadcast_waits_for_work_that_only_reads():
     assert fake_mpi.run(2, work) == [(True, [0.0] * 3)] * 2
 
 
+def test_only_ranks_are_a_world():
+    ranks = Ranks(1, 2)
+    assert ranks_of(ranks) is ranks
+    assert ranks_of(None).size == 1
+    with pytest.raises(TypeError, match=r"world must be what mxdp.world\(\) returns, not 3"):
+        ranks_of(3)
+
+
 @pytest.mark.parametrize("threads", range(4))
 def test_an_mpi_without_calls_from_several_threads_is_refused(threads):
     errors, _ = fake_mpi.outcomes(2, lambda w: w, make=lambda mpi: World(fake_mpi.MPI(mpi.COMM_WORLD, threads)))
     assert all(("MPI_THREAD_MULTIPLE" in str(error)) == (threads < 3) for error in errors)
-
-
-@pytest.mark.parametrize(
-    ("kind", "size", "seen", "expected"),
-    [
-        ("gpu", 3, 6, [[0, 1], [2, 3], [4, 5]]),
-        ("gpu", 3, 5, [[0, 1], [2, 3], [0, 1]]),  # too few: those that MXNet names first
-        ("gpu", 3, 2, [[0, 1]] * 3),  # each sees its own alone
-        ("gpu", 1, 6, [[0, 1]]),
-        ("cpu", 3, 6, [[0, 1]] * 3),
-    ],
-)
-def test_ranks_of_one_host_take_the_next_gpus(monkeypatch, kind, size, seen, expected):
-    module = sys.modules[Ranks.__module__]
-    monkeypatch.setattr(module, "find_devices", lambda n, asked: [mx.Context(kind, number) for number in range(n)])
-    monkeypatch.setattr(module, "usable_gpus", lambda: [mx.gpu(number) for number in range(seen)])
-    for rank, numbers in enumerate(expected):
-        assert Ranks(rank, size).devices(2) == [mx.Context(kind, number) for number in numbers]
 
 
 class OnGpu(np.ndarray):
@@ -253,25 +246,112 @@ class OnGpu(np.ndarray):
     ctx = property(lambda self: mx.gpu(0))
 
 
-def test_arrays_that_go_through_the_hosts_memory():
-    """Among them ones that take the place of an earlier one (its ``id``), and two of one kind at a time."""
-    kinds, sizes = ("float32", "float64", "float32"), (3, 5, 3, 1, 7, 2)
+CALLS = ("sum", "broadcast", "reduce_scatter", "all_gather", "gather", "barrier", "together")
+KINDS = st.tuples(st.integers(0, 9), st.sampled_from(["float32", "float64", "int32", "int64", "uint8"]), st.booleans())
+
+
+@settings(max_examples=40)
+@given(
+    n=st.integers(2, 3),  # of more, the engine's threads here would all wait for another's sum
+    kinds=st.lists(KINDS, min_size=1, max_size=11),
+    calls=st.lists(st.tuples(st.sampled_from(CALLS), st.integers(0, 10)), min_size=1, max_size=11),
+)
+def test_every_exchange_is_exact_counted_and_carries_one_note(n, kinds, calls):
+    """Some arrays lie on a GPU, as World believes. By the counts, a rank that has ended knows that another one waits
+    (:mod:`mxdp.processes.leaving`). A note travels with the first sum that isn't empty, after its arrays are ready."""
+
+    def start(rank, size, dtype):
+        return onp.arange(size).astype(dtype) * (rank + 1) + rank
 
     def work(world):
-        results, arrays = [], [np.zeros((1,), dtype=kind) for kind in kinds]
-        for size in sizes:
-            for array, kind in zip(arrays, kinds):
-                new = np.arange(size, dtype=kind) + world.rank
-                array.__class__, array.handle, new.handle = OnGpu, new.handle, array.handle
-            world.sum(arrays)
-            world.broadcast(arrays)
-            results.append([array.asnumpy().tolist() for array in arrays])
-        return results, len(world._staging)
+        arrays, results = [], []
+        for size, dtype, on_gpu in kinds:
+            arrays.append(np.array(start(world.rank, size, dtype), dtype=dtype))
+            arrays[-1].__class__ = OnGpu if on_gpu else np.ndarray
+        note = Note(bytes([world.rank]) * 2, [np.full((3,), world.rank)])
+        for number, (call, which) in enumerate(calls):
+            array = arrays[which % len(arrays)]
+            if call in ("sum", "reduce_scatter"):
+                getattr(world, call)([array] if call == "sum" else array, note)
+            elif call in ("broadcast", "all_gather"):
+                getattr(world, call)([array] if call == "broadcast" else array)
+            elif call == "gather":
+                results.append(world.gather((number, world.rank)))
+            else:
+                results.append(world.together(lambda: world.rank * 3) if call == "together" else world.barrier())
+        values = [array.asnumpy() for array in arrays]
+        theirs = note.wait() if note.carrier is not None else note.theirs
+        return values, results, world.begun, theirs, len(world._staging)
 
-    for results, buffers in fake_mpi.run(3, work):
-        for size, sums in zip(sizes, results):
-            assert sums == [[3.0 * i + 3 for i in range(size)]] * 3
-        assert buffers == 10
+    values = [[start(rank, size, dtype) for size, dtype, _ in kinds] for rank in range(n)]
+    begun, results, staged, carried = [0, 0], [], set(), False
+    for number, (call, which) in enumerate(calls):
+        place = which % len(kinds)
+        of_ranks, shards = [of_rank[place] for of_rank in values], [Ranks(r, n).shard(kinds[place][0]) for r in range(n)]
+        if call in ("gather", "barrier", "together"):
+            begun[1] += 1
+            told = {"gather": [(number, rank) for rank in range(n)], "together": [rank * 3 for rank in range(n)]}
+            results.append(told.get(call))
+        elif kinds[place][0]:
+            begun[0] += 1
+            carried = carried or call in ("sum", "reduce_scatter")
+            staged |= {kinds[place][:2]} if kinds[place][2] else set()
+            before = [array.copy() for array in of_ranks]
+            for rank, array in enumerate(of_ranks):
+                if call == "sum":
+                    array[:] = sum(before)
+                elif call == "broadcast":
+                    array[:] = before[0]
+                elif call == "reduce_scatter":
+                    array[shards[rank]] = sum(before)[shards[rank]]
+                else:
+                    array[:] = onp.concatenate([before[owner][shard] for owner, shard in enumerate(shards)])
+    notes = [bytes([rank]) * 2 + onp.full(3, rank).astype("float32").tobytes() for rank in range(n)]
+    for rank, (theirs, *others) in enumerate(fake_mpi.run(n, work)):
+        for mine, expected in zip(theirs, values[rank]):
+            assert mine.dtype == expected.dtype
+            onp.testing.assert_array_equal(mine, expected)
+        assert others == [results, begun, notes if carried else [], len(staged)]
+
+
+def mine(rank):
+    raise MxdpError(f"mine, of rank {rank}")
+
+
+def broke(rank):
+    raise OSError(5, f"rank {rank} broke")
+
+
+@given(does=st.lists(st.sampled_from([mine, broke, lambda rank: rank * 2]), min_size=2, max_size=5))
+def test_what_fails_together_fails_on_all_with_the_first_ones_words(does):
+    outcomes, aborted = fake_mpi.outcomes(len(does), lambda world: world.together(lambda: does[world.rank](world.rank)))
+    failed = [rank for rank, do in enumerate(does) if do in (mine, broke)]
+    assert aborted == []
+    for rank, outcome in enumerate(outcomes):
+        if not failed:
+            assert outcome == [2 * number for number in range(len(does))]
+            continue
+        assert type(outcome) is (OSError if does[rank] is broke else MxdpError)
+        first = rank if rank in failed else failed[0]
+        assert f"rank {first} broke" in str(outcome) if does[first] is broke else str(outcome) == f"mine, of rank {first}"
+        if rank not in failed and does[first] is broke:
+            assert str(outcome).startswith(f"rank {first} of {len(does)} ranks can't go on: ")
+
+
+@given(facts=st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 1), max_size=3), min_size=2, max_size=4))
+def test_ranks_that_know_other_facts_are_told_which(facts):
+    outcomes, _ = fake_mpi.outcomes(len(facts), lambda world: world.agree(facts[world.rank]))
+    names = {name for known in facts for name in known}
+    differ = [(rank, name) for rank, known in enumerate(facts) for name in names if known.get(name) != facts[0].get(name)]
+    assert [type(outcome) for outcome in outcomes] == [MxdpError if differ else type(None)] * len(facts)
+    if differ:
+        told = re.fullmatch(
+            r"the ranks can't train together: rank (\d) has (\w) (\w+), rank 0 has (\w+); start all with the same",
+            str(outcomes[0]),
+        ).groups()
+        rank, name = int(told[0]), told[1]
+        assert (rank, name) in differ
+        assert told[2:] == (str(facts[rank].get(name)), str(facts[0].get(name)))
 
 
 @pytest.mark.parametrize("name", ["mxdpauto", "mxdpring", "mxdpsharded", "mxdpmpi"])
