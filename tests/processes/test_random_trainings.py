@@ -172,7 +172,7 @@ def run(case, by_gluon):
 
 
 EXAMPLES = int(os.environ.get("MXDP_TRAININGS", 60))
-"""Of one to three trainings each. The broken trainers below are found within 200, most within a few."""
+"""Of one to three trainings each. The broken trainers below are mostly found within a few; they may take many more."""
 
 
 def check(case):
@@ -218,7 +218,6 @@ def all_written(params):
         (ShardedReplicas, "states", lambda self, updater: {}, ["adam"]),
         (Replicas, "spread", lambda self, numbers: None, ["adam"]),
         (Replicas, "fill", fills_all, ["sgd"]),
-        (states, "_renumbered", lambda its, optimizer, known, names: its, ["adam"]),
         (trainer, "forget", lambda its: None, ["sgd"]),
         (trainer, "unwritten", all_written, ["sgd"]),
     ],
@@ -226,4 +225,14 @@ def all_written(params):
 def test_a_broken_trainer_is_found(where, name, broken, optimisers, monkeypatch):
     monkeypatch.setattr(where, name, broken)
     with pytest.raises((AssertionError, ValueError)):
-        randomly(check, optimisers, 5 * EXAMPLES, phases=[Phase.generate], report_multiple_bugs=False)()
+        randomly(check, optimisers, 20 * EXAMPLES, phases=[Phase.generate], report_multiple_bugs=False)()
+
+
+def test_states_that_go_to_another_parameter_are_found(monkeypatch):
+    """Where gluon sorts the names otherwise: dense10 before dense7."""
+    steps = [(set(), set(), STEP)] * 2
+    case = ("adam", {"learning_rate": 0.125}, "float32", SHAPES, [("plain", 1, 1, steps, count) for count in (0, 7)])
+    check(case)
+    monkeypatch.setattr(states, "_renumbered", lambda its, optimizer, known, names: its)
+    with pytest.raises((AssertionError, ValueError)):
+        check(case)
