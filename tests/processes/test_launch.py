@@ -280,40 +280,34 @@ def test_ranks_that_hang_show_where_they_stand_and_logs_are_kept(tmp_path):
     assert stands[0][4:] in logs[1]
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["-n", "2"], "no command: write it last, after --"),
-        (["--", "true"], "the following arguments are required: -n"),
-        (
-            ["-n", "2", "train.py", "--lr", "1"],
-            "put -- before the command, as in python -m mxdp.launch -n 2 -- python train.",
-        ),
-        (
-            ["-n", "2", "python", "x.py", "--restarts", "x"],
-            "put -- before the command, as in python -m mxdp.launch -n 2 -- ",
-        ),
-        (["-n", "2", "--no", "python", "x.py"], "unrecognized arguments: --no"),
-        (["-n", "0", "--", "true"], "-n is at least 1, not 0"),
-        (["-n", "x", "--", "true"], "argument -n: invalid int value: 'x'"),
-        (["-n", "1", "--restarts", "-1", "--", "true"], "--restarts is at least 0, not -1"),
-        (["-n", "1", "--silent-after", "1", "--", "true"], "--silent-after is 0 (never) or at least 2 seconds, not 1"),
-        (["-n", "1", "--silent-after", "nan", "--", "true"], "--silent-after is 0 (never) or at least 2"),
-        (["-n", "1", "--hung-after", "1", "--", "true"], "--hung-after is 0 (never) or at least 2 seconds, not 1"),
-        (["-n", "1", "--hung-after", "inf", "--", "true"], "--hung-after is 0 (never) or at least 2 seconds, not inf"),
-        (["-n", "1", "--log-dir", f"{__file__}/x", "--", "true"], "x: Not a directory"),
-        (["-n", "1", "--interface", "no", "--", "true"], "no network interface 'no' with an IPv4 address; "),
-        (["-n", "1", "--hosts", "no-such", "--", "true"], "--hosts no-such: No such file or directory"),
-        (["-n", "1", "--hosts", os.devnull, "--", "true"], "names no host"),
-        (["-n", "1", "--mpiexec", "'", "--", "true"], "--mpiexec ': No closing quotation"),
-    ],
-)
-def test_bad_input_is_one_sentence(words, sentence, capsys):
-    assert launch.main(words) == 2
+BAD = {
+    "-n 2": "no command: write it last, after --",
+    "-- true": "the following arguments are required: -n",
+    "-n 2 train.py --lr 1": "put -- before the command, as in python -m mxdp.launch -n 2 -- python train.",
+    "-n 2 python x.py --restarts x": "put -- before the command, as in python -m mxdp.launch -n 2 -- ",
+    "-n 2 --no python x.py": "unrecognized arguments: --no",
+    "-n 0 -- true": "-n is at least 1, not 0",
+    "-n x -- true": "argument -n: invalid int value: 'x'",
+    "-n 1 --restarts -1 -- true": "--restarts is at least 0, not -1",
+    "-n 1 --silent-after 1.9 -- true": "--silent-after is 0 (never) or at least 2 seconds, not 1.9",
+    "-n 1 --silent-after nan -- true": "--silent-after is 0 (never) or at least 2",
+    "-n 1 --hung-after 1 -- true": "--hung-after is 0 (never) or at least 2 seconds, not 1",
+    "-n 1 --hung-after inf -- true": "--hung-after is 0 (never) or at least 2 seconds, not inf",
+    f"-n 1 --log-dir {__file__}/x -- true": "x: Not a directory",
+    "-n 1 --interface no -- true": "no network interface 'no' with an IPv4 address; ",
+    "-n 1 --hosts no-such -- true": "--hosts no-such: No such file or directory",
+    f"-n 1 --hosts {os.devnull} -- true": "names no host",
+    "-n 1 --mpiexec ' -- true": "--mpiexec ': No closing quotation",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_bad_input_is_one_sentence(line, capsys):
+    assert launch.main(line.split()) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("mxdp.launch: ")
-    assert sentence in err
+    assert BAD[line] in err
 
 
 def test_it_loads_neither_mxnet_nor_numpy():

@@ -74,15 +74,13 @@ def test_every_gradient_of_every_rank_and_device_is_the_sum(algorithm, n, device
     check_sums(fake_mpi.run(n, work))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("sizes", [(30, 50, 70), (200,)], ids=str)
-@pytest.mark.parametrize("choices", [("sharded", "naive", "ring"), ("tree", "tree", "sharded")], ids=str)
-def test_ranks_that_would_choose_otherwise_sum_as_rank_0_does(sizes, dtype, choices, monkeypatch):
+def test_ranks_that_would_choose_otherwise_sum_as_rank_0_does(monkeypatch):
     """Other choices divide a bucket otherwise: wrong sums, which MPI need not notice."""
+    choices = "sharded", "naive", "ring"
     monkeypatch.setattr(tuning, "choose", lambda *args: choices[fake_mpi.rank()])
 
     def work(world):
-        device_params = replicas(2, [(size,) for size in sizes], [dtype])
+        device_params = replicas(2, [(30,), (50,), (70,)], ["float64"])
         sync = GradientSync(device_params, world=world)
         fill(device_params, world.rank)
         before = gradients(device_params)
@@ -354,7 +352,7 @@ def test_ranks_that_know_other_facts_are_told_which(facts):
         assert told[2:] == (str(facts[rank].get(name)), str(facts[0].get(name)))
 
 
-@pytest.mark.parametrize("name", ["mxdpauto", "mxdpring", "mxdpsharded", "mxdpmpi"])
+@pytest.mark.parametrize("name", ["mxdpauto", "mxdpmpi"])
 def test_a_store_broadcasts_and_sums_over_every_device_of_every_rank(name):
     def work(world):
         store = mxdp.gluon.store.by_name(name, world)
@@ -391,7 +389,7 @@ def test_a_store_chooses_by_rank_0s_processor(cores, makers, monkeypatch):
     assert chosen == {0: ["shared-memory"], 1: ["shared-memory"]}
 
 
-@pytest.mark.parametrize("shape", [(2,), (3, 2), (6, 1)])
+@pytest.mark.parametrize("shape", [(3, 2), (6, 1)])
 @pytest.mark.parametrize("call", ["broadcast", "pushpull"])
 def test_ranks_with_other_arrays_under_a_key_are_refused(call, shape):
     def work(world):
