@@ -111,7 +111,8 @@ class CheckpointFolder:
         self._ours = self._ours or header is not None
 
     def write(self, header: Facts, arrays: Mapping[str, Any], facts: Facts) -> None:
-        """Write a checkpoint in the background. Waits only for the one before. Needs memory for one copy.
+        """Write a checkpoint in the background. Waits only for the one before. Needs memory for one copy. Of NumPy's
+        arrays it takes none: leave them as they are until :meth:`wait`.
 
         If the disk is full, the oldest checkpoints are removed, never the newest whole one. If that is not enough, or
         the disk can't be written, the next call or :meth:`wait` reports it, and raises any other error of this
@@ -122,6 +123,7 @@ class CheckpointFolder:
             return
         self._claim(header, arrays)
         self._ours = True
+        arrays = dict(arrays)  # which the caller may change
         copies = {name: _copy(x) for name, x in arrays.items() if not isinstance(x, onp.ndarray)}
         copied = CompletionEvent(list(copies.values()))
         text = json.dumps(plain({**header, "facts": facts}))

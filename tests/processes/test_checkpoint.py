@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import io
 import json
@@ -143,13 +144,15 @@ def test_the_newest_whole_one_is_read_and_the_last_are_kept(data, first, tmp_pat
 
 
 def test_a_write_does_not_wait_and_keeps_what_was_there(tmp_path):
-    """The array is not computed yet, and is written again before it is."""
+    """The array is not computed yet, and is written again before it is. All that was given may be changed."""
     x, folder = np.zeros((2, 3)), CheckpointFolder(tmp_path)
     npx.waitall()
     gate = Gate(x)
     x += 5
-    folder.write(HEADER, {"x": x}, {"step": 5})
+    arrays, facts, header = {"x": x}, {"step": 5}, copy.deepcopy(HEADER)
+    folder.write(header, arrays, facts)
     x += 1
+    arrays["x"] = facts["step"] = header["training"]["seed"] = 7
     assert names(tmp_path) == []
     gate.open()
     folder.wait()
@@ -326,6 +329,20 @@ def test_the_folder_of_another_training_is_refused(call, tmp_path):
     assert made.lock(HEADER) is None, "for its own it has been looked at"
 
 
+def test_what_this_training_can_not_have_written_is_passed_over(tmp_path):
+    """Another training's is not even looked at."""
+
+    def check(arrays, facts):
+        assert arrays["x"].shape == (2, 3)
+        if facts["step"] == 2:
+            raise KeyError("mine")
+
+    made, _ = saved(tmp_path, 1, 2)
+    assert made.read(HEADER, check)[1] == {"step": 1}
+    with pytest.raises(MxdpError, match="holds another training"):
+        CheckpointFolder(tmp_path).read(OTHER, check=lambda arrays, facts: 1 / 0)
+
+
 def used(folder):
     return sum(path.stat().st_size for path in folder.iterdir())
 
@@ -346,7 +363,7 @@ def room(folder):
 
     usage = shutil.disk_usage(folder)
     with mock.patch.object(checkpoint_file, "open", limited, create=True), mock.patch.object(
-        checkpoint.shutil, "disk_usage", lambda path: usage._replace(free=max(0, limit[0] - used(folder)))
+        checkpoint.shutil, "disk_usage", side_effect=lambda path: usage._replace(free=max(0, limit[0] - used(folder)))
     ):
         yield limit
 

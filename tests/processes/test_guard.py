@@ -36,7 +36,7 @@ class Played:
         theirs.setblocking(False)
         self.launcher.setblocking(False)
         (out, self.out), (err, self.err) = os.pipe(), os.pipe()
-        self.files = [open(end, "rb", buffering=0) for end in (out, err)]
+        self.files = [os.fdopen(end, "rb", 0) for end in (out, err)]
         for end in (self.out, self.err):
             os.set_blocking(end, False)
         self.unread = b""
@@ -143,8 +143,9 @@ def test_a_launcher_that_hangs_up_is_an_end():
 @pytest.mark.parametrize("left", [False, True])
 def test_the_end_is_told_and_half_a_second_later_no_more_is_read(ended, part, status, left):
     """Where a process that the command has left holds its output. A good end is none while other ranks may wait."""
+    raw = ended << 8 if ended >= 0 else -ended
     says_late = [says(2, b"late"), says(2.4, b"r\n"), says(3, b"too late\n")]
-    played = Played([says(1, b"last"), becomes(2, ended << 8 if ended >= 0 else -ended), *(says_late if left else [closes(2)])])
+    played = Played([says(1, b"last"), becomes(2, raw), *(says_late if left else [closes(2)])])
     played.guard.shared[0], played.guard.shared[1] = 7, part
     assert played.run() == status
     assert played.told("exit") == [(2, ended)]

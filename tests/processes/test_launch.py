@@ -182,7 +182,7 @@ def test_all_options_are_handed_to_each_kind_of_mpiexec(kind, n, hosts, interfac
     if kind == "mpich" and not hosts and not set(more) & set(PLACES):
         place = ["-launcher", "fork", "-rmk", "user"]
     if kind == "open":
-        mca = [word for layer in "btl oob".split() for word in ("--mca", f"{layer}_tcp_if_include", bound)]
+        mca = [word for layer in ("btl", "oob") for word in ("--mca", f"{layer}_tcp_if_include", bound)]
         expected = ["--hostfile", file, *(mca if bound else [])] if hosts else []
         expected += [word for name in ("MXDP_LAUNCH", "PYTHONUNBUFFERED", *added) for word in ("-x", name)]
     else:
@@ -199,7 +199,10 @@ def test_all_options_are_handed_to_each_kind_of_mpiexec(kind, n, hosts, interfac
 
 @pytest.mark.parametrize(
     ("says", "sentence"),
-    [("Microsoft MPI", "mpiexec is not of MPICH, its kin or Open MPI"), (None, "there is no mpiexec: pip install mpi4py")],
+    [
+        ("Microsoft MPI", "mpiexec is not of MPICH, its kin or Open MPI"),
+        (None, "there is no mpiexec: pip install"),
+    ],
 )
 def test_another_mpi_or_none_is_a_sentence(says, sentence, monkeypatch, tmp_path, capsys):
     if says:

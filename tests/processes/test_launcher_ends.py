@@ -188,6 +188,15 @@ def test_last_lines_of_a_failed_rank_are_waited_for(job, monkeypatch, closed, ki
     assert now == [seconds]
 
 
+def test_a_guard_that_is_gone_is_an_end_after_a_grace(job):
+    made = silent_job(job)
+    for rank, ago in ((0, jobs.GRACE - 0.25), (2, 0)):
+        made.ranks[rank].closed, made.ranks[rank].heard = True, made.now - ago
+    assert made.silence() is None
+    made.now += 0.25
+    assert made.silence().what.startswith("rank 0 on h after step 5, rank 2 on h after step 5: killed")
+
+
 @pytest.mark.parametrize(("said", "what"), [("MPI_Abort(7)", "rank 2 on h called MPI_Abort"), ("x", None)])
 def test_ranks_that_are_lost_are_named_by_what_they_last_said(said, what):
     guards = [Guarded(None, 0.0, rank, "h") for rank in range(3)]
@@ -254,9 +263,9 @@ def test_the_time_in_which_the_launcher_is_held_up_does_not_count(job, monkeypat
 
 
 def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(job, monkeypatch):
-    monkeypatch.setattr(jobs.Launch, "wait", lambda self: None)
-    made, sent = silent_job(job, hung=60), []
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=itertools.count().__next__, time=time.time))
+    made, sent, waited = silent_job(job, hung=60), [], []
+    monkeypatch.setattr(jobs.Launch, "wait", lambda self: waited.append(1))
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=itertools.count(0, 0.25).__next__, time=time.time))
 
     def later(seconds, steps, stopped=(0, 0, 0)):
         made.now += seconds
@@ -274,6 +283,7 @@ def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(job, monkeyp
     assert ends.status == 124
     assert "for 60 s; behind: rank 1 on h after step 5, rank 2 on h after step 5 " in ends.what
     assert sent == [(1, b"?"), (2, b"?")]
+    assert len(waited) == 7, "two seconds, for where they stand"
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from mxdp.processes import world
 from mxdp.processes import leaving as leave
+from mxdp.processes import world
 from mxdp.processes.leaving import LEFT, STALLED, STEPS, Leaving, launchers_file
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gluon.md"
@@ -99,45 +99,6 @@ def leavings(ranks, kind=Leaving):
     for leaving in ends:
         leaving._file = [0, 1]
     return ends
-
-
-@settings(max_examples=25)
-@given(counts=st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=2, max_size=4), same=st.booleans())
-def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(counts, same):
-    """Each World counts arrays and objects. A rank that has begun less of anything than another ends alone, and not one
-    finalizes; one that has begun no less than all waits, to be ended with the job."""
-    counts = [counts[0]] * len(counts) if same else counts
-    less = {a for a, counted in enumerate(counts) if any(x < y for b in counts for x, y in zip(counted, b))}
-    ranks, alone, over = Ranks(len(counts)), set(), threading.Event()
-
-    class Rank(Leaving):
-        def _leave_alone(self, waits):
-            alone.add(self._messages.rank)
-
-        def _end(self):
-            with suppress(SystemExit):
-                super()._end()
-
-        def _hear(self):
-            super()._hear()
-            if over.is_set():
-                raise SystemExit
-
-    ends = leavings(ranks, Rank)
-    for leaving, begun in zip(ends, counts):
-        leaving.begun += [begun[:2], begun[2:]]
-    threads = {rank: threading.Thread(target=leaving._end, daemon=True) for rank, leaving in enumerate(ends)}
-    for thread in threads.values():
-        thread.start()
-    for rank in less if less else threads:
-        threads[rank].join(60)
-        assert not threads[rank].is_alive()
-    over.set()
-    for thread in threads.values():
-        thread.join(60)
-    assert alone == less
-    assert ranks.finalized == [not less] * len(counts)
-    assert [leaving._file[1] for leaving in ends] == [1 if less else LEFT] * len(counts)
 
 
 class Turns(threading.Event):

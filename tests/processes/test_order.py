@@ -38,7 +38,7 @@ def refused(errors, sentence):
 )
 def test_layers_that_sort_otherwise_on_a_rank_are_refused(make, layers, before):
     """gluon sorts names, and counts layers in each process: ``dense10`` stands before ``dense9``."""
-    orders = [sorted(range(layers), key=lambda layer: f"dense{made + layer}_") for made in before]  # noqa: B023
+    orders = [sorted(range(layers), key=lambda layer: f"dense{made + layer}_") for made in before]
 
     def work(world):
         net = gluon.nn.HybridSequential(prefix="")

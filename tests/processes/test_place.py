@@ -42,7 +42,7 @@ def test_ranks_of_one_host_take_the_next_gpus(kind, n, size, seen):
 
     module = sys.modules[Ranks.__module__]
     with mock.patch.object(module, "find_devices", first), mock.patch.object(
-        module, "usable_gpus", lambda: [mx.gpu(number) for number in range(seen)]
+        module, "usable_gpus", return_value=[mx.gpu(number) for number in range(seen)]
     ):
         for rank in range(size):
             ranks = Ranks(9, size)

@@ -184,9 +184,7 @@ def check(case):
 
 
 def randomly(function, names, examples=EXAMPLES, **options):
-    return settings(max_examples=examples, **options)(
-        given(trainings(names))(function)
-    )
+    return settings(max_examples=examples, **options)(given(trainings(names))(function))
 
 
 test_random_trainings_have_the_bits_of_gluons_default_trainer = randomly(check, sorted(OPTIMIZERS))

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from functools import lru_cache
+from types import SimpleNamespace
 
 import fake_mpi
 import numpy as onp
@@ -19,7 +20,8 @@ from mxdp.backend import np, npx
 from mxdp.collectives import GradientSync
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
-from mxdp.processes import CheckpointFolder, World, checkpoint_file
+from mxdp.processes import World, checkpoint_file
+from mxdp.processes.checkpoint import CheckpointFolder
 from mxdp.scratch import in_sync, init_lenet, lenet
 from mxdp.training import TrainStep, train
 
@@ -91,7 +93,9 @@ SAVED = {0.01: range(1, 8), 0.25: (2, 4, 6, 7), 0.5: (4, 7), 1: (7,), 5: ()}
 
 
 @settings(max_examples=10)
-@given(stop=st.integers(0, 13), every=st.sampled_from([0.01, 0.25, 0.5, 1]), lenet=st.sampled_from([False] * 4 + [True]))
+@given(
+    stop=st.integers(0, 13), every=st.sampled_from([0.01, 0.25, 0.5, 1]), lenet=st.sampled_from([False] * 4 + [True])
+)
 def test_a_stopped_training_continues_bit_for_bit(stop, every, lenet, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept")
     assert run(2, folder, stop, lenet, checkpoint_every=every)[0] is None
@@ -209,21 +213,24 @@ def test_a_finished_training_says_so_and_goes_on_to_more_epochs(tmp_path):
     same(run(1, tmp_path, num_epochs=3)[0], run(1, num_epochs=3)[0])
 
 
-def test_the_time_before_the_stop_counts_also_of_a_training_stopped_again(tmp_path):
-    run(1, tmp_path, 4)
-    newest = tmp_path / names(tmp_path)[-1]
-    arrays, was = checkpoint_file.read_checkpoint(newest)
-    assert was["facts"]["seconds"] > 0
-    was["facts"]["seconds"] = 1000.0
-    checkpoint_file.write_checkpoint(newest, arrays, json.dumps(was))
-    run(1, tmp_path, 2)  # stopped again in the same epoch
-    again = tmp_path / names(tmp_path)[-1]
-    assert again != newest
-    assert checkpoint_file.read_checkpoint(again)[1]["facts"]["seconds"] > 1000
-    history, _, _ = run(1, tmp_path)
+def test_the_time_before_the_stop_counts_also_of_a_training_stopped_again(tmp_path, monkeypatch):
+    """By a clock that goes on by ten seconds a step."""
+    now, original = [0.0], TrainStep.__call__
+
+    def step(*args, **more):
+        now[0] += 10
+        return original(*args, **more)
+
+    monkeypatch.setattr(TrainStep, "__call__", step)
+    for module in (train.__module__, "mxdp.timing"):
+        monkeypatch.setattr(sys.modules[module], "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    seconds = []
+    for stop in (4, 2, None):
+        history, _, _ = run(1, tmp_path, stop)
+        seconds.append(checkpoint_file.read_checkpoint(tmp_path / names(tmp_path)[-1])[1]["facts"]["seconds"])
+    assert seconds == [40, 60, 0]
+    assert [epoch.seconds for epoch in history.epochs] == [70, 70]
     same(history, undisturbed(1))
-    assert history.epochs[0].seconds > 1000 > history.epochs[1].seconds
-    assert checkpoint_file.read_checkpoint(tmp_path / names(tmp_path)[-1])[1]["facts"]["seconds"] == 0
 
 
 def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
