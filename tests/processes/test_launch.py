@@ -112,22 +112,6 @@ def test_a_signal_to_the_launcher_ends_everything():
 
 
 @needs_mpi
-def test_in_a_job_of_slurm_ranks_start_here_without_srun_if_no_hosts_are_given(monkeypatch, tmp_path):
-    """Of two nodes there, which would be two hosts to MPI. A container has no ``srun``; here one that fails."""
-    pytest.importorskip("mpi4py")
-    srun = tmp_path / "srun"
-    srun.write_text("#!/bin/sh\nexit 9\n")
-    srun.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    nodes, names = "node[7-8]", ("SLURM_NODELIST", "SLURM_JOB_NODELIST")
-    slurm = dict(SLURM_JOB_ID="1", SLURM_NNODES="2", SLURM_JOB_NUM_NODES="2", SLURM_TASKS_PER_NODE="1(x2)")
-    for variable, value in {**slurm, **dict.fromkeys(names, nodes)}.items():
-        monkeypatch.setenv(variable, value)
-    code = "from mpi4py import MPI; print(MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).size)"
-    assert finish(start(code)) == (0, ["[0] 2", "[1] 2"], [])
-
-
-@needs_mpi
 def test_what_mpiexec_itself_says_is_shown():
     status, _, err = finish(start("", "--mpiexec=-no-such-option", n=1))
     assert status > 0

@@ -64,15 +64,6 @@ def test_a_rank_killed_with_its_guard_is_a_failure_though_mpiexec_ends_well(job)
     assert (ends.status, ends.what.split(" on ")[0]) == (1, "rank 1")
 
 
-@pytest.mark.parametrize(("killed_after", "other_after"), [(0.0, 0.2), (0.2, 0.0)])
-def test_the_rank_that_was_killed_is_named_whichever_is_heard_of_first(job, killed_after, other_after):
-    killed = f"time.sleep({killed_after}); os.kill(os.getpid(), 9)"
-    ends = job(f"if rank == 0:\n  {killed}\ntime.sleep({other_after}); sys.exit(1)").run()
-    assert ends.status == 128 + 9
-    assert ends.what.startswith("rank 0 on ")
-    assert ends.what.endswith("was killed by signal 9 (SIGKILL)")
-
-
 def test_an_mpiexec_that_is_killed_is_a_failure_though_all_ranks_end_well(job):
     ends = job("pass", how="killed").run()
     assert ends.status == 128 + signal.SIGTERM

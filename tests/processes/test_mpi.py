@@ -136,8 +136,10 @@ say([[p.asnumpy().tolist() for p in history.device_params[-1]], history.test_acc
 
 
 def one_after_the_other(codes):
-    """One script, since a process needs seconds to load MXNet: what each of ``codes`` says, in a list."""
-    return "\n".join(["all_said = []", *(code.replace("say(", "all_said.append(") for code in codes), "say(all_said)"])
+    """One script, as a process needs seconds to load MXNet: what each of ``codes`` says, in a list. Rank 0 ends last,
+    for which the other waits."""
+    said = (code.replace("say(", "all_said.append(") for code in codes)
+    return "\n".join(["import time\nall_said = []", *said, "say(all_said)\nworld.rank or time.sleep(1.5)"])
 
 
 GLUON = """

@@ -23,7 +23,7 @@ from mxdp.errors import MxdpError
 from mxdp.gluon import Store
 from mxdp.processes import Ranks, World
 from mxdp.processes.world import Note, ranks_of
-from mxdp.scratch import get_params, in_sync, init_lenet
+from mxdp.scratch import get_params
 from mxdp.training import train
 from mxdp.training.update import Update
 
@@ -120,24 +120,6 @@ def test_ranks_with_other_gradients_or_buckets_are_refused_on_every_rank(what):
 
 def quiet(*args, **options):
     return train(*args, **{"kind": "cpu", "data": SMALL, "report": lambda line: None, **options})
-
-
-@pytest.mark.parametrize(("n", "devices"), [(2, 2), (3, 1), (2, 3)])
-def test_train_starts_with_rank_0s_parameters_and_divides_by_the_whole_batch(n, devices):
-    """A batch of 11 over 4, 3 or 6 devices, a last one of 1, and ranks with other initial values."""
-
-    def epochs(world, seed):
-        history = quiet(devices, 11, 0.5, 2, world=world, params=init_lenet(seed))
-        assert in_sync(history.device_params)
-        return [epoch.loss for epoch in history.epochs], [param.asnumpy() for param in history.device_params[0]]
-
-    results = fake_mpi.run(n, lambda world: epochs(world, seed=world.rank))
-    losses, serial = epochs(World(), seed=0)
-    for rank_losses, params in results:
-        assert rank_losses == pytest.approx(losses, rel=1e-4)
-        for mine, first, expected in zip(params, results[0][1], serial):
-            onp.testing.assert_array_equal(mine, first)
-            onp.testing.assert_allclose(mine, expected, rtol=0, atol=2e-5 * abs(expected).max())
 
 
 @pytest.mark.parametrize("kind", [GradientSync, ShardedSync])
