@@ -80,7 +80,7 @@ def test_a_rank_that_calls_mpi_abort_is_named():
 
 @needs_mpi
 def test_a_guard_that_is_stopped_is_not_heard_of():
-    """(A rank that is stopped: test_guard and test_launcher_ends.)"""
+    """(A rank that is stopped: test_launcher_guard and test_launcher_ends.)"""
     launcher = start(SLEEP, "--silent-after", "2")
     started(launcher)[1]["[1]"].parent().suspend()
     status, _, err = finish(launcher)
