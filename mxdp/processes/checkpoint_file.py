@@ -230,4 +230,7 @@ TAKING = threading.Lock()
 
 def lock_on(folder: Path) -> FolderLock:
     """This process's lock on the folder, or else a new one, which is not taken yet."""
-    return next((lock for lock in LOCKS if lock.is_on(folder)), None) or FolderLock()
+    for lock in LOCKS:
+        if lock.is_on(folder):
+            return lock
+    return FolderLock()
