@@ -20,7 +20,7 @@ import fake_mpi
 import numpy as onp
 import pytest
 from gate import Gate
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from kept import DAMAGED, HEADER, names, numbered
 
@@ -102,7 +102,7 @@ class Expected:
             del self.values[old]
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, phases=[Phase.generate])  # shrinking waits for the disk
 @given(data=st.data(), first=st.sampled_from([1, 999_996]))
 def test_the_newest_whole_one_is_read_and_the_last_are_kept(data, first, tmp_path_factory):
     """Whoever writes them, by whichever name of the folder. (As text, 1000000 would stand before 999999.)"""
@@ -368,7 +368,7 @@ def room(folder):
         yield limit
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, phases=[Phase.generate])  # shrinking waits for the disk
 @given(data=st.data(), keep=st.integers(1, 3), whole=st.integers(1, 3))
 def test_a_full_disk_costs_the_oldest_alone_and_none_in_vain(data, keep, whole, tmp_path_factory):
     """The newest whole one stays until a newer one is whole, also if those after it are damaged and were never read.

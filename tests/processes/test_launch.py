@@ -14,7 +14,7 @@ from unittest import mock
 
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from mxdp.launch import __main__ as launch
@@ -129,7 +129,7 @@ INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
 LOOPBACK = launch.bound(None, None)[1]
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, phases=[Phase.generate])  # each starts processes: shrinking would take minutes
 @given(
     kind=st.sampled_from(sorted(VERSIONS)),
     n=st.integers(1, 300),
