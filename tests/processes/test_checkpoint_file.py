@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -89,7 +90,15 @@ def test_every_byte_counts_and_so_does_the_length(tmp_path):
                 with pytest.raises(ValueError, match="checksum is wrong"):
                     check_whole(io.BytesIO(content))
         assert check_whole(io.BytesIO(whole)) == len(whole) - 66
+        with zipfile.ZipFile(path) as members:
+            assert members.comment == hashlib.sha256(whole[:-66]).hexdigest().encode()
         assert read_checkpoint(path)[1] == {**HEADER, "facts": {}}
+
+
+def test_an_array_of_objects_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match="[Oo]bject array"):
+        write_checkpoint(tmp_path / "checkpoint-000001.npz", {"x": onp.array([print], dtype=object)}, WHOLE)
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("what", DAMAGED)
