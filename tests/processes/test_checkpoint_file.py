@@ -96,7 +96,7 @@ def test_every_byte_counts_and_so_does_the_length(tmp_path):
 
 
 def test_an_array_of_objects_is_not_written(tmp_path):
-    with pytest.raises(ValueError, match="[Oo]bject array"):
+    with pytest.raises(ValueError, match=r"[Oo]bject array"):
         write_checkpoint(tmp_path / "checkpoint-000001.npz", {"x": onp.array([print], dtype=object)}, WHOLE)
     assert names(tmp_path) == []
 
