@@ -265,6 +265,8 @@ def test_a_folder_that_is_made_anew_has_a_lock_of_its_own(tmp_path):
     write(first, 2)
     first.wait()
     assert "there is none before it, and the training goes on" in lines[0], "it does not end the training"
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / LOCK).touch()  # another process was here
     second, _ = saved(tmp_path / "folder", 3)
     assert not free(tmp_path / "folder")
     del second
