@@ -186,8 +186,8 @@ def bound(interface: Optional[str], hosts: Optional[str]) -> Tuple[str, Optional
         lines = Path(hosts).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise UsageError(f"--hosts {hosts}: {error.strerror}") from error
-    entries = [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
-    names = [entry.split(":")[0] for entry in entries]
+    entries = [line.partition("#")[0].split() for line in lines]
+    names = [entry[0].split(":")[0] for entry in entries if entry]
     if not names:
         raise UsageError(f"--hosts {hosts} names no host")
     for name in names:

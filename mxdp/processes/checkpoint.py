@@ -39,6 +39,7 @@ from mxdp.processes.checkpoint_file import (
     check_whole,
     checkpoints,
     identity,
+    lock_on,
     make_checkpoint_folder,
     match,
     number_of,
@@ -110,7 +111,8 @@ class CheckpointFolder:
         self._ours = self._ours or header is not None
 
     def write(self, header: Facts, arrays: Mapping[str, Any], facts: Facts) -> None:
-        """Write a checkpoint in the background. Waits only for the one before. Needs memory for one copy.
+        """Write a checkpoint in the background. Waits only for the one before. Needs memory for one copy. Of NumPy's
+        arrays it takes none: leave them as they are until :meth:`wait`.
 
         If the disk is full, the oldest checkpoints are removed, never the newest whole one. If that is not enough, or
         the disk can't be written, the next call or :meth:`wait` reports it, and raises any other error of this
@@ -121,6 +123,7 @@ class CheckpointFolder:
             return
         self._claim(header, arrays)
         self._ours = True
+        arrays = dict(arrays)  # which the caller may change
         copies = {name: _copy(x) for name, x in arrays.items() if not isinstance(x, onp.ndarray)}
         copied = CompletionEvent(list(copies.values()))
         text = json.dumps(plain({**header, "facts": facts}))
@@ -224,9 +227,8 @@ class CheckpointFolder:
         """Take the lock. The answer is empty, or says why this process can't have it."""
         if self._lock and self._lock.process == os.getpid():
             return ""
-        key = os.getpid(), os.path.realpath(self.folder)
         with TAKING:
-            lock = LOCKS.get(key) or FolderLock()
+            lock = lock_on(self.folder)
             try:
                 lock.take(self.folder)
             except BlockingIOError as error:
@@ -235,7 +237,7 @@ class CheckpointFolder:
             except OSError as error:
                 what = f"{self.folder} can't be locked ({error})"
                 self._report(f"{what}: see that no other training writes checkpoints there")
-            LOCKS[key] = lock
+            LOCKS.add(lock)
         self._lock = lock
         return ""
 

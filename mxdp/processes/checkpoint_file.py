@@ -22,6 +22,8 @@ from mxdp.errors import MxdpError
 
 COMMENT = b"\x40\0"
 """The length of a zip's comment, before the comment itself: the 64 hexadecimal digits of a SHA-256."""
+PIECE = 1 << 20
+"""How many bytes are read at once for it."""
 LOCK = "checkpoint.lock"
 NAME = re.compile(r"checkpoint-(\d{6,})\.npz")
 Arrays = Dict[str, HostArray]
@@ -122,12 +124,8 @@ def _checksum(file: IO[bytes], length: int) -> bytes:
     """The SHA-256 of the first ``length`` bytes as a zip's comment, behind its length. Leaves the file behind them."""
     digest = hashlib.sha256()
     file.seek(0)
-    while length > 0:
-        piece = file.read(min(length, 1 << 20))
-        if not piece:
-            break
-        digest.update(piece)
-        length -= len(piece)
+    for start in range(0, length, PIECE):
+        digest.update(file.read(min(PIECE, length - start)))
     return COMMENT + digest.hexdigest().encode()
 
 
@@ -141,7 +139,8 @@ def plain(value: Any, name: str = "facts") -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: plain(item, key) for key, item in value.items()}
     if isinstance(value, onp.generic) or getattr(value, "size", None) == 1:
-        number = value.asscalar() if hasattr(value, "asscalar") else value
+        # MXNet's classic arrays have no item(), and those of mx.np no asscalar() that works.
+        number = value if hasattr(value, "item") else value.asscalar()
         return plain(number.item(), name)
     raise MxdpError(
         f"a checkpoint can't keep {name}, which is {type(value).__name__}: give a number, a text, True, False, None, "
@@ -183,6 +182,15 @@ class FolderLock:
         self.process = os.getpid()
         self.writing = threading.Lock()
         self._file = -1
+        self._at = (0, 0)
+
+    def is_on(self, folder: Path) -> bool:
+        """Whether this process has tried to take it on this folder, by whatever name, and not on one before it."""
+        try:
+            at = _place(os.stat(folder / LOCK))
+        except OSError:
+            return False
+        return self.process == os.getpid() and self._at == at
 
     def take(self, folder: Path) -> None:
         """Take it, if it isn't held yet, and remove half-written files. Raises a BlockingIOError, whose ``strerror``
@@ -190,6 +198,7 @@ class FolderLock:
         if self._file >= 0:
             return
         file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        self._at = _place(os.fstat(file))
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -209,6 +218,19 @@ class FolderLock:
             os.pwrite(file, f"process {self.process} on {os.uname().nodename}\n".encode(), 0)
 
 
-LOCKS: weakref.WeakValueDictionary[Tuple[int, str], FolderLock] = weakref.WeakValueDictionary()
-"""The locks by process and folder. A forked process finds none of its parent's."""
+def _place(status: os.stat_result) -> Tuple[int, int]:
+    """By which a file is known. As long as it is open, no other file gets the same."""
+    return status.st_dev, status.st_ino
+
+
+LOCKS: weakref.WeakSet[FolderLock] = weakref.WeakSet()
+"""All locks. A forked process has its parent's in it, too."""
 TAKING = threading.Lock()
+
+
+def lock_on(folder: Path) -> FolderLock:
+    """This process's lock on the folder, or else a new one, which is not taken yet."""
+    for lock in LOCKS:
+        if lock.is_on(folder):
+            return lock
+    return FolderLock()

@@ -1,7 +1,8 @@
-"""The files of checkpoints: whatever happens to the disk or the process, a whole one is left."""
+"""Folders of checkpoints: whatever happens to the disk or the process, a whole one is left."""
 
 from __future__ import annotations
 
+import copy
 import errno
 import io
 import json
@@ -12,21 +13,29 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
+from contextlib import contextmanager
+from unittest import mock
 
 import fake_mpi
 import numpy as onp
 import pytest
 from gate import Gate
-from kept import names, numbered, sealed
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from kept import DAMAGED, HEADER, names, numbered
 
-from mxdp.backend import mx, np, npx
+from mxdp.backend import np, npx
 from mxdp.errors import BackendError, MxdpError
 from mxdp.experiments.memory_use import grown
 from mxdp.gluon import Checkpoint
 from mxdp.processes import CheckpointFolder, checkpoint, checkpoint_file
+from mxdp.processes.checkpoint_file import LOCK
 
-HEADER = {"training": {"seed": 0}, "replicas": "1 device"}
+OTHER = {"training": {"seed": 0, "dropout": 0.5}, "replicas": "1 device"}
+
+
+def write(made, value, **facts):
+    made.write(HEADER, {"x": np.full((2, 3), value)}, {"step": value, **facts})
 
 
 def saved(folder, *values, keep=3):
@@ -34,7 +43,7 @@ def saved(folder, *values, keep=3):
     lines = []
     made = CheckpointFolder(folder, keep, report=lines.append)
     for value in values:
-        made.write(HEADER, {"x": np.full((2, 3), value)}, {"step": value})
+        write(made, value)
     made.wait()
     return made, lines
 
@@ -51,27 +60,99 @@ def value_in(folder):
     return facts["step"], lines
 
 
-@pytest.mark.parametrize("kind", [CheckpointFolder, Checkpoint])
-def test_only_the_last_are_kept(kind, tmp_path):
-    made = kind(tmp_path)
-    for value in range(1, 6):
-        made.write(HEADER, {"x": np.full((2, 3), value)}, {"step": value})
-    made.wait()
-    assert names(tmp_path) == numbered(3, 4, 5)
-    del made
-    saved(tmp_path, 6, 7, keep=1)
-    assert names(tmp_path) == numbered(7)
-    assert value_in(tmp_path) == (7, [f"continuing from {tmp_path / numbered(7)[0]}"])
+class Expected:
+    """What a folder must hold, and say, after each call: ``values`` by number, None for a damaged file."""
+
+    def __init__(self, first):
+        self.values = {first: 1}
+
+    def open(self, made, keep):
+        self.folder, self.keep, self.lines, self.refused, self.ours = made.folder, keep, [], set(), False
+
+    def usable(self):
+        return sorted(set(self.values) - self.refused)
+
+    def look(self):
+        """The number of the newest whole one."""
+        while self.usable():
+            *before, number = self.usable()
+            if self.values[number] is not None:
+                return number
+            self.refused.add(number)
+            instead = "there is none before it"
+            if before:
+                instead = f"{numbered(before[-1])[0]}, the one before it, is taken"
+            self.lines.append((f"{self.folder / numbered(number)[0]} is not used (", f"): {instead}"))
+        return None
+
+    def read(self):
+        number = self.look()
+        if number is None:
+            return None
+        self.ours = True
+        self.lines.append((f"continuing from {self.folder / numbered(number)[0]}", ""))
+        return self.values[number]
+
+    def write(self, value):
+        if not self.ours:
+            self.look()
+        self.ours = True
+        self.values[max(self.values, default=0) + 1] = value
+        for old in self.usable()[: -self.keep]:
+            del self.values[old]
+
+
+@settings(max_examples=30, phases=[Phase.generate])  # shrinking waits for the disk
+@given(data=st.data(), first=st.sampled_from([1, 999_996]))
+def test_the_newest_whole_one_is_read_and_the_last_are_kept(data, first, tmp_path_factory):
+    """Whoever writes them, by whichever name of the folder. (As text, 1000000 would stand before 999999.)"""
+    folder = tmp_path_factory.mktemp("kept")
+    link = folder.with_name(f"{folder.name}-link")
+    link.symlink_to(folder)
+    saved(folder, 1)
+    (folder / numbered(1)[0]).rename(folder / numbered(first)[0])
+    others = ["checkpoint-12345.npz", "notes.npz"]
+    for name in others:
+        (folder / name).write_text("not one of ours")
+    expected, value = Expected(first), 1
+    for _ in range(data.draw(st.integers(1, 3))):
+        keep, lines = data.draw(st.integers(1, 3)), []
+        kind = data.draw(st.sampled_from([CheckpointFolder, Checkpoint]))
+        made = kind(data.draw(st.sampled_from([folder, link])), keep, report=lines.append)
+        expected.open(made, keep)
+        for what in data.draw(st.lists(st.sampled_from(["write", "write", "read", "truncated", "empty"]), max_size=6)):
+            if what == "write":
+                value += 1
+                write(made, value)
+                made.wait()
+                expected.write(value)
+            elif what == "read":
+                newest, wanted = made.read(HEADER), expected.read()
+                assert (newest and newest[1]["step"]) == wanted
+                assert wanted is None or (newest[0]["x"].tolist(), newest[2]) == ([[wanted] * 3] * 2, True)
+            else:
+                number = max(expected.values)
+                if expected.values[number] is not None:  # else it is damaged already
+                    DAMAGED[what](folder / numbered(number)[0])
+                expected.values[number] = None
+            assert names(folder) == sorted([*numbered(*expected.values), *others])
+            assert len(lines) == len(expected.lines)
+            for line, (start, end) in zip(lines, expected.lines):
+                assert line.startswith(start)
+                assert line.endswith(end)
+                assert "\n" not in line
 
 
 def test_a_write_does_not_wait_and_keeps_what_was_there(tmp_path):
-    """The array is not computed yet, and is written again before it is."""
+    """The array is not computed yet, and is written again before it is. All that was given may be changed."""
     x, folder = np.zeros((2, 3)), CheckpointFolder(tmp_path)
     npx.waitall()
     gate = Gate(x)
     x += 5
-    folder.write(HEADER, {"x": x}, {"step": 5})
+    arrays, facts, header = {"x": x}, {"step": 5}, copy.deepcopy(HEADER)
+    folder.write(header, arrays, facts)
     x += 1
+    arrays["x"] = facts["step"] = header["training"]["seed"] = 7
     assert names(tmp_path) == []
     gate.open()
     folder.wait()
@@ -79,155 +160,117 @@ def test_a_write_does_not_wait_and_keeps_what_was_there(tmp_path):
     assert float(x[0, 0]) == 6
 
 
-@pytest.mark.parametrize("device", [0, 1])
-def test_arrays_of_all_kinds_come_back(device, tmp_path):
-    cpu = mx.cpu(device)
-    arrays = {
-        "scalar": np.array(3.5, ctx=cpu),
-        "none": np.zeros((0, 3), ctx=cpu),
-        "half": np.ones((2,), dtype="float16", ctx=cpu),
-        "whole": np.array([2**40], dtype="int64", ctx=cpu),
-        "file": mx.nd.ones((2, 2), ctx=cpu),
-        "bytes": onp.frombuffer(b"abc", "uint8"),
-    }
-    folder = CheckpointFolder(tmp_path)
-    folder.write(HEADER, {f"a/{name}": x for name, x in arrays.items()}, {"lr": onp.float32(0.5), "loss": float("nan")})
-    kept, facts, _ = folder.read(HEADER)
-    for name, x in arrays.items():
-        host = x if name == "bytes" else x.asnumpy()
-        assert kept[f"a/{name}"].dtype == host.dtype
-        onp.testing.assert_array_equal(kept[f"a/{name}"], host)
-    assert facts["lr"] == 0.5
-    assert facts["loss"] != facts["loss"]
-    with onp.load(str(tmp_path / numbered(1)[0]), allow_pickle=False) as plain:
-        assert plain["a/scalar"] == 3.5
-
-
-ALONE = """
-import os, sys, time
-from mxdp.backend import np
+OTHERS = """
+import os, signal, sys, time
+import numpy as onp
 from mxdp.processes import CheckpointFolder
-folder, header = sys.argv[1], {"training": {"seed": 0}, "replicas": "1 device"}
-"""
 
+def write(folder, value):
+    made.write({"training": {"seed": 0}, "replicas": "1 device"}, {"x": onp.full((2, 3), value)}, {"step": value})
 
-def test_a_process_killed_while_it_writes_leaves_the_one_before(tmp_path):
-    """With kill -9, after half of the file was written. A child that it has forked lives on, without the lock."""
-    saved(tmp_path, 1, 2)
-    script = """
-import signal
-
-def fsync(file):
-    os.ftruncate(file, os.fstat(file).st_size // 2)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-made = CheckpointFolder(folder)
-made.lock()
-at, to = os.pipe()
-child = os.fork()
-if not child:
-    print(made._take(), flush=True)
-    os.close(1)
-    os.write(to, b".")
-    time.sleep(120)
-    os._exit(0)
-os.read(at, 1)
-print(child, flush=True)
-os.fsync = fsync
-made.write(header, {"x": np.full((2, 3), 3)}, {"step": 3})
-made.wait()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE + script, tmp_path], timeout=100, stdout=subprocess.PIPE, text=True
-    )
-    refused, child = done.stdout.splitlines()
-    try:
-        assert done.returncode == -9
-        assert refused.startswith("another training writes checkpoints in "), "a forked process has no lock"
-        *before, part = names(tmp_path)
-        assert before == numbered(1, 2)
-        assert part.startswith(f"{numbered(3)[0]}.{os.uname().nodename}-")
-        assert part.endswith(".part")
-        assert value_in(tmp_path)[0] == 2
-        assert names(tmp_path) == [*before, part], "a reader removes nothing"
-        saved(tmp_path, 4)
-        assert names(tmp_path) == numbered(1, 2, 3)
-    finally:
-        os.kill(int(child), signal.SIGKILL)
-
-
-def test_a_second_writer_is_told_and_destroys_nothing(tmp_path):
-    """While another process is in the midst of the second file."""
-    script = """
-made = CheckpointFolder(folder)
-made.write(header, {"x": np.full((2, 3), 1)}, {"step": 1})
-made.wait()
-flush, held = os.fsync, []
-
-def fsync(file):
-    if not held:
-        held.append(file)
-        print("held", flush=True)
-        sys.stdin.readline()
-        time.sleep(0.5)
+def waits(file):
+    print("held", flush=True)
+    sys.stdin.readline()
+    os.fsync = flush
     flush(file)
 
-os.fsync = fsync
-made.write(header, {"x": np.full((2, 3), 2)}, {"step": 2})
-# and the program ends without a wait
+flush = os.fsync
+made = CheckpointFolder(sys.argv[1])
+write(made, 1)
+made.wait()
+if not os.fork():
+    print(made._take(), flush=True)
+    os._exit(0)
+os.wait()
+os.fsync = waits
+write(made, 2)
+made.wait()
+os.fsync = lambda file: os.ftruncate(file, os.fstat(file).st_size // 2) or os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[2] == "killed":
+    write(made, 3)
+    made.wait()
+os.fsync = flush
+write(made, 3)  # and the program ends without a wait
 """
-    (tmp_path / checkpoint_file.LOCK).write_text("an older holder with a long name " * 9)
+
+
+@pytest.mark.parametrize("end", ["well", "killed"])
+def test_a_second_writer_is_told_and_a_half_written_file_destroys_nothing(end, tmp_path):
+    """While another process is in the midst of the second file, and after it was killed (-9) in the midst of the third.
+    A process that it has forked has no lock."""
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    (real / LOCK).write_text("an older holder with a long name " * 9)
     other = subprocess.Popen(
-        [sys.executable, "-c", ALONE + script, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", OTHERS, real, end], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
+    told = rf"\(process {other.pid} on {os.uname().nodename}\): use another folder, or wait until it has ended"
+    part = f".npz.{os.uname().nodename}-{other.pid}.part"
     try:
+        assert other.stdout.readline().startswith("another training writes checkpoints in ")
         assert other.stdout.readline() == "held\n"
-        there = names(tmp_path)
-        assert len(there) == 2
-        assert there[1].endswith(f"-{other.pid}.part")
-        assert value_in(tmp_path)[0] == 1
-        sentence = (
-            rf"^another training writes checkpoints in {tmp_path} \(process {other.pid} on {os.uname().nodename}\): "
-            "use another folder, or wait until it has ended"
-        )
-        for second in (CheckpointFolder(tmp_path), Checkpoint(tmp_path)):
-            with pytest.raises(MxdpError, match=sentence):
-                second.lock()
-            with pytest.raises(MxdpError, match=sentence):
-                second.write(HEADER, {"x": np.zeros((2, 3))}, {"step": 9})
-        assert names(tmp_path) == there
+        assert names(real) == [*numbered(1), f"checkpoint-000002{part}"]
+        for second in (CheckpointFolder(real), Checkpoint(link)):
+            assert value_in(second.folder)[0] == 1
+            for call in (second.lock, lambda: write(second, 9)):  # noqa: B023
+                with pytest.raises(MxdpError, match=f"^another training writes checkpoints in {second.folder} {told}"):
+                    call()
+        assert names(real) == [*numbered(1), f"checkpoint-000002{part}"]
         other.communicate("go on\n", timeout=60)
-        assert other.returncode == 0
-        assert names(tmp_path) == numbered(1, 2)
-        assert value_in(tmp_path)[0] == 2
-        assert second.lock() is None, "now it may"
     finally:
         other.kill()
         other.communicate()
+    left = numbered(1, 2, 3) if end == "well" else [*numbered(1, 2), f"checkpoint-000003{part}"]
+    assert (other.returncode, names(real)) == (0 if end == "well" else -signal.SIGKILL, left)
+    assert value_in(real)[0] == len(left) - (end == "killed")
+    assert names(real) == left, "a reader removes nothing"
+    assert second.lock() is None, "now it may"
+    assert names(real) == numbered(1, 2, *([3] if end == "well" else []))
 
 
 def free(folder):
     """Could another process write there?"""
     script = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
-    return not subprocess.run(
-        [sys.executable, "-c", script, folder / checkpoint_file.LOCK], capture_output=True
-    ).returncode
+    return not subprocess.run([sys.executable, "-S", "-c", script, folder / LOCK], capture_output=True).returncode
 
 
-def test_objects_of_a_process_share_the_lock_until_the_last_is_gone(tmp_path):
-    first, _ = saved(tmp_path, 1)
-    second, _ = saved(tmp_path, 2)
-    first.write(HEADER, {"x": np.full((2, 3), 3)}, {"step": 3})
-    second.write(HEADER, {"x": np.full((2, 3), 4)}, {"step": 4})
+@pytest.mark.parametrize("other", ["same", "link", "moved"])
+def test_objects_of_a_process_share_the_lock_until_the_last_is_gone(other, tmp_path):
+    """Also where the folder has another name for one of them."""
+    folder, second_folder = tmp_path / "same", tmp_path / other
+    first, _ = saved(folder, 1)
+    if other == "link":
+        second_folder.symlink_to(folder)
+    elif other == "moved":
+        folder.rename(second_folder)
+        first.folder = second_folder
+    second, _ = saved(second_folder, 2)
+    write(first, 3)
+    write(second, 4)
     first.wait()
     second.wait()
-    assert names(tmp_path) == numbered(2, 3, 4), "none took another's number"
+    assert names(second_folder) == numbered(2, 3, 4), "none took another's number"
     del first
-    assert not free(tmp_path)
+    assert not free(second_folder)
     del second
-    assert free(tmp_path)
-    saved(tmp_path, 5)
-    assert free(tmp_path)
+    assert free(second_folder)
+    saved(second_folder, 5)
+    assert free(second_folder)
+
+
+def test_a_folder_that_is_made_anew_has_a_lock_of_its_own(tmp_path):
+    first, lines = saved(tmp_path / "folder", 1)
+    shutil.rmtree(tmp_path / "folder")
+    write(first, 2)
+    first.wait()
+    assert "there is none before it, and the training goes on" in lines[0], "it does not end the training"
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / LOCK).touch()  # another process was here
+    second, _ = saved(tmp_path / "folder", 3)
+    assert not free(tmp_path / "folder")
+    del second
+    assert free(tmp_path / "folder")
 
 
 def test_a_folder_that_cannot_be_locked_is_used_with_a_line(tmp_path, monkeypatch):
@@ -247,9 +290,9 @@ def test_a_folder_that_cannot_be_locked_is_used_with_a_line(tmp_path, monkeypatc
     assert names(tmp_path) == sorted([part.name, *numbered(1, 2)])
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, 3])
 def test_all_ranks_read_what_rank_0_has_and_only_rank_0_has_the_folder(n, tmp_path, monkeypatch):
-    arrays = {f"{number}": onp.full((2, number), number) for number in range(5)}
+    arrays = {f"{number}": onp.full((2, number), number) for number in range(11)}
 
     def train(world, header=HEADER):
         made = CheckpointFolder(tmp_path / f"{world.rank}", world=world, report=lambda line: None)
@@ -264,8 +307,7 @@ def test_all_ranks_read_what_rank_0_has_and_only_rank_0_has_the_folder(n, tmp_pa
         assert {name: x.tolist() for name, x in kept.items()} == {name: x.tolist() for name, x in arrays.items()}
         assert (facts, same) == ({"epoch": 4}, True)
     assert names(tmp_path) == ["0"]
-    other = {"training": {"seed": 1}, "replicas": "1 device"}
-    refused, _ = fake_mpi.outcomes(n, lambda world: train(world, other))
+    refused, _ = fake_mpi.outcomes(n, lambda world: train(world, OTHER))
     assert [type(error) for error in refused] == [MxdpError] * n
     asked = []
 
@@ -278,211 +320,111 @@ def test_all_ranks_read_what_rank_0_has_and_only_rank_0_has_the_folder(n, tmp_pa
     assert asked == [0]
 
 
-def truncated(path):
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def empty(path):
-    path.write_bytes(b"")
-
-
-class RunsCode:
-    def __reduce__(self):
-        return print, ("code of the file runs",)
-
-
-def npy(array):
-    file = io.BytesIO()
-    onp.save(file, array)
-    return file.getvalue()
-
-
-WHOLE = json.dumps({**HEADER, "facts": {}})
-
-
-def crafted(facts=WHOLE, compression=zipfile.ZIP_STORED, says=0, **members):
-    """Damage that has the right checksum: a file that somebody made, or another version. ``says``: the length of its
-    last member, as the file claims it."""
-
-    def damage(path):
-        with zipfile.ZipFile(path, "w", compression) as made:
-            for name, content in {"facts": npy(facts), **members}.items():
-                made.writestr(f"{name}.npy", content)
-            made.filelist[-1].file_size = says or made.filelist[-1].file_size
-        sealed(path)
-
-    return damage
-
-
-HUGE = npy(onp.ones(8)).replace(b"(8,), }" + b" " * 12, b"(8%s,), }" % (b"0" * 12))
-CRAFTED = {
-    "code": crafted(npy(onp.array([RunsCode()], dtype=object))),
-    "code in an array": crafted(x=npy(onp.array([RunsCode()], dtype=object))),
-    "code in a header": crafted(x=npy(onp.ones(8)).replace(b"(8,), }      ", b"print(1), }  ")),
-    "nested JSON": crafted("[" * 200_000),
-    "no JSON": crafted("print('code')"),
-    "a list": crafted("[]"),
-    "a list for the training": crafted(json.dumps({**HEADER, "training": [], "facts": {}})),
-    "a list for the facts": crafted(json.dumps({**HEADER, "facts": []})),
-    "no facts": crafted(json.dumps(HEADER)),
-    "compressed": crafted(compression=zipfile.ZIP_DEFLATED, x=npy(onp.zeros(10_000_000))),
-    "huge": crafted(x=HUGE),
-    "huge, and it says so": crafted(x=HUGE, says=8 * 8 * 10**12 + 1000),
-    "no array": crafted(x=b"x" * 100),
-}
-
-
-DAMAGED = {
-    "truncated": truncated,
-    "empty": empty,
-    "foreign": lambda path: onp.savez(path, x=onp.ones(3)),
-    "text": lambda path: path.write_text("not a checkpoint\n" * 20),
-    "folder": lambda path: path.unlink() or path.mkdir(),
-    **CRAFTED,
-}
-
-
-@pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_or_foreign_file_is_named_and_the_one_before_it_taken(what, tmp_path, capfd):
-    """And nothing of it is run, nor more memory taken than it has bytes."""
-    saved(tmp_path, 1, 2, 3)
-    newest = tmp_path / numbered(3)[0]
-    DAMAGED[what](newest)
-    value, lines = value_in(tmp_path)
-    why = "" if what in (*CRAFTED, "folder") else "damaged, or no checkpoint of mxdp: its checksum is"
-    assert lines[0].startswith(f"{newest} is not used ({why}")
-    assert "\n" not in lines[0]
-    assert lines[0].endswith(f"): {numbered(2)[0]}, the one before it, is taken")
-    assert value == 2
-    assert lines[1:] == [f"continuing from {tmp_path / numbered(2)[0]}"]
-    assert capfd.readouterr() == ("", "")
-
-
-def test_every_flipped_byte_is_noticed(tmp_path):
-    saved(tmp_path, 1)
-    path = tmp_path / numbered(1)[0]
-    whole = path.read_bytes()
-    for place in range(len(whole)):
-        with pytest.raises(ValueError, match="checksum is wrong"):
-            checkpoint_file.check_whole(io.BytesIO(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]))
-    for length in range(len(whole)):
-        with pytest.raises(ValueError, match="checksum is wrong"):
-            checkpoint_file.check_whole(io.BytesIO(whole[:length]))
-    checkpoint_file.check_whole(io.BytesIO(whole))
-    assert checkpoint_file.read_checkpoint(path)[1]["facts"] == {"step": 1}
-
-
-def test_refused_files_stay_and_do_not_count(tmp_path):
-    made, _ = saved(tmp_path, 1, 2, 3, keep=2)
-    empty(tmp_path / numbered(3)[0])
-    made.read(HEADER)
-    for value in (4, 5):
-        made.write(HEADER, {"x": np.full((2, 3), value)}, {"step": value})
+@pytest.mark.parametrize("call", ["read", "write", "lock"])
+def test_the_folder_of_another_training_is_refused(call, tmp_path):
+    made = CheckpointFolder(tmp_path)
+    made.write(OTHER, {}, {})
     made.wait()
-    assert names(tmp_path) == numbered(3, 4, 5)
+    arguments = {"read": [HEADER], "write": [HEADER, {}, {}], "lock": [HEADER, {}]}[call]
+    with pytest.raises(MxdpError, match=r"dropout is 0\.5 there and None here"):
+        getattr(CheckpointFolder(tmp_path), call)(*arguments)
+    assert made.lock(HEADER) is None, "for its own it has been looked at"
 
 
-def test_a_folder_without_a_whole_checkpoint_starts_anew(tmp_path):
-    assert value_in(tmp_path / "new" / "one") == (None, [])
-    saved(tmp_path, 1)
-    empty(tmp_path / numbered(1)[0])
-    (tmp_path / "notes.npz").write_text("mine")
-    value, lines = value_in(tmp_path)
-    assert value is None
-    assert lines[0].endswith(": there is none before it")
-    assert len(lines) == 1
+def test_what_this_training_can_not_have_written_is_passed_over(tmp_path):
+    """Another training's is not even looked at."""
+
+    def check(arrays, facts):
+        assert arrays["x"].shape == (2, 3)
+        if facts["step"] == 2:
+            raise KeyError("mine")
+
+    made, _ = saved(tmp_path, 1, 2)
+    assert made.read(HEADER, check)[1] == {"step": 1}
+    with pytest.raises(MxdpError, match="holds another training"):
+        CheckpointFolder(tmp_path).read(OTHER, check=lambda arrays, facts: 1 / 0)
 
 
-@pytest.fixture
-def room(tmp_path, monkeypatch):
-    """Limits what ``tmp_path`` may hold, in bytes."""
+def used(folder):
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+@contextmanager
+def room(folder):
+    """Limits what ``folder`` may hold, in bytes."""
     limit = [1 << 40]
-
-    def used():
-        return sum(path.stat().st_size for path in tmp_path.iterdir())
 
     class Limited(io.FileIO):
         def write(self, some):
-            if used() + len(some) > limit[0]:
+            if used(folder) + len(some) > limit[0]:
                 raise OSError(errno.ENOSPC, "No space left on device")
             return super().write(some)
 
     def limited(path, mode):
         return Limited(path, "w+") if "w" in mode else open(path, mode)
 
-    monkeypatch.setattr(checkpoint_file, "open", limited, raising=False)
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: usage._replace(free=max(0, limit[0] - used())))
-    return limit
+    usage = shutil.disk_usage(folder)
+    with mock.patch.object(checkpoint_file, "open", limited, create=True), mock.patch.object(
+        checkpoint.shutil, "disk_usage", side_effect=lambda path: usage._replace(free=max(0, limit[0] - used(folder)))
+    ):
+        yield limit
 
 
-@pytest.mark.parametrize("checkpoints", [1, 2, 3, 4])
-def test_a_full_disk_gives_up_the_oldest(checkpoints, tmp_path, room):
-    """With room for fewer than ``keep`` and the one being written."""
-    saved(tmp_path / "size", 0)
-    size = (tmp_path / "size" / numbered(1)[0]).stat().st_size
-    shutil.rmtree(tmp_path / "size")
-    room[0] = int((checkpoints + 0.7) * size)
-    for values in (range(1, 6), range(6, 9)):  # started again, too
-        _, lines = saved(tmp_path, *values)
-        if checkpoints == 1:
-            assert names(tmp_path) == numbered(1), "the only whole one stays"
-            failed = len(values) - (values[0] == 1)
-            assert [line.split("(")[0] for line in lines[:-1]] == ["a checkpoint could not be written "] * failed
-            assert lines[-1] == f"nothing is saved from there on: {numbered(1)[0]} is the newest checkpoint"
-        else:
-            last = values[-1]
-            assert names(tmp_path) == numbered(*range(last - min(checkpoints, 3) + 1, last + 1))
-            assert len(lines) == (checkpoints < 4)
-            assert all(line.startswith("the disk is full: checkpoint-00000") for line in lines)
-    assert value_in(tmp_path)[0] == (1 if checkpoints == 1 else 8)
-
-
-@pytest.mark.parametrize(("more", "left"), [(0.9, (3, 4)), (2.6, (1, 2, 3))])
-def test_a_larger_checkpoint_takes_the_place_of_two_or_of_none(more, left, tmp_path, room):
-    """The older two and what is free make room for 2.5 of them; for more, none is given up in vain."""
-    made, lines = saved(tmp_path, 1, 2, 3)
-    size = (tmp_path / numbered(1)[0]).stat().st_size
-    room[0] = int(3.5 * size)
-    made.write(HEADER, {"x": onp.zeros((2, 3), "float32"), "y": onp.zeros(int(more * size), "uint8")}, {"step": 0})
-    made.wait()
-    assert names(tmp_path) == numbered(*left)
-    assert lines[0].startswith(
-        f"the disk is full: {numbered(1)[0]}," if more < 1 else "a checkpoint could not be written"
-    )
-
-
-@pytest.mark.parametrize(("damaged", "whole", "newest"), [([3], 2, 4), ([2, 3], 1, 1)])
-def test_a_full_disk_never_costs_the_newest_whole_checkpoint(damaged, whole, newest, tmp_path, room):
-    """Also if the newer ones are damaged and were never read."""
-    saved(tmp_path, 1, 2, 3)
-    for name in numbered(*damaged):
-        truncated(tmp_path / name)
-    room[0] = sum(path.stat().st_size for path in tmp_path.iterdir()) + 300
-    saved(tmp_path, 4)
-    assert value_in(tmp_path)[0] == newest
-    assert (tmp_path / numbered(whole)[0]).exists()
-
-
-def test_a_disk_with_room_again_is_used_again(tmp_path, room):
-    made, lines = saved(tmp_path, 1, keep=1)
-    for limit, values in ((0, (2, 3)), (1 << 40, (4,)), (0, (5, 6))):
-        for value in values:
+@settings(max_examples=30, phases=[Phase.generate])  # shrinking waits for the disk
+@given(data=st.data(), keep=st.integers(1, 3), whole=st.integers(1, 3))
+def test_a_full_disk_costs_the_oldest_alone_and_none_in_vain(data, keep, whole, tmp_path_factory):
+    """The newest whole one stays until a newer one is whole, also if those after it are damaged and were never read.
+    None goes where all of the older ones would not make room for the arrays."""
+    folder, probe = tmp_path_factory.mktemp("kept"), tmp_path_factory.mktemp("probe") / "file"
+    saved(folder, 1, 2, 3)
+    kept, value, gone, lines = numbered(*range(1, whole + 1)), whole, [], []
+    damaged = numbered(*range(whole + 1, 4))
+    for name in damaged:
+        DAMAGED["truncated"](folder / name)
+    made = CheckpointFolder(folder, keep, report=lines.append)
+    made.lock()
+    with room(folder) as limit:
+        for step in range(10, 10 + data.draw(st.integers(1, 5))):
+            arrays = {"x": onp.full((2, 3), step, "float32"), "y": onp.zeros(data.draw(st.integers(0, 3000)), "uint8")}
+            limit[0] = 1 << 40
+            checkpoint_file.write_checkpoint(probe, arrays, json.dumps({**HEADER, "facts": {"step": step}}))
+            sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+            limit[0] = sum(sizes.values()) + data.draw(st.integers(0, 4000))
+            made.write(HEADER, arrays, {"step": step})
             made.wait()
-            room[0] = limit
-            made.write(HEADER, {"x": np.full((2, 3), value)}, {"epoch": value, "step": value})
-    made.wait()
+            needed, written = sum(array.nbytes for array in arrays.values()), probe.stat().st_size
+            at_once = limit[0] - 2 - written  # the checksum's length stands in two bytes that are written twice
+            while sum(sizes.values()) > at_once and len(kept) > 1:
+                free = limit[0] - sum(sizes.values())
+                if free + sum(sizes[name] for name in kept[:-1]) < needed:
+                    break
+                gone.append(kept.pop(0))
+                del sizes[gone[-1]]
+            if sum(sizes.values()) <= at_once:
+                newest = int(max(kept[-1], *damaged, "")[11:17]) + 1
+                kept, value = [*kept, *numbered(newest)][-keep:], step
+            assert names(folder) == sorted([*damaged, *kept])
+            assert value_in(folder)[0] == value
+    told = [line for line in lines if line.startswith("the disk is full: ")]
+    end = f", the oldest checkpoint, was removed for a new one, so fewer than {keep} may be kept"
+    assert told == [f"the disk is full: {name}{end}" for name in gone[:1]]
+
+
+def test_a_disk_with_room_again_is_used_again(tmp_path):
+    made, lines = saved(tmp_path, 1, keep=1)
+    with room(tmp_path) as allowed:
+        for limit, values in ((0, (2, 3)), (1 << 40, (4,)), (0, (5, 6))):
+            for value in values:
+                made.wait()
+                allowed[0] = limit
+                write(made, value, epoch=value)
+        made.wait()
     assert value_in(tmp_path)[0] == 4
     assert lines[-1] == f"nothing is saved from epoch 6 on: {numbered(2)[0]} is the newest checkpoint"
     assert names(tmp_path) == numbered(2)
-
-
-def test_a_folder_that_is_gone_does_not_end_the_training(tmp_path):
-    made, lines = saved(tmp_path / "gone", 1)
-    shutil.rmtree(tmp_path / "gone")
-    made.write(HEADER, {"x": np.zeros((2, 3))}, {"step": 2})
-    made.wait()
-    assert "there is none before it, and the training goes on" in lines[0]
+    failed = [line for line in lines if line.startswith("a checkpoint could not be written ([Errno 28] No space left")]
+    assert len(failed) == 4
+    assert failed[0].endswith(f"): {numbered(1)[0]} stays the newest, and the training goes on")
 
 
 def test_an_error_of_the_thread_is_raised_by_the_next_call(tmp_path, monkeypatch):
@@ -493,62 +435,18 @@ def test_an_error_of_the_thread_is_raised_by_the_next_call(tmp_path, monkeypatch
         raise BackendError("of the thread")
 
     monkeypatch.setattr(os, "fsync", wrong)
-    made.write(HEADER, {"x": np.zeros((2, 3))}, {"step": 2})
+    write(made, 2)
     with pytest.raises(BackendError, match="of the thread"):
         made.wait()
     made.wait()
     assert names(tmp_path) == numbered(1)
 
 
-@pytest.mark.parametrize("kind", [CheckpointFolder, Checkpoint])
 @pytest.mark.parametrize("keep", [0, -1, True, 2.0, "3"])
-def test_keep_is_a_positive_whole_number(kind, keep, tmp_path):
-    with pytest.raises(ValueError, match="keep"):
-        kind(tmp_path, keep)
-
-
-def test_numbers_have_more_digits_after_a_million(tmp_path):
-    """Text would sort 1000000 before 999999."""
-    saved(tmp_path, 1)
-    (tmp_path / numbered(1)[0]).rename(tmp_path / numbered(999_997)[0])
-    (tmp_path / "checkpoint-12345.npz").write_text("not one of ours")
-    for value in range(2, 7):
-        saved(tmp_path, value)
-        assert value_in(tmp_path)[0] == value
-    assert names(tmp_path) == sorted([*numbered(1_000_000, 1_000_001, 1_000_002), "checkpoint-12345.npz"])
-
-
-def test_what_only_one_side_says_of_the_training_is_compared(tmp_path):
-    header = {"training": {"seed": 0, "dropout": 0.5}, "replicas": "1 device"}
-    made = CheckpointFolder(tmp_path)
-    made.write(header, {}, {})
-    made.wait()
-    for call in (CheckpointFolder(tmp_path).read, lambda here: CheckpointFolder(tmp_path).write(here, {}, {})):
-        with pytest.raises(MxdpError, match=r"dropout is 0\.5 there and None here"):
-            call(HEADER)
-
-
-def test_each_file_is_on_the_disk_before_its_name_and_its_name_before_the_next(tmp_path, monkeypatch):
-    """The file, then its new name, then the folder, whose entry the name is: else a power cut may take it."""
-    done, fsync, replace = [], os.fsync, os.replace
-
-    def flushed(file):
-        done.append((os.readlink(f"/proc/self/fd/{file}"), os.fstat(file).st_size))
-        fsync(file)
-
-    def renamed(old, new):
-        done.append((str(old), str(new)))
-        replace(old, new)
-
-    monkeypatch.setattr(os, "fsync", flushed)
-    monkeypatch.setattr(os, "replace", renamed)
-    saved(tmp_path, 1, 2, 3)
-    assert len(done) == 9
-    for number in range(3):
-        (file, size), (old, new), (folder, _) = done[3 * number : 3 * number + 3]
-        path = tmp_path / numbered(number + 1)[0]
-        assert (file, new, folder) == (old, str(path), str(tmp_path))
-        assert size == path.stat().st_size, "all of it was flushed"
+def test_keep_is_a_positive_whole_number(keep, tmp_path):
+    for kind in (CheckpointFolder, Checkpoint):
+        with pytest.raises(ValueError, match="keep"):
+            kind(tmp_path, keep)
 
 
 def test_wait_waits_as_long_as_the_disk_takes(tmp_path, monkeypatch):
@@ -558,7 +456,7 @@ def test_wait_waits_as_long_as_the_disk_takes(tmp_path, monkeypatch):
     def slow(file):
         busy.append(1)
         assert len(busy) == 1, "two at once"
-        time.sleep(0.3)
+        time.sleep(0.1)
         fsync(file)
         busy.pop()
 
@@ -567,10 +465,7 @@ def test_wait_waits_as_long_as_the_disk_takes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", slow)
     monkeypatch.setattr(threading.Thread, "join", impatient)
-    made = CheckpointFolder(tmp_path)
-    for value in (1, 2):
-        made.write(HEADER, {"x": np.full((2, 3), value)}, {"step": value})
-    made.wait()
+    made, _ = saved(tmp_path, 1, 2)
     assert names(tmp_path) == numbered(1, 2)
     made.wait()
 
@@ -593,15 +488,15 @@ def test_a_reader_beside_a_quick_writer_takes_the_newest(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_checkpoint_takes_the_memory_of_one_copy_and_reading_it_that_of_its_arrays(tmp_path):
-    def write(x):
+    def written(x):
         made.write(HEADER, {"x": x}, {"step": 1})
         made.wait()
 
-    made = CheckpointFolder(tmp_path, report=lambda line: None)
-    write(onp.broadcast_to(onp.float32(0), 24 << 20))  # which takes no memory itself
+    made, megabytes = CheckpointFolder(tmp_path, report=lambda line: None), 64
+    written(onp.broadcast_to(onp.float32(0), megabytes << 18))  # which takes no memory itself
     read = grown(lambda: made.read(HEADER)) / 2**20  # which first gives back what earlier tests have freed
-    x = np.ones((24 << 20,))
-    written = grown(lambda: write(x)) / 2**20
-    print(f"96 MB written +{written:.0f} MB, and read +{read:.0f} MB")
-    assert 0.5 * 96 < written < 1.6 * 96
-    assert 0.5 * 96 < read < 1.25 * 96
+    x = np.ones((megabytes << 18,))
+    wrote = grown(lambda: written(x)) / 2**20
+    print(f"{megabytes} MB written +{wrote:.0f} MB, and read +{read:.0f} MB")
+    assert 0.5 * megabytes < wrote < 1.6 * megabytes
+    assert 0.5 * megabytes < read < 1.25 * megabytes

@@ -10,13 +10,15 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from mxdp import process
 from mxdp.errors import on_signal
 from mxdp.launch import __main__ as launch
 from mxdp.launch import job as jobs
 from mxdp.launch.guard import INSIDE
-from mxdp.launch.guarded import Guarded, LaunchFailure
+from mxdp.launch.guarded import Guarded, LaunchFailure, lost
 
 LEAVES = "subprocess.Popen(['sleep', '1000'])\n"
 INSIDE_MPI = """
@@ -48,8 +50,7 @@ os.kill(os.getpid(), 9)
     assert job(code).run().status == 128 + 9
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("how", ["", "well"])
+@pytest.mark.parametrize(("victim", "how"), [(1, ""), (0, "well")])
 def test_a_killed_guard_takes_its_rank_along(job, monkeypatch, victim, how):
     monkeypatch.setattr(jobs, "GRACE", 0.5)
     ends = job(f"rank == {victim} and os.kill(os.getppid(), 9) or time.sleep(1000)", how=how).run()
@@ -61,15 +62,6 @@ def test_a_killed_guard_takes_its_rank_along(job, monkeypatch, victim, how):
 def test_a_rank_killed_with_its_guard_is_a_failure_though_mpiexec_ends_well(job):
     ends = job("rank and (os.kill(os.getppid(), 9), os.kill(os.getpid(), 9))", how="well").run()
     assert (ends.status, ends.what.split(" on ")[0]) == (1, "rank 1")
-
-
-@pytest.mark.parametrize(("killed_after", "other_after"), [(0.0, 0.2), (0.2, 0.0)])
-def test_the_rank_that_was_killed_is_named_whichever_is_heard_of_first(job, killed_after, other_after):
-    killed = f"time.sleep({killed_after}); os.kill(os.getpid(), 9)"
-    ends = job(f"if rank == 0:\n  {killed}\ntime.sleep({other_after}); sys.exit(1)").run()
-    assert ends.status == 128 + 9
-    assert ends.what.startswith("rank 0 on ")
-    assert ends.what.endswith("was killed by signal 9 (SIGKILL)")
 
 
 def test_an_mpiexec_that_is_killed_is_a_failure_though_all_ranks_end_well(job):
@@ -118,6 +110,94 @@ def silent_job(job, silent=0, hung=0, n=3):
     made.size, made.now, made.progress = n, 100.0, 100.0
     made.ranks = {rank: Guarded(None, 100.0, rank, "h", step=5) for rank in range(n)}
     return made
+
+
+LINES = st.tuples(st.integers(0, 2), st.sampled_from(["out", "err"]))
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(LINES, max_size=60), failed=st.integers(0, 2), status=st.sampled_from([3, -9]), data=st.data())
+def test_what_is_shown_of_a_failed_rank_are_its_last_ten_lines(job, capsys, lines, failed, status, data):
+    """Of both streams, in the order in which they came, whatever the others say. The first failure counts, or a later
+    signal, which has ended the others."""
+    made, said = silent_job(job), {0: [], 1: [], 2: []}
+    for number, (rank, stream) in enumerate(lines):
+        made.note(made.ranks[rank], {"step": number, "part": 0, stream: f"line {number}"})
+        said[rank].append(f"[{rank}] line {number}")
+    assert made.failure is None
+    at = made.ranks[failed].step
+    made.note(made.ranks[failed], {"step": at, "part": 0, "exit": status})
+    first, *shown = str(made.failure).splitlines()
+    after = f" after step {at}" if at else ""
+    how = "failed with exit status 3" if status == 3 else "was killed by signal 9 (SIGKILL)"
+    end = "; its last lines:" if said[failed] else ""
+    assert first == f"mxdp.launch: rank {failed} on h{after} {how}; all ranks are ended{end}"
+    assert shown == said[failed][-10:]
+    assert made.failure.status == (3 if status == 3 else 128 + 9)
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == sum(stream == "out" for _, stream in lines)
+    assert sorted(out.splitlines() + err.splitlines()) == sorted(line for of_rank in said.values() for line in of_rank)
+    before, other = made.failure, data.draw(st.sampled_from([rank for rank in range(3) if rank != failed]))
+    late = data.draw(st.sampled_from([5, 0, -11]))
+    made.note(made.ranks[other], {"step": 1, "part": 0, "exit": late})
+    if status > 0 > late:
+        assert made.failure.what == f"rank {other} on h after step 1 was killed by signal 11 (SIGSEGV)"
+    else:
+        assert made.failure is before
+
+
+def test_what_is_shown_of_mpiexec_are_its_last_ten_lines(job, capsys, monkeypatch):
+    made, text = silent_job(job), "".join(f"line {number}\n" for number in range(25))
+    made.ranks.clear()
+    made.outputs, texts = [0], [text.encode(), b""]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "read", lambda file, most: texts.pop(0))
+        made.hear_mpiexec(0)
+        assert made.outputs == [0]
+        made.hear_mpiexec(0)
+        assert made.outputs == [], "at its end"
+        patched.setattr(made.mpiexec, "wait", lambda seconds: -15)
+        failure = made.unexplained()
+    assert (failure.status, failure.what) == (128 + 15, "mpiexec failed with exit status 143")
+    assert list(failure.lines) == [f"[mpiexec] line {number}" for number in range(15, 25)]
+    assert len(capsys.readouterr().err.splitlines()) == 25
+
+
+@pytest.mark.parametrize(
+    ("closed", "killed", "seconds"), [(True, False, 0.5), (False, False, 1), (True, True, 0), (False, True, 1)]
+)
+def test_last_lines_of_a_failed_rank_are_waited_for(job, monkeypatch, closed, killed, seconds):
+    """And the end of one that was killed, which the others may tell before."""
+    made, now = silent_job(job), [0.0]
+    made.wait = lambda: now.__setitem__(0, now[0] + 0.125)
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    made.hear_out()
+    assert now == [0], "none has failed"
+    made.ranks[1].exit, made.ranks[1].closed = 3, closed
+    made.ranks[2].exit = -9 if killed else None
+    made.hear_out()
+    assert now == [seconds]
+
+
+def test_a_guard_that_is_gone_is_an_end_after_a_grace(job):
+    made = silent_job(job)
+    for rank, ago in ((0, jobs.GRACE - 0.25), (2, 0)):
+        made.ranks[rank].closed, made.ranks[rank].heard = True, made.now - ago
+    assert made.silence() is None
+    made.now += 0.25
+    assert made.silence().what.startswith("rank 0 on h after step 5, rank 2 on h after step 5: killed")
+
+
+@pytest.mark.parametrize(("said", "what"), [("MPI_Abort(7)", "rank 2 on h called MPI_Abort"), ("x", None)])
+def test_ranks_that_are_lost_are_named_by_what_they_last_said(said, what):
+    guards = [Guarded(None, 0.0, rank, "h") for rank in range(3)]
+    for guard in guards:
+        guard.last.append(said if guard.rank == 2 else "mine")
+    assert lost([], 5) is None
+    failure = lost(guards, 5)
+    assert failure.status == 5
+    assert failure.what == (what or "rank 0 on h, rank 1 on h, rank 2 on h: killed, and the guard too")
+    assert list(failure.lines) == ([said] if what else ["mine"])
 
 
 @pytest.mark.parametrize("rank", range(3))
@@ -174,9 +254,9 @@ def test_the_time_in_which_the_launcher_is_held_up_does_not_count(job, monkeypat
 
 
 def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(job, monkeypatch):
-    monkeypatch.setattr(jobs.Launch, "wait", lambda self: None)
-    made, sent = silent_job(job, hung=60), []
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=itertools.count().__next__, time=time.time))
+    made, sent, waited = silent_job(job, hung=60), [], []
+    monkeypatch.setattr(jobs.Launch, "wait", lambda self: waited.append(1))
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=itertools.count(0, 0.25).__next__, time=time.time))
 
     def later(seconds, steps, stopped=(0, 0, 0)):
         made.now += seconds
@@ -194,6 +274,7 @@ def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(job, monkeyp
     assert ends.status == 124
     assert "for 60 s; behind: rank 1 on h after step 5, rank 2 on h after step 5 " in ends.what
     assert sent == [(1, b"?"), (2, b"?")]
+    assert len(waited) == 7, "two seconds, for where they stand"
 
 
 @pytest.fixture
@@ -220,13 +301,14 @@ def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypa
     assert process.prepare_process().set  # what a rank must not inherit
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     monkeypatch.setenv("MINE", "1")
-    words = ["-n", "3", "--restarts", "1", "--mpiexec", "-a 'b c'"]
+    words = ["-n", "3", "--restarts", "1", "--mpiexec", "-a 'b c'", "--silent-after", "2", "--hung-after", "3.5"]
     launched.failures.append(LaunchFailure(5, "it failed"))
     assert launch.main([*words, "--log-dir", str(tmp_path / "new" / "logs"), "--", "train", "x y"]) == 0
     assert len(launched.found) == 2
     for started in launched.found:
         assert started.words[:3] == ["mpiexec", "-a", "b c"]
         assert started.words[-2:] == ["train", "x y"]
+        assert (started.size, started.address, started.silent, started.hung) == (3, "127.0.0.1", 2, 3.5)
         kept = {name: value for name, value in started.environ.items() if name not in launch.INTERFACES}
         assert kept == {"PYTHONUNBUFFERED": "1", **process.unprepared()}
         assert not set(process.prepare_process().set) & set(kept)
@@ -234,6 +316,7 @@ def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypa
     assert [file.read_text() for file in files] == ["00", "11", "22"]  # a restart appends
     assert launch.main(["-n", "2", "--log-dir", str(files[0].parent), "--", "train"]) == 0
     assert [file.read_text() for file in files] == ["000", "111", "22"]  # and so does another launch
+    assert (launched.found[-1].silent, launched.found[-1].hung) == (60, 0)
     launched.failures += [LaunchFailure(4, "it failed")] * 9
     assert launch.main(["-n", "1", "--restarts", "2", "--", "train"]) == 4
     assert len(launched.failures) == 9 - 3, "restarts have an end"

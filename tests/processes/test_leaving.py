@@ -5,88 +5,20 @@ from __future__ import annotations
 import faulthandler
 import os
 import queue
-import re
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxdp.processes import World, world
 from mxdp.processes import leaving as leave
+from mxdp.processes import world
 from mxdp.processes.leaving import LEFT, STALLED, STEPS, Leaving, launchers_file
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "gluon.md"
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
-STEP, END = r"        trainer\.step.*", r"print\(.epochs.*"
-ALONE = {
-    "is late in its last steps": (r"        mine = .*", "        ", "time.sleep(epoch / 2)"),
-    "prints": (STEP, "        ", "print('loss', losses[0].mean())"),
-    "sleeps": (STEP, "        ", "time.sleep(0.05)"),
-    "saves": (STEP, "        ", "kept.save(net, trainer, epoch=epoch)"),
-    "evaluates": (END, "", "print((net(np.array(data.test.X)).asnumpy().argmax(1) == data.test.y).mean())"),
-    "sleeps at its end": (END, "", "time.sleep(1.5)"),
-}
-"""What a rank does alone: after which line of the loop in docs/gluon.md, how far from the margin, and how."""
-
-
-@st.composite
-def right_jobs(draw):
-    """A command's start, how many ranks, and the loop of docs/gluon.md with a few steps, of which some do more than
-    others. Maybe all end early."""
-    loop = PAGE.read_text(encoding="utf-8").partition("train.py <<'END'\n")[2].partition("END\n")[0]
-    size = draw(st.integers(2, 3))
-    for what in draw(st.lists(st.sampled_from(sorted(ALONE)), min_size=1, max_size=3, unique=True)):
-        line, margin, code = ALONE[what]
-        who = draw(st.integers(0, size - 1))
-        loop = re.sub(f"(?m)^{line}$", lambda m: f"{m.group()}\n{margin}if world.rank == {who}: {code}", loop)  # noqa: B023
-    if draw(st.booleans()):
-        loop = re.sub(f"(?m)^{STEP}$", r"\g<0>\n        if epoch == 2: sys.exit(0)", loop)
-    loop = loop.replace('"digits")', f'"digits").take({64 * draw(st.integers(1, 3))}, 40)')
-    loop = loop.replace("for epoch", "kept = mxdp.Checkpoint(f'kept-{world.rank}')\nfor epoch")
-    start = draw(st.sampled_from([[sys.executable, "-m", "mxdp.launch"], [MPIEXEC]]))
-    return start, size, "import sys, time\n" + loop.replace("npx\n", "np, npx\n")
-
-
-@pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec beside this Python: pip install mpi4py mpich")
-@settings(deadline=None, max_examples=6, phases=[Phase.generate])
-@given(job=right_jobs())
-def test_ranks_of_which_one_does_more_than_the_others_end_well(job):
-    pytest.importorskip("mpi4py")
-    start, size, code = job
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "train.py").write_text(code)
-        command = [*start, "-n", str(size), *["--"] * (len(start) > 1), sys.executable, "train.py"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, ""), code
-
-
-@pytest.mark.parametrize("size", [16, 24])
-@pytest.mark.parametrize("named", [True, False])
-def test_steps_are_counted_in_the_launchers_file_alone(monkeypatch, tmp_path, size, named):
-    """Its file has no name. The number may be another file's, in a process that a rank has started."""
-    with open(tmp_path / "file", "w+b") if named else tempfile.TemporaryFile() as file:
-        file.write(bytes(size))
-        file.flush()
-        monkeypatch.setenv(STEPS, str(file.fileno()))
-        launchers_file.cache_clear()
-        ranks = World()
-        for _ in range(3):
-            ranks.step_done()
-        expected = bytes(size) if named or size == 16 else (3).to_bytes(8, "little") + bytes(16)
-        assert os.pread(file.fileno(), 99, 0) == expected
-    monkeypatch.setenv(STEPS, "x")
-    launchers_file.cache_clear()
-    World().step_done()
 
 
 class Ranks:
@@ -120,45 +52,6 @@ def leavings(ranks, kind=Leaving):
     return ends
 
 
-@settings(deadline=None, max_examples=25)
-@given(counts=st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=2, max_size=4), same=st.booleans())
-def test_ranks_that_have_begun_the_same_end_together_and_those_with_less_alone(counts, same):
-    """Each World counts arrays and objects. A rank that has begun less of anything than another ends alone, and not one
-    finalizes; one that has begun no less than all waits, to be ended with the job."""
-    counts = [counts[0]] * len(counts) if same else counts
-    less = {a for a, counted in enumerate(counts) if any(x < y for b in counts for x, y in zip(counted, b))}
-    ranks, alone, over = Ranks(len(counts)), set(), threading.Event()
-
-    class Rank(Leaving):
-        def _leave_alone(self, waits):
-            alone.add(self._messages.rank)
-
-        def _end(self):
-            with suppress(SystemExit):
-                super()._end()
-
-        def _hear(self):
-            super()._hear()
-            if over.is_set():
-                raise SystemExit
-
-    ends = leavings(ranks, Rank)
-    for leaving, begun in zip(ends, counts):
-        leaving.begun += [begun[:2], begun[2:]]
-    threads = {rank: threading.Thread(target=leaving._end, daemon=True) for rank, leaving in enumerate(ends)}
-    for thread in threads.values():
-        thread.start()
-    for rank in less if less else threads:
-        threads[rank].join(60)
-        assert not threads[rank].is_alive()
-    over.set()
-    for thread in threads.values():
-        thread.join(60)
-    assert alone == less
-    assert ranks.finalized == [not less] * len(counts)
-    assert [leaving._file[1] for leaving in ends] == [1 if less else LEFT] * len(counts)
-
-
 class Turns(threading.Event):
     """Leaving's thread looks so often that a test is short."""
 
@@ -166,7 +59,7 @@ class Turns(threading.Event):
         return super().wait(timeout and timeout / 100)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_rank_that_is_ahead_or_behind_is_waited_for_and_one_that_leaves_the_others_waiting_is_not(data):
     """All ranks begin the same sums (0), which don't wait, and gathers (1), which do, at a pace of their own. A rank
@@ -228,7 +121,7 @@ def test_a_rank_that_is_ahead_or_behind_is_waited_for_and_one_that_leaves_the_ot
     assert [leaving._file[1] for leaving in ends] == [LEFT if well else 1] * size
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(counts=st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=4))
 def test_ranks_that_wait_for_each_other_in_different_exchanges_are_ended(counts):
     """Nobody is at its end, and nobody begins anything more. A rank that is only ahead, or behind, is waited for."""

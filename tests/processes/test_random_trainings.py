@@ -23,9 +23,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from mxdp.backend import autograd, gluon, mx
-from mxdp.gluon import Trainer, states, trainer
-from mxdp.gluon.bucketed import Replicas, ShardedReplicas, Stale
-from mxdp.gluon.updater import ELEMENTWISE, Updater
+from mxdp.gluon import Trainer, states
+from mxdp.gluon.bucketed import Replicas, ShardedReplicas
+from mxdp.gluon.updater import ELEMENTWISE
 
 SHAPES = [(3, 5), (5,), (2, 3, 2), (1,), (130, 130), (7,)]
 
@@ -172,7 +172,7 @@ def run(case, by_gluon):
 
 
 EXAMPLES = int(os.environ.get("MXDP_TRAININGS", 60))
-"""Of one to three trainings each. The broken trainers below are found within 200, most within a few."""
+"""Of one to three trainings each. The broken trainers below are mostly found within a few; they may take many more."""
 
 
 def check(case):
@@ -184,46 +184,27 @@ def check(case):
 
 
 def randomly(function, names, examples=EXAMPLES, **options):
-    return settings(max_examples=examples, derandomize=True, deadline=None, database=None, **options)(
-        given(trainings(names))(function)
-    )
+    return settings(max_examples=examples, **options)(given(trainings(names))(function))
 
 
 test_random_trainings_have_the_bits_of_gluons_default_trainer = randomly(check, sorted(OPTIMIZERS))
 
 
-def counts_by_device(self, numbers, pieces, do=Updater._by_mxnet):
-    self.optimizer._set_current_context(pieces[0][0].weight.ctx.device_id if pieces[0] else 0)
-    do(self, numbers, pieces)
-
-
-def counts_each_piece(self, numbers, pieces, do=Updater._by_mxnet):
-    for together in zip(*pieces):
-        do(self, numbers, [[piece] for piece in together])
-
-
-def fills_all(self, stale, do=Replicas.fill):
-    do(self, {number: set() for number in stale})
-
-
-def all_written(params):
-    return Stale({number: set() for number, param in enumerate(params) if param.grad_req != "null"}, set())
-
-
 @pytest.mark.parametrize(
-    ("where", "name", "broken", "optimisers"),
-    [
-        (Updater, "_by_mxnet", counts_by_device, ["adam"]),
-        (Updater, "_by_mxnet", counts_each_piece, ["adam"]),
-        (ShardedReplicas, "states", lambda self, updater: {}, ["adam"]),
-        (Replicas, "spread", lambda self, numbers: None, ["adam"]),
-        (Replicas, "fill", fills_all, ["sgd"]),
-        (states, "_renumbered", lambda its, optimizer, known, names: its, ["adam"]),
-        (trainer, "forget", lambda its: None, ["sgd"]),
-        (trainer, "unwritten", all_written, ["sgd"]),
-    ],
+    ("where", "name", "broken"),
+    [(ShardedReplicas, "states", lambda self, updater: {}), (Replicas, "spread", lambda self, numbers: None)],
 )
-def test_a_broken_trainer_is_found(where, name, broken, optimisers, monkeypatch):
+def test_a_broken_trainer_is_found(where, name, broken, monkeypatch):
     monkeypatch.setattr(where, name, broken)
     with pytest.raises((AssertionError, ValueError)):
-        randomly(check, optimisers, 5 * EXAMPLES, phases=[Phase.generate], report_multiple_bugs=False)()
+        randomly(check, ["adam"], 20 * EXAMPLES, phases=[Phase.generate], report_multiple_bugs=False)()
+
+
+def test_states_that_go_to_another_parameter_are_found(monkeypatch):
+    """Where gluon sorts the names otherwise: dense10 before dense7."""
+    steps = [(set(), set(), STEP)] * 2
+    case = ("adam", {"learning_rate": 0.125}, "float32", SHAPES, [("plain", 1, 1, steps, count) for count in (0, 7)])
+    check(case)
+    monkeypatch.setattr(states, "_renumbered", lambda its, optimizer, known, names: its)
+    with pytest.raises((AssertionError, ValueError)):
+        check(case)

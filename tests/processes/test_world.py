@@ -1,247 +1,405 @@
-"""Ranks started by mpiexec equal one process: sums, broadcasts, training, gluon."""
+"""Several ranks as threads of this process (:mod:`fake_mpi`): what they exchange, agree on and refuse."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
+import gc
+import re
+from unittest import mock
 
+import fake_mpi
 import numpy as onp
 import pytest
+from gate import Gate, SlowReader
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mxdp import devices, train
-from mxdp.backend import np
+import mxdp
+from mxdp import engine, process
+from mxdp.backend import autograd, gluon, mx, np
+from mxdp.collectives import ALGORITHMS, GradientSync, tuning
+from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
-from mxdp.processes import ALONE, World, world
+from mxdp.gluon import Store
+from mxdp.processes import Ranks, World
+from mxdp.processes.world import Note, ranks_of
+from mxdp.scratch import get_params
+from mxdp.training import train
+from mxdp.training.update import Update
 
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
-needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip install mpi4py mpich")
+SMALL = load("synthetic").take(34, 10)
+SHAPES = [(3, 4), (5,), (), (0, 2), (70,)]
 
 
-@pytest.fixture
-def ranks(tmp_path):
-    """``ranks(n, code)`` runs ``code`` in ``n`` processes; what each gives to ``say`` comes back, in the order of
-    ranks. ``fails=True``: it must end with an error, whose text comes back."""
+def replicas(n, shapes=SHAPES, dtypes=("float32",)):
+    params = [np.zeros(shape, dtype=dtype) for shape in shapes for dtype in dtypes]
+    return [get_params(params, mx.cpu(number)) for number in range(n)]
 
-    def run(n, code, fails=False):
-        script = tmp_path / "script.py"
-        script.write_text(
-            "import json, pathlib, mxdp, numpy as onp\nfrom mxdp.backend import autograd, gluon, mx, np, npx\n"
-            "world = mxdp.world()\n"
-            f"say = lambda x: pathlib.Path({str(tmp_path)!r}, str(world.rank)).write_text(json.dumps(x))\n{code}"
+
+def fill(device_params, rank):
+    """Whole numbers that differ by rank, device, parameter and index: exact sums."""
+    for device, params in enumerate(device_params):
+        for number, param in enumerate(params):
+            values = onp.arange(param.size).reshape(param.shape) * (rank + 2) + 10 * device + number
+            np.array(values, dtype=param.dtype).copyto(param.grad)
+
+
+def gradients(device_params):
+    return [[param.grad.asnumpy() for param in params] for params in device_params]
+
+
+def check_sums(ranks):
+    """``ranks``: of each the gradients before and after."""
+    before, after = zip(*ranks)
+    expected = [sum(parts) for parts in zip(*(device for rank in before for device in rank))]
+    for device in (device for rank in after for device in rank):
+        for gradient, total in zip(device, expected):
+            onp.testing.assert_array_equal(gradient, total)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n", "devices"), [*((name, 3, 2) for name in [*sorted(ALGORITHMS), "auto"]), ("sharded", 2, 3)]
+)
+def test_every_gradient_of_every_rank_and_device_is_the_sum(algorithm, n, devices):
+    """In several buckets, one of them with several gradients."""
+
+    def work(world):
+        device_params = replicas(devices, dtypes=("float32", "float64"))
+        sync = GradientSync(device_params, algorithm, 2e-4, world=world)
+        for _ in range(2):
+            fill(device_params, world.rank)
+            before = gradients(device_params)
+            sync()
+        return before, gradients(device_params)
+
+    check_sums(fake_mpi.run(n, work))
+
+
+def test_ranks_that_would_choose_otherwise_sum_as_rank_0_does(monkeypatch):
+    """Other choices divide a bucket otherwise: wrong sums, which MPI need not notice."""
+    choices = "sharded", "naive", "ring"
+    monkeypatch.setattr(tuning, "choose", lambda *args: choices[fake_mpi.rank()])
+
+    def work(world):
+        device_params = replicas(2, [(30,), (50,), (70,)], ["float64"])
+        sync = GradientSync(device_params, world=world)
+        fill(device_params, world.rank)
+        before = gradients(device_params)
+        sync()
+        return [bucket.algorithm for bucket in sync.buckets], before, gradients(device_params)
+
+    names, *gradients_of = zip(*fake_mpi.run(3, work))
+    assert names == ([choices[0]],) * 3
+    check_sums(zip(*gradients_of))
+
+
+OTHERWISE = {
+    "parameter 4 None, rank 0 has float32 (70,)": ({"shapes": SHAPES[:-1]}, {}),
+    "parameter 5 float32 (1,), rank 0 has None": ({"shapes": [*SHAPES, (1,)]}, {}),
+    "parameter 4": ({"shapes": [*SHAPES[:-1], (7, 10)]}, {}),
+    "parameter 0": ({"dtypes": ["float64"]}, {}),
+    "bucket_mb": ({}, {"bucket_mb": 2e-4}),
+    "buckets' vectors of length": ({"n": 3}, {}),
+}
+
+
+@pytest.mark.parametrize("what", OTHERWISE)
+def test_ranks_with_other_gradients_or_buckets_are_refused_on_every_rank(what):
+    shapes, options = OTHERWISE[what]
+
+    def work(world):
+        last = world.rank == 2
+        replicated = replicas(**{"n": 2, **(shapes if last else {})})
+        GradientSync(replicated, "sharded", world=world, **(options if last else {}))
+
+    errors, _ = fake_mpi.outcomes(3, work)
+    for error in errors:
+        assert isinstance(error, MxdpError)
+        assert f"rank 2 has {what}" in str(error)
+
+
+def quiet(*args, **options):
+    return train(*args, **{"kind": "cpu", "data": SMALL, "report": lambda line: None, **options})
+
+
+@pytest.mark.parametrize("kind", [GradientSync, ShardedSync])
+def test_a_gradient_that_backward_did_not_write_is_zero_on_every_rank_and_device(kind):
+    """The third parameter is never used, the second one in the first step, and the first one later on one device."""
+
+    def work(world):
+        start = [np.array([1.0, 2.0]), np.array([3.0]), np.array([[5.0]])]
+        device_params = [get_params(start, mx.cpu(number)) for number in range(2)]
+        sync = kind(device_params, world=world)
+        update = Update(sync, 1.0)
+        for step in range(3):
+            for device, params in enumerate(device_params):
+                if step == 0 or (world.rank, device) == (0, 1):
+                    with autograd.record():
+                        loss = params[0].sum() * (1 + device + 2 * world.rank) + (params[1].sum() if step == 0 else 0)
+                    loss.backward()
+            sync()
+            update(1)
+        return [[param.asnumpy().ravel().tolist() for param in params] for params in device_params]
+
+    assert fake_mpi.run(2, work) == [[[[1.0 - 10 - 4, 2.0 - 10 - 4], [3.0 - 4], [5.0]]] * 2] * 2
+
+
+@pytest.mark.parametrize("astray", [None, 0, 1, 2])
+def test_in_sync_compares_all_ranks(astray):
+    """A rank whose sums are wrong has replicas that equal each other."""
+
+    class Astray(World):
+        def sum(self, arrays, note=None):
+            super().sum(arrays, note)
+            for array in arrays if self.rank == astray else ():
+                array[:1] += 1  # of the last parameter alone
+
+    lines, drawn = [], []
+    draw = lambda *what: drawn.append(fake_mpi.rank())  # noqa: E731
+    fake_mpi.run(3, lambda w: quiet(2, 10, 0.1, 1, world=w, report=lines.append, draw=draw), make=Astray)
+    assert drawn == [0]
+    assert lines[-1].endswith(f"in each of 3 processes; replicas in sync: {astray is None}")
+
+
+def test_an_error_inside_the_engine_ends_all_ranks():
+    """Here of MPI, where a rank brings another length; nobody waits for the array."""
+    _, aborted = fake_mpi.outcomes(2, lambda world: world.sum([np.zeros((3 + world.rank,))]))
+    assert any("Truncated" in text for text in aborted)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16"])
+def test_a_type_that_mpi_can_not_add_is_refused(dtype):
+    for error in fake_mpi.outcomes(2, lambda world: world.sum([np.zeros((3,)), np.zeros((3,), dtype=dtype)]))[0]:
+        assert repr(error).startswith(f"TypeError(\"MPI can't add numbers of dtype {dtype}")
+
+
+@pytest.mark.parametrize("do", ["sum", "broadcast"])
+def test_an_exchange_outlives_its_world_and_leaves_nothing_behind(do):
+    """What a function began with a World of its own is done after it, whenever Python collects its garbage."""
+
+    def work(mpi):
+        arrays = [np.full((2,), mpi.COMM_WORLD.rank + 1.0), np.ones((0,)), np.full((3,), 2, dtype="int32")]
+        gate = Gate(arrays[0])
+        if do == "broadcast":  # which waits for its arrays before it begins
+            gate.open()
+        getattr(World(mpi), do)(arrays)
+        gc.collect()
+        gate.open()
+        return arrays
+
+    for arrays in fake_mpi.run(3, work, make=lambda mpi: mpi):
+        first, _, last = (array.asnumpy().tolist() for array in arrays)
+        assert (first, last) == (([6.0] * 2, [6] * 3) if do == "sum" else ([1.0] * 2, [2] * 3))
+    engine._finish()
+    assert not engine._jobs
+
+
+def test_a_broadcast_waits_for_work_that_only_reads():
+    """An inference pass that is still running may change the layout of its weights: the job would wait for itself."""
+
+    def work(world):
+        weights = np.full((3,), float(world.rank))
+        reader = SlowReader(weights, np.zeros((1,)))
+        world.broadcast([weights])
+        return reader.ended, weights.asnumpy().tolist()
+
+    assert fake_mpi.run(2, work) == [(True, [0.0] * 3)] * 2
+
+
+def test_only_ranks_are_a_world():
+    ranks = Ranks(1, 2)
+    assert ranks_of(ranks) is ranks
+    assert ranks_of(None).size == 1
+    with pytest.raises(TypeError, match=r"world must be what mxdp.world\(\) returns, not 3"):
+        ranks_of(3)
+
+
+@pytest.mark.parametrize("threads", range(4))
+def test_an_mpi_without_calls_from_several_threads_is_refused(threads):
+    errors, _ = fake_mpi.outcomes(2, lambda w: w, make=lambda mpi: World(fake_mpi.MPI(mpi.COMM_WORLD, threads)))
+    assert all(("MPI_THREAD_MULTIPLE" in str(error)) == (threads < 3) for error in errors)
+
+
+class OnGpu(np.ndarray):
+    """To World, an array on a GPU."""
+
+    __slots__ = ()
+    ctx = property(lambda self: mx.gpu(0))
+
+
+CALLS = ("sum", "broadcast", "reduce_scatter", "all_gather", "gather", "barrier", "together")
+KINDS = st.tuples(
+    st.sampled_from([0, 1, 5, 7]), st.sampled_from(["float32", "float64", "int32", "uint8"]), st.booleans()
+)
+
+
+@settings(max_examples=40)
+@given(
+    n=st.integers(2, 3),  # of more, the engine's threads here would all wait for another's sum
+    kinds=st.lists(KINDS, min_size=3, max_size=11),
+    calls=st.lists(st.tuples(st.sampled_from(CALLS), st.integers(0, 10)), min_size=3, max_size=25),
+)
+def test_every_exchange_is_exact_counted_and_carries_one_note(n, kinds, calls):
+    """Some arrays lie on a GPU, as World believes. By the counts, a rank that has ended knows that another one waits
+    (:mod:`mxdp.processes.leaving`). A note travels with the first sum that isn't empty, after its arrays are ready."""
+
+    def start(rank, size, dtype):
+        return onp.arange(size).astype(dtype) * (rank + 1) + rank
+
+    def work(world):
+        arrays, results = [], []
+        for size, dtype, on_gpu in kinds:
+            arrays.append(np.array(start(world.rank, size, dtype), dtype=dtype))
+            arrays[-1].__class__ = OnGpu if on_gpu else np.ndarray
+        note = Note(bytes([world.rank]) * 2, [np.full((3,), world.rank)])
+        for number, (call, which) in enumerate(calls):
+            array = arrays[which % len(arrays)]
+            if call in ("sum", "reduce_scatter"):
+                getattr(world, call)([array] if call == "sum" else array, note)
+            elif call in ("broadcast", "all_gather"):
+                getattr(world, call)([array] if call == "broadcast" else array)
+            elif call == "gather":
+                results.append(world.gather((number, world.rank)))
+            else:
+                results.append(world.together(lambda: world.rank * 3) if call == "together" else world.barrier())
+        values = [array.asnumpy() for array in arrays]
+        theirs = note.wait() if note.carrier is not None else note.theirs
+        return values, results, world.begun, theirs, len(world._staging)
+
+    values = [[start(rank, size, dtype) for size, dtype, _ in kinds] for rank in range(n)]
+    begun, results, staged, carried = [0, 0], [], set(), False
+    for number, (call, which) in enumerate(calls):
+        place = which % len(kinds)
+        of_ranks, shards = (
+            [of_rank[place] for of_rank in values],
+            [Ranks(r, n).shard(kinds[place][0]) for r in range(n)],
         )
-        done = subprocess.run(
-            [MPIEXEC, "-n", str(n), sys.executable, script], capture_output=True, text=True, timeout=120
+        if call in ("gather", "barrier", "together"):
+            begun[1] += 1
+            told = {"gather": [(number, rank) for rank in range(n)], "together": [rank * 3 for rank in range(n)]}
+            results.append(told.get(call))
+        elif kinds[place][0]:
+            begun[0] += 1
+            carried = carried or call in ("sum", "reduce_scatter")
+            staged |= {kinds[place][:2]} if kinds[place][2] else set()
+            before = [array.copy() for array in of_ranks]
+            for rank, array in enumerate(of_ranks):
+                if call == "sum":
+                    array[:] = sum(before)
+                elif call == "broadcast":
+                    array[:] = before[0]
+                elif call == "reduce_scatter":
+                    array[shards[rank]] = sum(before)[shards[rank]]
+                else:
+                    array[:] = onp.concatenate([before[owner][shard] for owner, shard in enumerate(shards)])
+    notes = [bytes([rank]) * 2 + onp.full(3, rank).astype("float32").tobytes() for rank in range(n)]
+    allgather = fake_mpi.Comm.Allgather
+    with mock.patch.object(fake_mpi.Comm, "Allgather", autospec=True, side_effect=allgather) as travelled:
+        ranks = fake_mpi.run(n, work)
+    assert travelled.call_count == n * carried
+    for (theirs, *others), of_rank in zip(ranks, values):
+        for mine, expected in zip(theirs, of_rank):
+            assert mine.dtype == expected.dtype
+            onp.testing.assert_array_equal(mine, expected)
+        assert others == [results, begun, notes if carried else [], len(staged)]
+
+
+def mine(rank):
+    raise MxdpError(f"mine, of rank {rank}")
+
+
+def broke(rank):
+    raise OSError(5, f"rank {rank} broke")
+
+
+@given(does=st.lists(st.sampled_from([mine, broke, lambda rank: rank * 2]), min_size=2, max_size=5))
+def test_what_fails_together_fails_on_all_with_the_first_ones_words(does):
+    outcomes, aborted = fake_mpi.outcomes(len(does), lambda world: world.together(lambda: does[world.rank](world.rank)))
+    failed = [rank for rank, do in enumerate(does) if do in (mine, broke)]
+    assert aborted == []
+    for rank, outcome in enumerate(outcomes):
+        if not failed:
+            assert outcome == [2 * number for number in range(len(does))]
+            continue
+        assert type(outcome) is (OSError if does[rank] is broke else MxdpError)
+        first = rank if rank in failed else failed[0]
+        assert (
+            f"rank {first} broke" in str(outcome) if does[first] is broke else str(outcome) == f"mine, of rank {first}"
         )
-        assert (done.returncode != 0) == fails, done.stderr
-        return done.stderr if fails else [json.loads((tmp_path / str(rank)).read_text()) for rank in range(n)]
-
-    return run
+        if rank not in failed and does[first] is broke:
+            assert str(outcome).startswith(f"rank {first} of {len(does)} ranks can't go on: ")
 
 
-def test_one_rank_does_nothing():
-    alone, x = World(), np.arange(3.0)
-    alone.sum([x])
-    alone.broadcast([x])
-    alone.barrier()
-    assert x.tolist() == [0, 1, 2]
-    assert (alone.rank, alone.size, alone.local_rank) == (0, 1, 0)
-    assert (alone.gather("x"), alone.shard(7)) == (["x"], slice(0, 7))
-    alone.agree({"seed": 1})
-    assert alone.devices(2, "cpu") == devices(2, "cpu")
-    hook = sys.excepthook
-    assert world() is ALONE
-    assert sys.excepthook is hook
-    assert repr(ALONE) == "<rank 0 of 1>"
+@given(facts=st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 1), max_size=3), min_size=2, max_size=4))
+def test_ranks_that_know_other_facts_are_told_which(facts):
+    outcomes, _ = fake_mpi.outcomes(len(facts), lambda world: world.agree(facts[world.rank]))
+    names = {name for known in facts for name in known}
+    differ = [
+        (rank, name) for rank, known in enumerate(facts) for name in names if known.get(name) != facts[0].get(name)
+    ]
+    assert [type(outcome) for outcome in outcomes] == [MxdpError if differ else type(None)] * len(facts)
+    if differ:
+        told = re.fullmatch(
+            r"the ranks can't train together: rank (\d) has (\w) (\w+), rank 0 has (\w+); start all with the same",
+            str(outcomes[0]),
+        ).groups()
+        rank, name = int(told[0]), told[1]
+        assert (rank, name) in differ
+        assert told[2:] == (str(facts[rank].get(name)), str(facts[0].get(name)))
 
 
-def test_without_mpi_a_launched_process_says_what_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
-    assert world().size == 1
-    monkeypatch.setenv("PMI_SIZE", "2")
-    with pytest.raises(MxdpError, match=r"PMI_SIZE.*`pip install mpi4py mpich`, or start one process"):
-        world()
+@pytest.mark.parametrize("name", ["mxdpauto", "mxdpmpi"])
+def test_a_store_broadcasts_and_sums_over_every_device_of_every_rank(name):
+    def work(world):
+        store = mxdp.gluon.store.by_name(name, world)
+        arrays = [np.full((3, 2), 10.0 * world.rank + device, ctx=mx.cpu(device)) for device in range(3)]
+        store.broadcast("w", arrays[0], arrays)
+        sent = [array.tolist() for array in arrays]
+        for number, array in enumerate(arrays):
+            array[:] = 10 * world.rank + number
+        outs = [np.zeros((3, 2), ctx=mx.cpu(device)) for device in range(4)]
+        store.pushpull("w", arrays, out=outs)
+        store.pushpull("w", arrays)
+        return sent, [array.tolist() for array in [*arrays, *outs]]
+
+    for sent, summed in fake_mpi.run(3, work):
+        assert sent == [[[0.0] * 2] * 3] * 3
+        assert summed == [[[99.0] * 2] * 3] * 7
 
 
-@needs_mpi
-def test_sums_over_ranks_are_exact_and_in_order(ranks):
-    """Whole numbers, so that sums are exact; a second sum of the same arrays shows that the first had ended.
+@pytest.mark.parametrize(
+    ("cores", "makers"), [([2, 1], ["AuthenticAMD"] * 2), ([2, 2], ["AuthenticAMD", "GenuineIntel"])]
+)
+def test_a_store_chooses_by_rank_0s_processor(cores, makers, monkeypatch):
+    """400 kB on two devices: "shared-memory" on rank 0's, "naive" on rank 1's."""
+    monkeypatch.setattr(process, "cores", lambda: cores[fake_mpi.rank()])
+    monkeypatch.setattr("mxdp.gluon.store.maker", lambda: makers[fake_mpi.rank()])
+    real, chosen = tuning.choose, {0: [], 1: []}
 
-    After a convolution without gradients, oneDNN keeps the weight in a layout of its own; a job that takes such an
-    array's address waits for itself."""
-    results = ranks(
-        3,
-        """
-import faulthandler
-faulthandler.dump_traceback_later(60, exit=True)
-for do in (world.sum, world.broadcast):
-    for shape in ((64, 64, 3, 3), (64, 64, 3, 3, 3)):
-        weight = np.arange(64 * 64 * 3 ** len(shape[2:]), dtype="float32").reshape(shape) % 1000 + world.rank
-        x = np.ones((2, 64) + (8,) * len(shape[2:]))
-        npx.convolution(x, weight, kernel=shape[2:], num_filter=64, no_bias=True).wait_to_read()
-        with autograd.record():
-            do([weight])
-        expected = onp.arange(weight.size, dtype="float32").reshape(shape) % 1000
-        if do == world.sum:
-            expected = sum(expected + rank for rank in range(world.size))
-        onp.testing.assert_array_equal(weight.asnumpy(), expected)
-arrays = [np.arange(k, dtype=d, ctx=mx.cpu(k % 2)) + world.rank for k, d in ((0, "float32"), (5, "int32"),
-          (100_000, "float32"), (1, "float64"))]
-for _ in range(3):
-    world.sum(arrays)
-sent = np.full((2, 3), world.rank + 1.0)
-world.broadcast([sent])
-say([[array[-1:].tolist() for array in arrays], sent.tolist(), world.gather(world.rank * 2), world.local_rank,
-     [world.shard(s).indices(s)[:2] for s in (1, 7)]])
-""",
-    )
-    last = [[sum(k - 1 + rank for rank in range(3)) * 9] for k in (5, 100_000, 1)]
-    starts = [[0, 1], [0, 3]], [[1, 1], [3, 5]], [[1, 1], [5, 7]]
-    for rank, of_rank in enumerate(results):
-        assert of_rank == [[[], *last], [[1.0] * 3] * 2, [0, 2, 4], rank, starts[rank]]
+    def choose(*args):
+        chosen[fake_mpi.rank()].append(real(*args))
+        return chosen[fake_mpi.rank()][-1]
+
+    monkeypatch.setattr(tuning, "choose", choose)
+    fake_mpi.run(2, lambda w: Store(world=w).pushpull(1, [np.ones((100_000,), ctx=mx.cpu(i)) for i in range(2)]))
+    assert chosen == {0: ["shared-memory"], 1: ["shared-memory"]}
 
 
-@needs_mpi
-def test_a_failure_on_one_rank_ends_all(ranks):
-    text = ranks(2, "if world.rank: raise KeyError('mine')\nworld.barrier()", fails=True)
-    assert "rank 1 of 2 ranks failed" in text
-    assert "KeyError: 'mine'" in text
+@pytest.mark.parametrize("shape", [(3, 2), (6, 1)])
+@pytest.mark.parametrize("call", ["broadcast", "pushpull"])
+def test_ranks_with_other_arrays_under_a_key_are_refused(call, shape):
+    def work(world):
+        store, array = Store(world=world), np.zeros(shape if world.rank else (2, 3))
+        getattr(store, call)("w", array, array)
+
+    for error in fake_mpi.outcomes(2, work)[0]:
+        assert f"rank 1 has under key 'w' float32 {shape}, rank 0 has float32 (2, 3)" in str(error)
 
 
-DROPOUT = """
-def masks():
-    with autograd.train_mode():
-        return [npx.dropout(np.ones((64,), ctx=mx.cpu(i)), p=0.5).tolist() for i in range(2)]
-def net(X, params):
-    return npx.dropout(X.reshape(len(X), -1), p=0.5) @ params[0]
-data, net_of_gluon = mxdp.load("synthetic").take(20, 10), gluon.nn.Dense(2, in_units=3)
-net_of_gluon.initialize()
-def trains():
-    options = dict(kind="cpu", data=data, report=lambda line: None, world=world, net=net)
-    history = mxdp.train(1, 10, 0.1, 1, params=[np.ones((784, 10))], **options)
-    assert world.gather(history.device_params[0][0].tolist())[0] == history.device_params[0][0].tolist()
-drawn = {"at the start": masks()}
-def after(name, seed, do):
-    for again in ("", " again"):
-        seed()
-        do()
-        drawn[name + again] = masks()
-after("train", lambda: mx.random.seed(3), trains)
-after("a trainer", lambda: mx.random.seed(3), lambda: mxdp.Trainer(net_of_gluon.collect_params(), "sgd", world=world))
-after("a store", lambda: mx.random.seed(3), lambda: mx.kv.create("mxdpmpi"))
-after("seed", lambda: world.seed(3), list)
-say(drawn)
-"""
+def test_a_trainer_whose_ranks_could_start_with_other_values_is_refused():
+    def work(world):
+        net = gluon.nn.Dense(2)
+        net.initialize()
+        mxdp.Trainer(net.collect_params(), "sgd", world=world)
 
-
-@needs_mpi
-def test_dropout_draws_other_masks_on_each_device_of_each_rank_and_the_same_ones_again(ranks):
-    """Without a seed; and where ``mx.random.seed`` was called alike on all ranks before."""
-    results = ranks(3, DROPOUT)
-    for name in results[0]:
-        masks = [tuple(mask) for drawn in results for mask in drawn[name]]
-        assert len(set(masks)) == len(masks) == 6, name
-        assert not name.endswith(" again") or all(drawn[name] == drawn[name[:-6]] for drawn in results), name
-
-
-TRAIN = """
-data = mxdp.load("synthetic").take(101, 51)
-history = mxdp.train({devices}, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None, world=world)
-say([[p.asnumpy().tolist() for p in history.device_params[-1]], history.test_accuracies,
-     [epoch.loss for epoch in history.epochs]])
-"""
-"""101 samples in batches of 30 over 2 ranks of 2 devices: shards of 8 and 7, a last batch of 11."""
-
-
-def one_after_the_other(codes):
-    """One script, since a process needs seconds to load MXNet: what each of ``codes`` says, in a list."""
-    return "\n".join(["all_said = []", *(code.replace("say(", "all_said.append(") for code in codes), "say(all_said)"])
-
-
-@needs_mpi
-def test_training_equals_one_process(ranks):
-    results = ranks(2, one_after_the_other(TRAIN.format(devices=devices) for devices in (1, 2)))
-    assert results[0] == results[1]  # bit for bit
-    data = load("synthetic").take(101, 51)
-    serial, two = (train(n, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None) for n in (1, 2))
-    for params, accuracies, losses in results[0]:
-        for ours, expected in zip(params, serial.device_params[0]):
-            onp.testing.assert_allclose(ours, expected.asnumpy(), rtol=2e-4, atol=2e-6)
-        assert accuracies == serial.test_accuracies
-        assert losses == pytest.approx([epoch.loss for epoch in serial.epochs], rel=1e-5)
-    # Two ranks of a device have the same shards as two devices of one process, so the same bits.
-    assert results[0][0][0] == [param.asnumpy().tolist() for param in two.device_params[0]]
-
-
-GLUON = """
-mx.random.seed({seed})
-on = mxdp.devices({devices}, "cpu")
-net = gluon.nn.Sequential()
-net.add(gluon.nn.Dense(7, activation="relu", in_units=5), gluon.nn.Dense(3, in_units=7))
-net.initialize(ctx=on)
-options = dict(learning_rate=0.1, momentum=0.9)
-trainer = {trainer}
-random, loss = onp.random.RandomState(0), gluon.loss.L2Loss()
-for _ in range(4):
-    X, y, own = random.rand(10, 5).astype("float32"), random.rand(10, 3).astype("float32"), world.shard(10)
-    with autograd.record():
-        losses = [loss(net(X), y) for X, y in zip(*mxdp.split_batch(X[own], y[own], on))]
-    autograd.backward(losses)
-    trainer.step(10)
-say([p.data(on[-1]).asnumpy().tolist() for p in net.collect_params().values()])
-"""
-
-
-PLAIN = 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore="device")'
-TRAINERS = [
-    # Other initial values on each rank: rank 0's count.
-    ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'),
-    ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, kvstore="mxdpmpi")'),
-    ("0", 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore=mx.kv.create("mxdpmpi"))'),
-]
-
-
-@needs_mpi
-def test_gluon_equals_one_process(ranks):
-    several = [(seed, on, trainer) for seed, trainer in TRAINERS for on in (1, 2)]
-    codes = [GLUON.format(seed=seed, devices=on, trainer=trainer) for seed, on, trainer in several]
-    serial = GLUON.format(seed=0, devices=1, trainer=PLAIN).replace("world.shard(10)", "slice(None)")
-    results = ranks(2, one_after_the_other([serial, *codes]))
-    assert results[0] == results[1]
-    expected = results[0].pop(0)
-    for how, params in zip(several, results[0]):
-        for param, wanted in zip(params, expected):
-            onp.testing.assert_allclose(param, wanted, rtol=1e-5, atol=1e-7, err_msg=str(how))
-
-
-@needs_mpi
-def test_a_gluon_training_continues_bit_for_bit_with_each_devices_running_means(ranks, tmp_path):
-    kept = f"""
-kept = mxdp.Checkpoint({str(tmp_path / "kept")!r} + str(len(on)), world=world, report=lambda line: None)
-start = (kept.load(net, trainer) or dict(step=0))["step"]
-random, loss"""
-    code = GLUON.replace("net.initialize", "net.add(gluon.nn.BatchNorm(in_channels=3))\nnet.initialize")
-    code = code.replace("random, loss", kept).replace("range(4)", "range(start, 4)")
-    code = code.replace("    X, y, own", "    random.seed(step)\n    X, y, own").replace("for _ in", "for step in")
-    code = code.replace("trainer.step(10)", "trainer.step(10)\n    step == 1 and kept.save(net, trainer, step=2)")
-    code = code.replace("say([", "kept.wait()\nsay([start] + [")
-    trainer = 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'
-    whole, continued = (
-        ranks(2, one_after_the_other(code.format(seed=seed, devices=on, trainer=trainer) for on in (1, 2)))
-        for seed in (0, 5)
-    )
-    assert [printed.pop(0) for of_run in (*whole, *continued) for printed in of_run] == [0] * 4 + [2] * 4
-    assert continued == whole
-    for one, other in zip(*whole):
-        assert one != other  # in the running means alone
-
-
-def test_a_world_is_for_stores_of_mxdp():
-    import mxdp
-
-    several = World()
-    several.size = 2
-    with pytest.raises(ValueError, match="not for kvstore='device'"):
-        mxdp.Trainer([], "sgd", kvstore="device", world=several)
+    assert all("run a forward pass first" in str(error) for error in fake_mpi.outcomes(2, work)[0])

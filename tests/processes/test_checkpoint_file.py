@@ -1,0 +1,176 @@
+"""A checkpoint's file alone: what was written comes back, and every other byte or fact is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from types import MappingProxyType
+
+import numpy as onp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kept import DAMAGED, HEADER, names
+
+from mxdp.backend import mx, np
+from mxdp.errors import MxdpError
+from mxdp.processes.checkpoint_file import (
+    PIECE,
+    UNREADABLE,
+    check_whole,
+    identity,
+    match,
+    plain,
+    read_checkpoint,
+    write_checkpoint,
+)
+
+WHOLE = json.dumps({**HEADER, "facts": {}})
+DTYPES = ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")
+KINDS = st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=4))
+NUMBERS = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False)
+VALUES = st.recursive(
+    st.none() | NUMBERS | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def disguised(value):
+    """The same in other kinds, as a training has them."""
+    if isinstance(value, dict):
+        return MappingProxyType({key: disguised(item) for key, item in value.items()})
+    if isinstance(value, list):
+        return tuple(map(disguised, value))
+    if isinstance(value, float) and abs(value) < 1e30:
+        return np.array([[value]], dtype="float64") if value > 0 else onp.float64(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return mx.nd.array([value], dtype="int64") if value > 0 else onp.int64(value)
+    return value
+
+
+@settings(max_examples=30)
+@given(kinds=st.lists(KINDS, max_size=11), facts=st.dictionaries(st.text(max_size=3), VALUES, max_size=4))
+def test_arrays_of_all_kinds_and_facts_come_back(kinds, facts, tmp_path_factory):
+    path = tmp_path_factory.mktemp("kept") / "checkpoint-000001.npz"
+    arrays = {}
+    for number, (dtype, shape) in enumerate(kinds):
+        values = onp.random.RandomState(number).randint(0, 256, [*shape, onp.dtype(dtype).itemsize], "uint8")
+        arrays[f"parameters/{number}.w"] = (values % 2 if dtype == "bool" else values).view(dtype).reshape(shape)
+    write_checkpoint(path, arrays, json.dumps(plain(disguised({**HEADER, "facts": facts}))))
+    assert names(path.parent) == [path.name]
+    kept, was = read_checkpoint(path)
+    assert json.dumps(was) == json.dumps({**HEADER, "facts": facts})
+    with onp.load(str(path), allow_pickle=False) as by_numpy:
+        assert {*by_numpy} == {"facts", *arrays}
+        for back in (kept, by_numpy):
+            for name, array in arrays.items():
+                assert (back[name].dtype, back[name].shape) == (array.dtype, array.shape)
+                assert back[name].tobytes() == array.tobytes()
+
+
+def test_every_byte_counts_and_so_does_the_length(tmp_path):
+    """In a short file each; in one that is read by pieces those where pieces meet, and its ends."""
+    path = tmp_path / "checkpoint-000001.npz"
+    for size in (1, PIECE - 700, 2 * PIECE + 5):
+        write_checkpoint(path, {"x": onp.arange(size).astype("uint8")}, WHOLE)
+        whole = path.read_bytes()
+        places = range(len(whole))
+        if size > 1:
+            near = {PIECE * piece + step for piece in range(3) for step in (-1, 0, 1)}
+            near |= {len(whole) + back for back in (-1, -64, -65, -66, -67)}
+            places = sorted(near & set(places))
+        for place in places:
+            changed = bytearray(whole)
+            changed[place] ^= 1
+            for content in (changed, whole[:place], whole + whole[: place + 1]):
+                with pytest.raises(ValueError, match="checksum is wrong"):
+                    check_whole(io.BytesIO(content))
+        assert check_whole(io.BytesIO(whole)) == len(whole) - 66
+        with zipfile.ZipFile(path) as members:
+            assert members.comment == hashlib.sha256(whole[:-66]).hexdigest().encode()
+        assert read_checkpoint(path)[1] == {**HEADER, "facts": {}}
+
+
+def test_an_array_of_objects_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match=r"[Oo]bject array"):
+        write_checkpoint(tmp_path / "checkpoint-000001.npz", {"x": onp.array([print], dtype=object)}, WHOLE)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_damaged_or_foreign_file_is_refused_and_nothing_of_it_run(what, tmp_path, capfd):
+    """Nor is more memory taken than it has bytes: "huge" is refused at once."""
+    path = tmp_path / "checkpoint-000001.npz"
+    write_checkpoint(path, {"x": onp.zeros(3)}, WHOLE)
+    DAMAGED[what](path)
+    with pytest.raises(UNREADABLE):
+        read_checkpoint(path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_member_that_is_compressed_is_refused_however_short(tmp_path):
+    path = tmp_path / "checkpoint-000001.npz"
+    DAMAGED["compressed"](path)
+    with zipfile.ZipFile(path) as members:
+        assert sum(member.file_size for member in members.infolist()) < path.stat().st_size
+    with pytest.raises(ValueError, match=r"no checkpoint of mxdp: facts\.npy is compressed"):
+        read_checkpoint(path)
+
+
+def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_the_end(tmp_path, monkeypatch):
+    """The file, then its new name, then the folder, whose entry the name is: else a power cut may take it."""
+    done, fsync, replace = [], os.fsync, os.replace
+
+    def flushed(file):
+        done.append((os.readlink(f"/proc/self/fd/{file}"), os.fstat(file).st_size))
+        fsync(file)
+
+    def renamed(old, new):
+        done.append((str(old), str(new)))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "replace", renamed)
+    path = tmp_path / "checkpoint-000001.npz"
+    write_checkpoint(path, {}, WHOLE)
+    (file, size), (old, new), (folder, _) = done
+    assert (file, new, folder) == (old, str(path), str(tmp_path))
+    assert old == f"{path}.{os.uname().nodename}-{os.getpid()}.part"
+    assert size == path.stat().st_size, "all of it was flushed"
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"), [({1}, "set"), (b"x", "bytes"), (onp.ones(2), "ndarray"), ({1: 2}, "dict"), (print, "builtin_")]
+)
+def test_a_fact_that_json_can_not_say_is_named(bad, kind):
+    for facts, name in (({"a": {"b": bad}}, "b"), ({"a": [0, bad]}, r"a\[1\]"), (bad, "facts")):
+        with pytest.raises(MxdpError, match=f"^a checkpoint can't keep {name}, which is {kind}"):
+            plain(facts)
+
+
+FACTS = st.dictionaries(st.sampled_from("abcdefghijk"), st.integers(0, 2), max_size=11)
+
+
+@given(there=FACTS, here=FACTS, shapes=st.lists(st.tuples(st.sampled_from(DTYPES[:3]), st.integers(1, 2)), max_size=3))
+def test_another_training_is_told_by_the_first_three_facts_that_differ(there, here, shapes):
+    """A parameter's dtype and shape are facts, too; other arrays' are none."""
+    arrays = {f"parameters/{number}": onp.ones((3, length), dtype) for number, (dtype, length) in enumerate(shapes)}
+    here = identity(here, {"momentum/0": onp.ones(3), **arrays})
+    there = identity(there, {"parameters/0": onp.ones((3, 2), "float32")})
+    if here == there:
+        return match("folder", there, here)
+    assert set(here) - set("abcdefghijk") == set(arrays)
+    differ = [name for name in [*here, *(set(there) - set(here))] if here.get(name) != there.get(name)]
+    with pytest.raises(MxdpError) as error:
+        match("folder", there, here)
+    sentence, ours = str(error.value), [name for name in differ if name in here][:3]
+    told = sentence.partition(" holds another training: ")[2].partition("; use another folder")[0]
+    parts = told.replace(", ...", "").split(" here, ")
+    assert [part.partition(" is ")[0] for part in parts][: len(ours)] == ours
+    assert (len(parts), told.endswith(", ...")) == (min(3, len(differ)), len(differ) > 3)
+    name = parts[0].partition(" is ")[0]
+    assert parts[0].startswith(f"{name} is {there.get(name)} there and {here.get(name)}")

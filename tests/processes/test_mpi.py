@@ -1,0 +1,230 @@
+"""Ranks started by mpiexec equal one process: sums, broadcasts, training, gluon. (Few starts: each takes seconds.)"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as onp
+import pytest
+
+from mxdp import train
+from mxdp.datasets import load
+from mxdp.errors import MxdpError
+from mxdp.processes import World, world
+
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip install mpi4py mpich")
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    """``ranks(n, code)`` runs ``code`` in ``n`` processes; what each gives to ``say`` comes back, in the order of
+    ranks, and the text of their errors. ``fails=True``: it must end with one."""
+
+    def run(n, code, fails=False):
+        script = tmp_path / "script.py"
+        script.write_text(
+            "import json, pathlib, mxdp, numpy as onp\nfrom mxdp.backend import autograd, gluon, mx, np, npx\n"
+            "world = mxdp.world()\n"
+            f"say = lambda x: pathlib.Path({str(tmp_path)!r}, str(world.rank)).write_text(json.dumps(x))\n{code}"
+        )
+        done = subprocess.run(
+            [MPIEXEC, "-n", str(n), sys.executable, script], capture_output=True, text=True, timeout=120
+        )
+        assert (done.returncode != 0) == fails, done.stderr
+        return [json.loads((tmp_path / str(rank)).read_text()) for rank in range(n)], done.stderr
+
+    return run
+
+
+def test_without_mpi_a_launched_process_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert world().size == 1
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with pytest.raises(MxdpError, match=r"PMI_SIZE.*`pip install mpi4py mpich`, or start one process"):
+        world()
+
+
+SUMS = """
+import faulthandler
+faulthandler.dump_traceback_later(60, exit=True)
+for do in (world.sum, world.broadcast):
+    for shape in ((64, 64, 3, 3), (64, 64, 3, 3, 3)):
+        weight = np.arange(64 * 64 * 3 ** len(shape[2:]), dtype="float32").reshape(shape) % 1000 + world.rank
+        x = np.ones((2, 64) + (8,) * len(shape[2:]))
+        npx.convolution(x, weight, kernel=shape[2:], num_filter=64, no_bias=True).wait_to_read()
+        with autograd.record():
+            do([weight])
+        expected = onp.arange(weight.size, dtype="float32").reshape(shape) % 1000
+        if do == world.sum:
+            expected = sum(expected + rank for rank in range(world.size))
+        onp.testing.assert_array_equal(weight.asnumpy(), expected)
+arrays = [np.arange(k, dtype=d, ctx=mx.cpu(k % 2)) + world.rank for k, d in ((0, "float32"), (5, "int32"),
+          (100_000, "float32"), (1, "float64"))]
+for _ in range(3):
+    world.sum(arrays)
+sent = np.full((2, 3), world.rank + 1.0)
+world.broadcast([sent])
+vector = np.arange(7.0) * (world.rank + 1)
+world.reduce_scatter(vector)
+world.all_gather(vector)
+found = [[array[-1:].tolist() for array in arrays], sent.tolist(), world.gather(world.rank * 2), world.local_rank,
+         vector.tolist()]
+faulthandler.cancel_dump_traceback_later()
+"""
+MASKS = """
+def masks():
+    with autograd.train_mode():
+        return [npx.dropout(np.ones((64,), ctx=mx.cpu(i)), p=0.5).tolist() for i in range(2)]
+def net(X, params):
+    return npx.dropout(X.reshape(len(X), -1), p=0.5) @ params[0]
+data, net_of_gluon = mxdp.load("synthetic").take(20, 10), gluon.nn.Dense(2, in_units=3)
+net_of_gluon.initialize()
+def trains():
+    options = dict(kind="cpu", data=data, report=lambda line: None, world=world, net=net)
+    history = mxdp.train(1, 10, 0.1, 1, params=[np.ones((784, 10))], **options)
+    assert world.gather(history.device_params[0][0].tolist())[0] == history.device_params[0][0].tolist()
+drawn = {"at the start": masks()}
+def after(name, seed, do):
+    for again in ("", " again"):
+        seed()
+        do()
+        drawn[name + again] = masks()
+after("train", lambda: mx.random.seed(3), trains)
+after("a trainer", lambda: mx.random.seed(3), lambda: mxdp.Trainer(net_of_gluon.collect_params(), "sgd", world=world))
+after("a store", lambda: mx.random.seed(3), lambda: mx.kv.create("mxdpmpi"))
+after("seed", lambda: world.seed(3), list)
+"""
+FAILS = """
+say([found, drawn])
+world.barrier()
+if world.rank == 1:
+    raise KeyError("mine")
+world.barrier()
+"""
+
+
+@needs_mpi
+def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(ranks):
+    """Whole numbers, so that sums are exact; a second sum of the same arrays shows that the first had ended.
+
+    After a convolution without gradients, oneDNN keeps the weight in a layout of its own; a job that takes such an
+    array's address waits for itself. Dropout draws other masks on each device of each rank, and the same ones again
+    after the same seed: without one, and where ``mx.random.seed`` was called alike on all ranks before."""
+    results, text = ranks(3, MASKS + SUMS + FAILS, fails=True)
+    last = [[sum(k - 1 + rank for rank in range(3)) * 9] for k in (5, 100_000, 1)]
+    for rank, (found, _) in enumerate(results):
+        assert found == [[[], *last], [[1.0] * 3] * 2, [0, 2, 4], rank, [6.0 * place for place in range(7)]]
+    for name in results[0][1]:
+        masks = [tuple(mask) for _, drawn in results for mask in drawn[name]]
+        assert len(set(masks)) == len(masks) == 6, name
+        assert not name.endswith(" again") or all(drawn[name] == drawn[name[:-6]] for _, drawn in results), name
+    assert "rank 1 of 3 ranks failed" in text
+    assert "KeyError: 'mine'" in text
+
+
+TRAIN = """
+data = mxdp.load("synthetic").take(101, 51)
+history = mxdp.train({devices}, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None, world=world)
+say([[p.asnumpy().tolist() for p in history.device_params[-1]], history.test_accuracies,
+     [epoch.loss for epoch in history.epochs]])
+"""
+"""101 samples in batches of 30 over 2 ranks of 2 devices: shards of 8 and 7, a last batch of 11."""
+
+
+def one_after_the_other(codes):
+    """One script, as a process needs seconds to load MXNet: what each of ``codes`` says, in a list. Rank 0 ends last,
+    for which the other waits."""
+    said = (code.replace("say(", "all_said.append(") for code in codes)
+    return "\n".join(["import time\nall_said = []", *said, "say(all_said)\nworld.rank or time.sleep(1.5)"])
+
+
+GLUON = """
+mx.random.seed({seed})
+on = mxdp.devices({devices}, "cpu")
+net = gluon.nn.Sequential()
+net.add(gluon.nn.Dense(7, activation="relu", in_units=5), gluon.nn.Dense(3, in_units=7))
+net.initialize(ctx=on)
+options = dict(learning_rate=0.1, momentum=0.9)
+trainer = {trainer}
+random, loss = onp.random.RandomState(0), gluon.loss.L2Loss()
+for _ in range(4):
+    X, y, own = random.rand(10, 5).astype("float32"), random.rand(10, 3).astype("float32"), world.shard(10)
+    with autograd.record():
+        losses = [loss(net(X), y) for X, y in zip(*mxdp.split_batch(X[own], y[own], on))]
+    autograd.backward(losses)
+    trainer.step(10)
+say([p.data(on[-1]).asnumpy().tolist() for p in net.collect_params().values()])
+"""
+
+
+PLAIN = 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore="device")'
+TRAINERS = [
+    # Other initial values on each rank: rank 0's count.
+    ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'),
+    ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, kvstore="mxdpmpi")'),
+    ("0", 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore=mx.kv.create("mxdpmpi"))'),
+]
+
+
+@needs_mpi
+def test_two_ranks_equal_one_process_and_continue_bit_for_bit(ranks, tmp_path):
+    """By mxdp's loop, by gluon's with each trainer, and from a checkpoint, with each device's running means."""
+    loops = [TRAIN.format(devices=devices) for devices in (1, 2)]
+    serial = GLUON.format(seed=0, devices=1, trainer=PLAIN).replace("world.shard(10)", "slice(None)")
+    several = [(seed, on, trainer) for seed, trainer in TRAINERS for on in (1, 2)]
+    codes = [GLUON.format(seed=seed, devices=on, trainer=trainer) for seed, on, trainer in several]
+    kept = continuing(tmp_path / "kept")
+    results, _ = ranks(2, one_after_the_other([*loops, serial, *codes, *kept(seed=0)]))
+    check_loops(*(of_rank[:2] for of_rank in results))
+    of_gluon, whole = zip(*((of_rank[2:-2], of_rank[-2:]) for of_rank in results))
+    assert of_gluon[0] == of_gluon[1]
+    expected, *others = of_gluon[0]
+    for how, params in zip(several, others):
+        for param, wanted in zip(params, expected):
+            onp.testing.assert_allclose(param, wanted, rtol=1e-5, atol=1e-7, err_msg=str(how))
+    continued, _ = ranks(2, one_after_the_other(kept(seed=5)))
+    assert [printed.pop(0) for of_rank in (*whole, *continued) for printed in of_rank] == [0] * 4 + [2] * 4
+    assert continued == list(whole)
+    for one, other in zip(*whole):
+        assert one != other  # in the running means alone
+
+
+def check_loops(*results):
+    assert results[0] == results[1]  # bit for bit
+    data = load("synthetic").take(101, 51)
+    serial, two = (train(n, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None) for n in (1, 2))
+    for params, accuracies, losses in results[0]:
+        for ours, expected in zip(params, serial.device_params[0]):
+            onp.testing.assert_allclose(ours, expected.asnumpy(), rtol=2e-4, atol=2e-6)
+        assert accuracies == serial.test_accuracies
+        assert losses == pytest.approx([epoch.loss for epoch in serial.epochs], rel=1e-5)
+    # Two ranks of a device have the same shards as two devices of one process, so the same bits.
+    assert results[0][0][0] == [param.asnumpy().tolist() for param in two.device_params[0]]
+
+
+def continuing(folder):
+    """A gluon training, on a device and on two, that saves in its midst and continues from there."""
+    kept = f"""
+kept = mxdp.Checkpoint({str(folder)!r} + str(len(on)), world=world, report=lambda line: None)
+start = (kept.load(net, trainer) or dict(step=0))["step"]
+random, loss"""
+    code = GLUON.replace("net.initialize", "net.add(gluon.nn.BatchNorm(in_channels=3))\nnet.initialize")
+    code = code.replace("random, loss", kept).replace("range(4)", "range(start, 4)")
+    code = code.replace("    X, y, own", "    random.seed(step)\n    X, y, own").replace("for _ in", "for step in")
+    code = code.replace("trainer.step(10)", "trainer.step(10)\n    step == 1 and kept.save(net, trainer, step=2)")
+    code = code.replace("say([", "kept.wait()\nsay([start] + [")
+    trainer = 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'
+    return lambda seed: [code.format(seed=seed, devices=on, trainer=trainer) for on in (1, 2)]
+
+
+def test_a_world_is_for_stores_of_mxdp():
+    import mxdp
+
+    several = World()
+    several.size = 2
+    with pytest.raises(ValueError, match="not for kvstore='device'"):
+        mxdp.Trainer([], "sgd", kvstore="device", world=several)
