@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from dataclasses import asdict, replace
+from html import unescape
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mxdp.errors import plural
 from mxdp.plans.__main__ import NAMES, collective, main
@@ -13,7 +18,8 @@ from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.layers.fully_sharded import fully_sharded, holds
 from mxdp.plans.layers.halo import exchange, squarest
 from mxdp.plans.layers.halo_axis import Window
-from mxdp.plans.pipeline import cycles, gpipe, one_f_one_b
+from mxdp.plans.pipeline import cycles, gpipe, inference, one_f_one_b
+from mxdp.plans.show import moving as page
 from mxdp.plans.show.board import of_collective, of_exchange, of_pipeline, of_sharded
 from mxdp.plans.show.contents import contents, written
 from mxdp.plans.show.moving import moving
@@ -37,8 +43,8 @@ def check_moves(board):
             assert before.get(target) != after[target]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("devices", [1, 2, 3, 4, 7])
+@settings(max_examples=40)
+@given(name=st.sampled_from(NAMES), devices=st.integers(1, 8))
 def test_the_board_holds_what_the_devices_hold(name, devices):
     schedule = collective(name, devices)
     board = of_collective(schedule)
@@ -53,8 +59,8 @@ def test_the_board_holds_what_the_devices_hold(name, devices):
     assert board.frames[-1].sent == pytest.approx(max(sent) / (sum(schedule.sizes) or schedule.chunks))
 
 
-@pytest.mark.parametrize("make", [gpipe, one_f_one_b])
-@pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (2, 3), (4, 6)])
+@settings(max_examples=30)
+@given(make=st.sampled_from([gpipe, one_f_one_b, inference]), stages=st.integers(1, 5), micro_batches=st.integers(1, 7))
 def test_the_board_is_the_staircase(make, stages, micro_batches):
     plan = make(stages, micro_batches)
     rows, board = cycles(plan), of_pipeline(plan)
@@ -64,11 +70,14 @@ def test_the_board_is_the_staircase(make, stages, micro_batches):
     for cycle, frame in enumerate(board.frames[1:]):
         idle = [task is None for row in rows[: cycle + 1] for task in row]
         assert f", {100 * sum(idle) / len(idle):.0f} % of them idle" in frame.cost
+        done = [tasks[: sum(map(bool, column))] for tasks, column in zip(plan.tasks, zip(*rows[: cycle + 1]))]
+        alive = [sum(1 if task.kind == "F" else -1 for task in tasks) for tasks in done]
+        assert f" are kept of {', '.join(map(str, alive))} micro-batches" in frame.cost
 
 
-@pytest.mark.parametrize("tiles", [1, 2, 4, 6])
-def test_the_board_is_what_each_tile_holds(tiles):
-    plan = exchange(9, 8, squarest(tiles), Window(3, padding=1))
+@given(tiles=st.sampled_from([1, 2, 3, 4, 6, 9]), height=st.integers(9, 13), width=st.integers(6, 11))
+def test_the_board_is_what_each_tile_holds(tiles, height, width):
+    plan = exchange(height, width, squarest(tiles), Window(3, padding=1))
     board = of_exchange(plan)
     texts = [text for text in replayed(board)[-1].values() if len(text) == 1]
     for mark in "o12":
@@ -78,15 +87,15 @@ def test_the_board_is_what_each_tile_holds(tiles):
     assert f"; {plural(pixels, 'pixel')} of each channel" in board.frames[-1].cost
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-@pytest.mark.parametrize("devices", [1, 4])
-def test_the_board_holds_what_a_device_holds_of_each_layer(stage, devices):
-    found = fully_sharded(3, devices, stage)
-    board, part = of_sharded(found), "1/4" if devices == 4 else "whole"
+@given(layers=st.integers(1, 4), devices=st.integers(1, 5), stage=st.integers(0, 3))
+def test_the_board_holds_what_a_device_holds_of_each_layer(layers, devices, stage):
+    found = fully_sharded(layers, devices, stage)
+    board, part = of_sharded(found), f"1/{devices}" if devices > 1 else "whole"
     for shown, layers in zip(replayed(board), holds(found)):
         for row, layer in enumerate(layers):
             assert shown[row, 0] == ("whole" if layer.parameters else part)
             assert shown[row, 1] == ("whole" if layer.gradients else part)
+            assert shown[row, 2] == (part if stage else "whole")
             assert shown.get((row, 3), "") == ("kept" if layer.activations else "")
     assert len(board.frames) == len(found.tasks) + 1
     assert f" has sent {(3 if stage == 3 else 2) * (devices - 1) / devices:.3g} of all" in board.frames[-1].cost
@@ -100,8 +109,31 @@ def test_a_page_needs_no_network_and_says_each_step():
     assert all(re.fullmatch(r".*[^.]\.", text) for text in re.findall("<li>(.*)</li>", html))
     (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     assert len(script) < 30_000
-    data = json.loads(re.findall(r'type="application/json">(.*?)</script>', html, re.DOTALL)[0])
-    assert len(data["frames"]) == 7
+    assert read_back(html) == json.loads(json.dumps(asdict(of_collective(plan("ring", 4)))))
+
+
+def read_back(html):
+    (data,) = re.findall(r'type="application/json">(.*?)</script>', html, re.DOTALL)
+    return json.loads(data)
+
+
+@settings(max_examples=30)
+@given(
+    name=st.text(max_size=20) | st.sampled_from(["</script><script>", "<!--", "[[STEPS]]", "[[MIB]]", "&lt;", '"\\'])
+)
+def test_a_hostile_name_is_read_back_and_ends_no_script(name):
+    page = moving(replace(plan("ring", 2), name=name))
+    assert read_back(page.html)["title"].startswith(f"{name}: 2 devices")
+    assert len(re.findall("</script>", page.html)) == len(re.findall("</script>", moving(plan("ring", 2)).html))
+    assert name in unescape(page._repr_html_())
+
+
+def test_a_plan_fits_into_a_page_if_it_has_no_more_cells_than_the_page_has_room(monkeypatch):
+    cells = sum(len(frame.cells) for frame in of_collective(plan("ring", 3)).frames)
+    for room in range(cells - 1, cells + 2):
+        monkeypatch.setattr(page, "MOST_CELLS", room)
+        with contextlib.nullcontext() if cells <= room else pytest.raises(ValueError, match=f": {cells} cells are too"):
+            assert moving(plan("ring", 3)).rows == 3
 
 
 def test_in_a_notebook_the_page_stands_in_a_frame():

@@ -6,6 +6,7 @@ In a notebook, ``moving(plan("ring", 4))`` as the last line of a cell shows it i
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -52,6 +53,6 @@ def moving(plan: Plan, mib: float = 64) -> Page:
         "MIB": f"{mib:.6g}",
     }
     page = Path(__file__).with_name("moving.html").read_text(encoding="utf-8")
-    for name, value in filled_in.items():
-        page = page.replace(f"[[{name}]]", value)
+    # In one pass: what is filled in may look like a place to fill in.
+    page = re.sub(r"\[\[([A-Z]+)\]\]", lambda place: filled_in[place.group(1)], page)
     return Page(page, len(board.rows), board.title)
