@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.errors import TraceError
@@ -130,12 +130,13 @@ def test_no_work_no_split():
     assert set(Parts().shares().values()) == {0.0}
 
 
-END = 300
+END = 120
 SPAN = st.tuples(st.integers(0, END), st.integers(0, END)).map(sorted).map(tuple)
 SPANS = st.lists(SPAN, max_size=6)
 WORK = st.lists(st.tuples(st.sampled_from("CKRUE"), SPAN).map(lambda pair: (pair[0], *pair[1])), max_size=8)
 
 
+@settings(max_examples=50)
 @given(WORK, WORK, SPANS, SPANS, SPANS, SPANS)
 def test_the_parts_add_up_and_work_is_counted_as_by_brute_force(device, other, calls, waits, inputs, steps):
     drawn = timeline(END, device, other, calls, waits, inputs, steps)
