@@ -81,7 +81,6 @@ def sends(data, handler, length=None):
 
 # What the cache holds, and who is asked
 
-FILES = range(4)
 IN_CACHE = ["right", "missing", "cut off", "longer", "changed", "empty", "a folder", "a link"]
 ANSWERS = ["right", "none", "breaks off", "changed", "longer"]
 
@@ -124,89 +123,61 @@ def put(path, data, kind):
     cached=st.lists(st.sampled_from(IN_CACHE), min_size=4, max_size=4),
     mirrors=st.lists(st.lists(st.sampled_from(["right", *ANSWERS]), min_size=4, max_size=4), max_size=3),
     by_a_link=st.booleans(),
+    offline=st.sampled_from(["", "0", "1"]),
 )
 def test_each_file_that_lacks_comes_from_the_first_mirror_that_can(
-    cached, mirrors, by_a_link, server, made_up, tmp_path_factory
+    cached, mirrors, by_a_link, offline, server, made_up, tmp_path_factory, monkeypatch
 ):
-    """The mirror that has delivered is asked first for the next file. A wrong file is named and renamed."""
+    """The mirror that has delivered is asked first for the next file. A wrong file is named and renamed. Offline nobody
+    is asked, and nothing changes."""
+    monkeypatch.setenv("MXDP_OFFLINE", offline)
     folder = real = tmp_path_factory.mktemp("cache")
     if by_a_link:
-        folder = real / "link"
-        real = real / "real"
+        real = folder / "real"
         real.mkdir()
+        folder = folder / "link"
         folder.symlink_to(real)
     for (name, data), kind in zip(made_up.contents.items(), cached):
         put(real / name, data, kind)
+    before = sorted(os.listdir(real))
     del server.requests[:]
     addresses = [server.mirror(str(at), *answers(kinds, made_up)) for at, kinds in enumerate(mirrors)]
-    expected, order, fails = [], list(range(len(mirrors))), False
-    for at in FILES:
-        asked = order if cached[at] != "right" and not fails else []
+    lacks = [file for file, kind in zip(made_up.files, cached) if kind != "right"]
+    expected, order, problem = [], list(range(len(mirrors))), "forbids" if lacks and offline == "1" else ""
+    for at, file in enumerate(made_up.files):
+        asked = order if file in lacks and not problem else []
         good = next((mirror for mirror in asked if mirrors[mirror][at] == "right"), None)
         tried = asked if good is None else asked[: asked.index(good) + 1]
-        expected += [f"{mirror}/{made_up.files[at].name}" for mirror in tried]
-        fails = fails or (cached[at] != "right" and good is None)
+        expected += [f"{mirror}/{file.name}" for mirror in tried]
+        if file in lacks and good is None:
+            problem = problem or "could not be downloaded"
         order = sorted(order, key=lambda mirror: mirror != good)
 
     said = []
-    with pytest.raises(DataError, match="could not be downloaded") if fails else nullcontext():
+    with pytest.raises(DataError, match=problem) if problem else nullcontext():
         assert obtain(folder, made_up.files, addresses, said.append, None) == list(made_up.contents.values())
     assert server.requests == expected
-    wrong = {name for name, kind in zip(made_up.contents, cached) if kind not in ("right", "missing")}
-    assert [line.split(".gz ")[0] + ".gz" for line in said[:-1]] == [
-        str(folder / name) for name in made_up.contents if name in wrong
-    ]
-    lacks = sum(kind != "right" for kind in cached)
-    size = sum(file.size for file, kind in zip(made_up.files, cached) if kind != "right") / 1e6
-    assert said[-1:] == [f"downloading {lacks} of 4 files ({size:.1f} MB) into {folder}"][: bool(lacks)]
-    for name, kind in zip(made_up.contents, cached):
-        kept = real / f"{name}.wrong"
-        assert kept.exists() == (name in wrong)
-        if kept.is_file():
-            assert kept.read_bytes() == damaged(made_up.contents[name], kind)
+    if problem == "forbids" or not lacks:
+        assert (sorted(os.listdir(real)), said) == (before, [])
+        return
+    sentences = []
+    for file, kind in zip(made_up.files, cached):
+        kept = real / f"{file.name}.wrong"
+        assert kept.exists() == (kind not in ("right", "missing"))
+        if not kept.exists():
+            continue
+        why = "can't be read (Is a directory)"
+        if kind != "a folder":
+            wrong = damaged(made_up.contents[file.name], kind)
+            assert kept.read_bytes() == wrong
+            why = f"is not the official file ({len(wrong)} of {file.size} bytes, wrong sha256)"
         if kind == "a link":  # somebody's file is as it was
-            assert (real / name).with_suffix(".elsewhere").read_bytes() == b"somebody's notes"
+            assert (real / file.name).with_suffix(".elsewhere").read_bytes() == wrong
+        sentences.append(f"{folder / file.name} {why}; it is renamed to {file.name}.wrong and downloaded again")
+    size = sum(file.size for file in lacks) / 1e6
+    assert said == [*sentences, f"downloading {len(lacks)} of 4 files ({size:.1f} MB) into {folder}"]
     here = {path.name for path in real.iterdir() if path.suffix not in (".wrong", ".elsewhere")}
-    assert here - {*made_up.contents} == {*([LOCK] if lacks else []), *([FAILED] if fails else [])}
-
-
-def test_a_wrong_file_is_named(folder, get, said):
-    get()
-    size = (folder / NAME).stat().st_size
-    (folder / NAME).write_bytes(b"somebody's notes")
-    del said[:]
-    get()
-    assert said[0] == (
-        f"{folder / NAME} is not the official file (16 of {size} bytes, wrong sha256); "
-        f"it is renamed to {NAME}.wrong and downloaded again"
-    )
-
-
-@pytest.mark.parametrize("offline", ["", "0", "1"])
-def test_right_files_that_somebody_put_there_are_read_and_nothing_is_written(
-    put, made_up, folder, get, server, said, monkeypatch, offline
-):
-    monkeypatch.setenv("MXDP_OFFLINE", offline)
-    put(folder)
-    get()
-    assert sorted(os.listdir(folder)) == sorted(made_up.contents)
-    assert (server.requests, said) == ([], [])
-
-
-@pytest.mark.parametrize("damaged", [True, False])
-def test_offline_asks_nobody_and_renames_nothing(server, folder, get, monkeypatch, damaged):
-    get()
-    (folder / NAME).unlink()
-    if damaged:
-        (folder / NAME).write_bytes(b"?")
-    asked = len(server.requests)
-    monkeypatch.setenv("MXDP_OFFLINE", "1")
-
-    with pytest.raises(DataError, match=rf"{NAME} .*, and MXDP_OFFLINE forbids downloading it$"):
-        get()
-
-    assert len(server.requests) == asked
-    assert (folder / NAME).exists() == damaged
+    assert here - {*made_up.contents} == {LOCK, *([FAILED] if problem else [])}
 
 
 def test_a_cache_that_can_not_be_written(server, made_up, tmp_path, said):

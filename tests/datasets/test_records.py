@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from mxdp.datasets.records import Dataset, Split
 
-
 WHOLE = Split(np.zeros((250, 1, 4, 4), np.float32), np.zeros(250, np.int32))
 
 
