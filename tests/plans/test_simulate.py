@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxdp.plans.collective.algorithms import ALGORITHMS, plan
-from mxdp.plans.collective.operations import operations
+from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost import simulate as simulation
 from mxdp.plans.cost.machine import Machine, Rate
 from mxdp.plans.cost.simulate import Job, last_end, simulate
@@ -108,14 +107,6 @@ def test_by_hand(algorithm, devices, seconds):
     assert predict(plan(algorithm, devices, [12]), 12, MANY) == pytest.approx(seconds)
 
 
-@given(algorithm=st.sampled_from(sorted(ALGORITHMS)), devices=st.integers(2, 6), each=st.integers(1, 9))
-def test_on_one_core_it_is_the_sum_of_all_work(algorithm, devices, each):
-    schedule = plan(algorithm, devices, [60 * each])
-    chunk = 60 * each / schedule.chunks
-    one = replace(MANY, cores=1)
-    assert predict(schedule, 60 * each, one) == pytest.approx(len(operations(schedule)) * chunk)
-
-
 @pytest.mark.parametrize(
     ("machine", "algorithm", "devices", "nbytes", "seconds"),
     [
@@ -134,12 +125,6 @@ def test_on_one_core_it_is_the_sum_of_all_work(algorithm, devices, each):
 )
 def test_what_a_machine_costs(machine, algorithm, devices, nbytes, seconds):
     assert predict(plan(algorithm, devices), nbytes, replace(MANY, **machine)) == pytest.approx(seconds)
-
-
-def test_the_footprint_counts_each_array_once():
-    """Two vectors of 12 bytes and a staging buffer: 36. There a byte takes 1 s, and longer with any other footprint."""
-    rate = Rate(0.0, ((35.0, 9.0), (36.0, 1.0), (37.0, 9.0)), ((35.0, 9.0), (36.0, 1.0), (37.0, 9.0)))
-    assert predict(plan("naive", 2), 12, replace(MANY, copy=rate, add=rate)) == pytest.approx(36)
 
 
 def test_a_vector_of_fewer_numbers_than_chunks_leaves_chunks_empty():
