@@ -24,6 +24,7 @@ def test_every_device_ends_with_each_part_exactly_once(name, devices, sizes):
     schedule = plan(name, devices, sizes)
     assert (schedule.name, schedule.devices) == (name, devices)
     assert is_allreduce(schedule)
+    assert {schedule: 1}[plan(name, devices, sizes)]  # nobody changes it
 
 
 @given(name=names, devices=st.integers(2, 6), data=st.data())

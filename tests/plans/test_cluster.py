@@ -63,6 +63,7 @@ def walked(algorithm, cluster, nbytes):
 )
 def test_on_nodes_it_is_the_plan_walked_send_by_send(algorithm, cluster):
     found = cluster.exchange(algorithm, 1e6)
+    assert {cluster: 1}[cluster.of(cluster.count)]  # nobody changes it
     assert found.seconds == pytest.approx(walked(algorithm, cluster, 1e6))
     for reason, costs in (("start", "alpha"), ("bytes", "beta")):
         if not any(getattr(link, costs) for link in (cluster.inside, cluster.between)):

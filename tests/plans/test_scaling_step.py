@@ -129,6 +129,7 @@ def test_a_step_is_the_longest_path_of_its_parts_and_what_is_lost_makes_up_for_i
     assert step.alone + sum(step.lost.values()) == pytest.approx(step.seconds)
     assert max((span.stop for span in step.spans), default=0) <= step.seconds * (1 + 1e-9) + 1e-12
     assert all(span.start <= span.stop for span in step.spans)
+    assert len({net, way, *step.spans}) >= 2  # nobody changes them
     assert step.samples == batch * way.accumulate * cluster.count
     expected = longest_path if way.stages == 1 else pipelined
     assert step.seconds == pytest.approx(expected(*case))

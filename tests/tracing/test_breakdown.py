@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.errors import TraceError
-from mxdp.tracing.breakdown import DISPATCH, TRIGGER, Parts, split
+from mxdp.tracing import breakdown
+from mxdp.tracing.breakdown import Parts, split
 from mxdp.tracing.timeline import build
 
 ONE, TWO, PYTHON = "cpu(0)", "cpu(1)", "python"
@@ -46,6 +48,14 @@ def test_a_gap_is_what_python_did_in_it(python, expected):
     assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], **python) == {"compute": 400, **expected}
 
 
+def test_what_is_short_and_what_is_soon():
+    for gap, part in ((19, "rest"), (20, "waiting")):
+        assert parts(1000, [("C", 0, 300), ("C", 300 + gap, 1000)], [("C", 0, 1000)], calls=[(0, 50)])[part] == gap
+    for soon, waited in ((50, 500), (51, 0)):
+        found = parts(1000, [("C", 0, 300), ("R", 900, 1000)], [("C", 350, 900 - soon)], calls=[(890, 920)])
+        assert found.get("waiting", 0) == waited
+
+
 def test_steps_show_what_was_pushed():
     """The second operator belongs to the first step, which was pushed by 200, whatever Python does later."""
     calls = [(at, at + 20) for at in range(10, 990, 20)]
@@ -68,7 +78,7 @@ def test_no_work_no_split():
     assert set(Parts().shares().values()) == {0.0}
 
 
-END = 200
+END = 40
 SPAN = st.tuples(st.integers(0, END), st.integers(0, END)).map(sorted).map(tuple)
 SPANS = st.lists(SPAN, max_size=5)
 WORK = st.lists(st.tuples(st.sampled_from("CKRUE"), SPAN).map(lambda pair: (pair[0], *pair[1])), max_size=6)
@@ -121,10 +131,10 @@ def by_moments(device, other, calls, waits, inputs):
             pushes = [min(call[1], end) for call in sorted(calls) if call <= (end, end)]
             pushed = max(start, pushes[-1] if pushes else 0)
             for run in runs(moment for moment in gap if moment >= pushed):
-                worked = elsewhere if len(run) >= DISPATCH else set()
+                worked = elsewhere if len(run) >= 3 else set()
                 take("rest", take("waiting", set(run), worked), set(run))
             gap = {moment for moment in gap if moment < pushed}
-            if any(0 <= end - stop <= TRIGGER for kind, _, stop in other if kind != "E"):
+            if any(0 <= end - stop <= 4 for kind, _, stop in other if kind != "E"):
                 gap = take("waiting", gap, elsewhere)
             gap = take("waiting", take("input", gap, inputs), wait_moments)
         owed = min(late, len(gap))
@@ -134,7 +144,9 @@ def by_moments(device, other, calls, waits, inputs):
     return parts
 
 
+@settings(max_examples=300)
 @given(WORK, WORK, SPANS, SPANS, SPANS)
+@patch.multiple(breakdown, DISPATCH=3, TRIGGER=4)
 def test_the_parts_are_those_that_brute_force_counts_and_add_up(device, other, calls, waits, inputs):
     drawn = timeline(END, device, other, calls, waits, inputs)
     if not drawn.devices:
