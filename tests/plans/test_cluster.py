@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.plans.collective.algorithms import plan
@@ -57,6 +57,7 @@ def walked(algorithm, cluster, nbytes):
     return total
 
 
+@settings(max_examples=60)
 @given(
     algorithm=st.sampled_from(list(NODE_ALLREDUCES)),
     cluster=st.builds(Cluster, SIDES, SIDES, LINKS, LINKS, st.sampled_from([0.0, 3e-9])),

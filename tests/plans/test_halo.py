@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as onp
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mxdp.plans.layers.halo import check_grid, exchange, exchanges, squarest, tiles
@@ -68,6 +68,7 @@ def sums(padded, window):
     return views[:: window.stride, :: window.stride].sum(axis=(2, 3))
 
 
+@settings(max_examples=60)
 @given(plan=plans())
 def test_a_tile_gets_the_rectangle_of_what_its_windows_see_and_makes_its_part_of_the_output(plan):
     height, width, exchange = plan

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.plans.collective.one_hop import direct, naive, sharded, shared_memory
@@ -26,6 +26,7 @@ def by_kind(kind, devices):
     }[kind]
 
 
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(["ring", "naive", "direct", "shared-memory", "tree"]),
     devices=st.integers(1, 12),

@@ -153,11 +153,21 @@ def test_what_does_not_fit_is_refused(way, message):
         predict_step(network(3), Cluster(4, 2, LINK, LINK), 8, way)
 
 
-PARAMETERS = dict(lenet=129_068, resnet18=11_175_818, resnet50=25_557_032, resnet101=44_549_160, vgg16=138_357_544)
+# Of each: parameters, products of a picture's forward pass, outputs of all layers, and layers.
+COUNTED = {
+    "lenet": (129_068, 2_250_360, 17_708, 4),
+    "resnet18": (11_175_818, 455_800_832, 242_186, 10),
+    "resnet50": (25_557_032, 4_089_184_256, 5_721_064, 18),
+    "resnet101": (44_549_160, 7_801_405_440, 9_133_032, 35),
+    "vgg16": (138_357_544, 15_470_264_320, 13_556_712, 16),
+}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_has_its_parameters_and_shares_out_its_time(name):
-    step = shared_out(NETWORKS[name], 3e-4)
-    assert step.passes(10) == pytest.approx(10 * 3e-4)
-    assert step.parameters == PARAMETERS[name]
+    network = NETWORKS[name]
+    products = sum(layer.forward for layer in network.layers) / 2
+    outputs = sum(layer.outputs for layer in network.layers)
+    assert (network.parameters, products, outputs, len(network.layers)) == COUNTED[name]
+    assert all(layer.backward == 2 * layer.forward for layer in network.layers)
+    assert shared_out(network, 3e-4).passes(10) == pytest.approx(10 * 3e-4)

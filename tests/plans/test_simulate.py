@@ -136,6 +136,7 @@ def test_the_curve_is_read_between_its_points_and_held_beyond_them():
     rate = Rate(2.0, ((1e3, 1.0), (1e5, 3.0)), ((1e3, 5.0),))
     assert [rate.seconds(1, footprint, False) for footprint in (1, 1e3, 1e4, 1e5, 1e9)] == [3, 3, 4, 5, 5]
     assert rate.seconds(2, 1e4, True) == 12
+    assert {MANY: 1}[replace(MANY)]  # nobody changes it
     assert (
         repr(replace(MANY, copy=rate, push=2e-6))
         == "<Machine: push 2 us, copy 3.33e-10 GB/s, add 1e-09 GB/s, 64 cores>"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
 import pytest
 from drawn import ROW, SEND
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mxdp.errors import plural
 from mxdp.plans import pipeline as pipelines
 from mxdp.plans.__main__ import NAMES, collective
 from mxdp.plans.collective.algorithms import plan
@@ -17,7 +19,7 @@ from mxdp.plans.collective.rings import ring
 from mxdp.plans.collective.schedule import ADD, COPY, Schedule, Send
 from mxdp.plans.pipeline import gpipe, one_f_one_b
 from mxdp.plans.show.contents import contents, sends, written
-from mxdp.plans.show.text import as_text, staircase
+from mxdp.plans.show.text import as_text, list_as_text, staircase
 
 RING = """\
 ring: 3 devices, 3 chunks, 4 steps
@@ -76,6 +78,22 @@ def test_all_is_shown_or_it_says_how_to_see_what_does_not_fit(name, devices):
     assert cells(text) == [
         sorted(written(schedule, chunk, parts) for (_, chunk), parts in now.items()) for now in after
     ]
+
+
+@settings(max_examples=50)
+@given(st.integers(20, 120), st.integers(1, 8))
+def test_each_plan_of_the_list_has_its_sentence_in_at_least_20_columns(width, devices):
+    rows = [{"name": name, "steps": 10, "sent": 1.25, "what": f"{name} sends all it has. " * 3} for name in NAMES]
+    heading, table, below = list_as_text(rows, devices, width).split("\n\n")
+    assert " ".join(heading.split()).startswith(plural(devices, "device"))
+    assert f"python -m mxdp.plans NAME {devices}" in " ".join(below.split())
+    left = len("bidirectional-ring  steps  sent  ")
+    lines = table.splitlines()[1:]
+    expected = []
+    for row in rows:
+        first, *more = textwrap.wrap(row["what"], max(20, width - left), break_on_hyphens=False)
+        expected += [[row["name"], "10", "1.25", first], *([part] for part in more)]
+    assert [[*line[:left].split(), line[left:]] for line in lines][-len(expected) :] == expected
 
 
 def test_more_devices_than_are_drawn_and_one():
