@@ -144,7 +144,7 @@ def by_moments(device, other, calls, waits, inputs, steps):
     return parts
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(WORK, WORK, SPANS, SPANS, SPANS, st.lists(SPAN, max_size=3))
 def test_the_parts_are_those_that_brute_force_counts_and_add_up(device, other, calls, waits, inputs, steps):
     drawn = timeline(END, device, other, calls, waits, inputs, steps)
