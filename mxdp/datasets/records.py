@@ -150,7 +150,7 @@ class Dataset:
         return f"<Dataset {self.name!r}: {len(self.train)} training and {len(self.test)} test pictures>"
 
     def checksum(self) -> str:
-        """A checksum of all labels and every hundredth training picture, which differs for other files or orders."""
+        """Of all training labels and every hundredth training picture; it differs for other files or orders."""
         labels = zlib.crc32(self.train.y.tobytes())
         both = zlib.crc32(self.train.X[::100].tobytes(), labels)
         return f"{both:08x}"

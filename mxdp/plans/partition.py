@@ -45,13 +45,15 @@ def cuts(
     weights: Optional[Sequence[float]] = None,
 ) -> Tuple[int, ...]:
     """The inner borders of :func:`bounds`, as ``numpy.split`` takes them; or of pieces in proportion to ``weights``,
-    rounded so that none is empty. Raises a ValueError unless these are as many finite numbers above 0 as ``parts``.
+    rounded so that none is empty. Fewer elements than parts are cut as without weights. Raises a ValueError unless
+    these are as many finite numbers above 0 as ``parts``.
 
     >>> cuts(11, 4), cuts(12, 3, weights=[1.0, 0.5, 0.1]), cuts(2, 2, weights=[9, 1])
     ((3, 6, 9), (7, 11), (1,))
     """
+    evenly = tuple(stop for _, stop in bounds(length, parts)[:-1])
     if weights is None:
-        return tuple(stop for _, stop in bounds(length, parts)[:-1])
+        return evenly
     given: List[object] = [weights] if isinstance(weights, Real) else list(weights)
     numbers = [float(weight) if isinstance(weight, Real) else math.nan for weight in given]
     if len(numbers) != parts or not all(0 < weight < math.inf for weight in numbers):
@@ -59,6 +61,8 @@ def cuts(
             f"weights are {parts} numbers above 0, one for each device, such as its speed, not {given}: leave "
             "a device out of devices if it shall have no sample"
         )
+    if length < parts:
+        return evenly
     shares = [length * weight / sum(numbers) for weight in numbers]
     sizes = [max(1, int(share)) for share in shares]
     while sum(sizes) != length:  # the piece that is furthest from its share gains, or loses, one

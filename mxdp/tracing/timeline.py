@@ -47,9 +47,13 @@ class Timeline:
     length: float
     events: Tuple[Event, ...] = field(repr=False)
 
-    @cached_property
+    @property
     def lanes(self) -> Dict[str, Tuple[Event, ...]]:
         """The events of each device, ordered by start. Python's lanes come last."""
+        return dict(self._lanes)
+
+    @cached_property
+    def _lanes(self) -> Dict[str, Tuple[Event, ...]]:
         lanes: Dict[str, List[Event]] = {}
         for event in self.events:
             lanes.setdefault(event.device, []).append(event)
@@ -194,5 +198,5 @@ def _is_python(lane: str) -> bool:
 def _lane_order(lane: str) -> Tuple[bool, str, int, str]:
     """Devices by kind and number, then Python."""
     kind, _, digits = lane.rstrip(")").partition("(")
-    number = int(digits) if digits.isdigit() else 0
+    number = int(digits) if digits.isdecimal() else 0
     return _is_python(lane), kind, number, lane

@@ -7,10 +7,8 @@ import hashlib
 import os
 import struct
 import threading
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
-from typing import Callable, Dict, List, Tuple
 
 import numpy as np
 import pytest
@@ -37,12 +35,12 @@ def real_data_dir():
     return REAL_DATA_DIR
 
 
-def idx(magic: int, values: np.ndarray) -> bytes:
+def idx(magic, values):
     """An unpacked IDX file."""
     return struct.pack(f">{1 + values.ndim}I", magic, *values.shape) + values.astype(np.uint8).tobytes()
 
 
-def known(name: str, data: bytes) -> KnownFile:
+def known(name, data):
     return KnownFile(name, len(data), hashlib.sha256(data).hexdigest())
 
 
@@ -73,10 +71,7 @@ def put(made_up):
     return into
 
 
-Behaviour = Callable[[BaseHTTPRequestHandler, bytes], None]
-
-
-def whole(handler: BaseHTTPRequestHandler, data: bytes) -> None:
+def whole(handler, data):
     """A good server."""
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(data)))
@@ -84,43 +79,34 @@ def whole(handler: BaseHTTPRequestHandler, data: bytes) -> None:
     handler.wfile.write(data)
 
 
-@dataclass
-class Server:
-    """``requests`` lists the paths, in order of arrival."""
-
-    address: str
-    mirrors: Dict[str, Tuple[Dict[str, bytes], Behaviour]] = field(default_factory=dict)
-    requests: List[str] = field(default_factory=list)
-    over: threading.Event = field(default_factory=threading.Event)
-
-    def mirror(self, name: str, contents: Dict[str, bytes], get: Behaviour = whole) -> str:
-        """The address of a new mirror."""
-        self.mirrors[name] = (contents, get)
-        return f"{self.address}/{name}/"
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        self.requests.append(handler.path[1:])
-        mirror, _, name = handler.path[1:].partition("/")
-        contents, get = self.mirrors[mirror]
-        if name in contents:
-            get(handler, contents[name])
-        else:
-            handler.send_error(404)
-
-
 @pytest.fixture
 def server():
+    """``mirror``: makes one, and returns its address; ``requests``: the paths, in order of arrival; ``over``: the end
+    of the test."""
+    mirrors = {}
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            running.answer(self)
+            running.requests.append(self.path[1:])
+            mirror, _, name = self.path[1:].partition("/")
+            contents, get = mirrors[mirror]
+            if name in contents:
+                get(self, contents[name])
+            else:
+                self.send_error(404)
 
         def log_message(self, *args):
             pass
 
+    def mirror(name, contents, get=whole):
+        mirrors[name] = (contents, get)
+        return f"{running.address}/{name}/"
+
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     http.daemon_threads = True
     http.block_on_close = False
-    running = Server(f"http://127.0.0.1:{http.server_port}")
+    address = f"http://127.0.0.1:{http.server_port}"
+    running = SimpleNamespace(address=address, mirror=mirror, requests=[], over=threading.Event())
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     yield running

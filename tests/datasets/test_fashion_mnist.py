@@ -4,18 +4,18 @@ import hashlib
 import re
 import socket
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from mxdp.datasets import fashion_mnist
-from mxdp.datasets.fashion_mnist import MIRRORS, cache_root, load_fashion_mnist
+from mxdp.datasets.fashion_mnist import CLOTHES, FILES, MIRRORS, cache_root, load_fashion_mnist, parse_split
 from mxdp.errors import DataError
 
 OFFICIAL_MIRRORS = MIRRORS
-TRAIN_PIXELS = "2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012"
 TEST_PIXELS = "c867c93ff95360594e8ec3287995350b824dd110b11595c0e13d5423f621867a"
-"""sha256 of the pixel bytes, taken from the official files with gzip and tail alone: ``gzip -dc | tail -c +17``."""
+"""sha256 of the pixel bytes, taken from the official file with gzip and tail alone: ``gzip -dc | tail -c +17``."""
 
 
 @pytest.fixture
@@ -98,31 +98,15 @@ def test_a_named_folder_that_lacks_files_names_each(small, put, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: data[: len(data) // 2],
-        lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
-        lambda data: b"<html>not found</html>",
-    ],
-)
-def test_a_wrong_file_in_a_named_folder_is_named_and_stays(small, put, tmp_path, monkeypatch, server, damage):
+def test_a_wrong_file_in_a_named_folder_is_named_and_stays(small, put, tmp_path, monkeypatch, server):
     monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("good", small.contents),))
     wrong = put(tmp_path / "data" / "fashion-mnist") / "t10k-images-idx3-ubyte.gz"
-    wrong.write_bytes(damage(wrong.read_bytes()))
-    before = wrong.read_bytes()
-
-    with pytest.raises(DataError, match=rf"^{re.escape(str(wrong))} is not the official file \({len(before)} of "):
+    wrong.write_bytes(b"<html>not found</html>")
+    with pytest.raises(DataError, match=rf"^{re.escape(str(wrong))} is not the official file \(22 of "):
         load_fashion_mnist(tmp_path / "data", quiet)
-
-    assert wrong.read_bytes() == before
+    assert wrong.read_bytes() == b"<html>not found</html>"
     assert server.requests == []
-
-
-def test_a_named_folder_that_is_none(small, tmp_path):
-    with pytest.raises(
-        DataError, match="nowhere is not a folder; name one that holds fashion-mnist/ with train-images"
-    ):
+    with pytest.raises(DataError, match="nowhere is not a folder; name one that holds fashion-mnist/ with train-im"):
         load_fashion_mnist(tmp_path / "nowhere", quiet)
 
 
@@ -132,17 +116,7 @@ def test_the_cache_lies_under_xdg_cache_home_or_the_home_folder(monkeypatch, tmp
     assert cache_root() == Path("/some/where/mxdp")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/not/allowed")
     assert cache_root() == tmp_path / ".cache" / "mxdp"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_root() == tmp_path / ".cache" / "mxdp"
-
-
-def test_no_home_folder_at_all(monkeypatch):
-    def homeless():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", homeless)
-
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
     with pytest.raises(DataError, match="no home folder to keep a cache in; set XDG_CACHE_HOME"):
         cache_root()
 
@@ -153,15 +127,12 @@ def test_there_is_more_than_one_mirror_and_each_address_ends_in_a_slash():
 
 
 def test_the_real_files(real_data_dir):
-    """Loading checks the files; this checks what was decoded from them: every pixel, by its sum, and the labels."""
-    data = load_fashion_mnist(real_data_dir, quiet)
-
-    for split, n, pixels, first in (
-        (data.train, 60_000, TRAIN_PIXELS, [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]),
-        (data.test, 10_000, TEST_PIXELS, [9, 2, 1, 1, 6, 1, 4, 6, 5, 7]),
-    ):
-        assert split.X.shape == (n, 1, 28, 28)
-        assert np.bincount(split.y).tolist() == [n // 10] * 10
-        assert split.y[:10].tolist() == first
-        assert hashlib.sha256(np.rint(split.X * 255).astype(np.uint8)).hexdigest() == pixels
-    assert [data.classes[label] for label in data.test.y[:3]] == ["ankle boot", "pullover", "trouser"]
+    """What is decoded from the smaller ones: every pixel, by its sum, and the labels."""
+    folder = Path(real_data_dir, "fashion-mnist")
+    contents = [file.read(folder) for file in FILES]
+    assert [len(data) for data in contents] == [file.size for file in FILES]
+    split = parse_split(*contents[2:])
+    assert split.X.shape == (10_000, 1, 28, 28)
+    assert np.bincount(split.y).tolist() == [1000] * 10
+    assert [CLOTHES[label] for label in split.y[:4]] == ["ankle boot", "pullover", "trouser", "trouser"]
+    assert hashlib.sha256(np.rint(split.X * 255).astype(np.uint8)).hexdigest() == TEST_PIXELS

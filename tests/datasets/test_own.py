@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -19,9 +21,12 @@ def given():
 
 def test_a_file_of_savez_is_a_data_set(given, tmp_path):
     np.savez(tmp_path / "mine.npz", **given)
-    for file in (tmp_path / "mine.npz", str(tmp_path / "mine.npz")):
+    (tmp_path / "link.npz").symlink_to(tmp_path / "mine.npz")
+    for file in (tmp_path / "mine.npz", str(tmp_path / "mine.npz"), tmp_path / "link.npz"):
         data = load(file)
-        assert (data.name, len(data.train), len(data.test), len(data.classes)) == ("mine", 4, 2, 10)
+        assert (data.name, len(data.train), len(data.test), len(data.classes)) == (Path(file).stem, 4, 2, 10)
+        data.train.X[:] = 0.5  # the caller may change it: the file, and who loads it next, have their own
+        data = load(file)
         assert np.array_equal(data.train.X, given["X"])
         assert data.test.y.tolist() == [2, 3]
 

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mxdp.datasets.records import Dataset, Split
+
+WHOLE = Split(np.zeros((250, 1, 4, 4), np.float32), np.zeros(250, np.int32))
 
 
 def split(n: int) -> Split:
@@ -28,6 +32,21 @@ def test_they_show_themselves_in_a_line():
     whole = Dataset("made-up", split(8), split(5), tuple("abcdefgh"), "here")
     assert repr(whole) == "<Dataset 'made-up': 8 training and 5 test pictures>"
     assert repr(whole.train) == "<Split: 8 pictures>"
+
+
+@given(place=st.integers(0, 249), pixel=st.integers(0, 15))
+def test_the_checksum_changes_with_each_label_and_each_pixel_of_every_hundredth_picture(place, pixel):
+    def checksum(X, y):
+        return Dataset("made-up", Split(X, y), WHOLE, tuple("ab"), "here").checksum()
+
+    X, y = WHOLE.X.copy(), WHOLE.y.copy()
+    before = checksum(X, y)
+    assert before == checksum(X.copy(), y.astype(np.int64))
+    y[place] = 1
+    assert checksum(X, y) != before
+    y[place] = 0
+    X[place].reshape(-1)[pixel] = 1
+    assert (checksum(X, y) != before) == (place % 100 == 0)
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 2.0, "3", None])

@@ -76,7 +76,7 @@ def in_backward(arrays):
     return heap.most
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80)
 @given(graphs())
 def test_it_is_what_a_tape_keeps_and_the_most_gradients_at_a_time(arrays):
     assert kept(arrays) == after_forward(arrays)

@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 from drawn import is_allreduce, with_step
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mxdp.plans.__main__ import PARTS
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm, plan
@@ -14,38 +16,34 @@ from mxdp.plans.collective.schedule import ADD, COPY
 
 SIZES = (5, 4, 3, 3, 1)
 NAMES = sorted(ALGORITHMS)
+names = st.sampled_from(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("devices", range(1, 9))
-@pytest.mark.parametrize("sizes", [(1,), SIZES])
+@given(name=names, devices=st.integers(1, 11), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6))
 def test_every_device_ends_with_each_part_exactly_once(name, devices, sizes):
     schedule = plan(name, devices, sizes)
     assert (schedule.name, schedule.devices) == (name, devices)
     assert is_allreduce(schedule)
+    assert {schedule: 1}[plan(name, devices, sizes)]  # nobody changes it
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("devices", range(2, 6))
-def test_a_step_or_send_left_out_another_chunk_or_action_is_found(name, devices):
+@given(name=names, devices=st.integers(2, 6), data=st.data())
+def test_a_step_or_send_left_out_another_chunk_or_action_is_found(name, devices, data):
     schedule = plan(name, devices, SIZES)
-    for number, step in enumerate(schedule.steps):
-        first, *others = step
-        wrong = [replace(first, action=ADD if first.action == COPY else COPY)]
-        wrong += [replace(first, chunk=(first.chunk + 1) % schedule.chunks)] * (schedule.chunks > 1)
-        broken = [(), *((send, *others) for send in wrong)]
-        broken += [tuple(other for other in step if other != send) for send in step]
-        assert not any(is_allreduce(with_step(schedule, number, sends)) for sends in broken)
+    number = data.draw(st.integers(0, len(schedule.steps) - 1))
+    step = schedule.steps[number]
+    place = data.draw(st.integers(0, len(step) - 1))
+    send = step[place]
+    wrong = [(), (replace(send, action=ADD if send.action == COPY else COPY),)]
+    if schedule.chunks > 1:
+        wrong.append((replace(send, chunk=(send.chunk + 1) % schedule.chunks),))
+    broken = [(), *((*step[:place], *sends, *step[place + 1 :]) for sends in wrong)]
+    assert not any(is_allreduce(with_step(schedule, number, sends)) for sends in broken)
 
 
 def test_an_unknown_name_gets_the_nearest_name_and_all_names():
     with pytest.raises(ValueError, match=f"no plan is called 'rign'; did you mean 'ring'.*{', '.join(NAMES)}"):
         plan("rign", 2)
-    with pytest.raises(ValueError, match="no plan is called 'zzz'; there are: bid"):
-        check_algorithm("zzz")
-
-
-def test_others_can_be_allowed_as_well():
     check_algorithm(AUTO, also=[AUTO])
     with pytest.raises(ValueError, match=r"did you mean 'auto'.* auto, bidirectional-ring"):
         check_algorithm("atuo", also=[AUTO])
@@ -53,10 +51,7 @@ def test_others_can_be_allowed_as_well():
         check_algorithm(AUTO)
 
 
-PLANNERS = [partial(plan, name, sizes=SIZES) for name in NAMES] + [*PARTS.values()]
-
-
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", [*(partial(plan, name, sizes=SIZES) for name in NAMES), *PARTS.values()])
 def test_one_device_has_nothing_to_do_and_none_is_refused(planner):
     assert planner(devices=1).steps == ()
     for devices in (0, -1):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
+from collections import Counter
 
 import numpy as onp
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mxdp.plans.layers.halo import check_grid, exchange, exchanges
+from mxdp.plans.layers.halo import check_grid, exchange, exchanges, squarest, tiles
 from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.partition import bounds
 
@@ -61,71 +62,86 @@ def play(plan, width):
     return held
 
 
-@given(plan=plans())
-def test_a_tile_needs_and_gets_the_rectangle_of_what_its_windows_see_and_no_more(plan):
-    height, width, exchange = plan
-    for tile, held in enumerate(play(exchange, width)):
-        numbers = seen(exchange, height, width, tile)
-        assert numbers <= held
-        ys, xs = zip(*(divmod(number, width) for number in numbers))
-        row, column = exchange.pieces(tile)
-        assert (min(ys), max(ys) + 1, min(xs), max(xs) + 1) == (*row.needs, *column.needs)
-
-
-@given(plan=plans())
-def test_windows_over_the_tile_alone_give_its_part_of_the_output(plan):
-    height, width, exchange = plan
-    random = onp.random.RandomState(0)
-    picture = random.randint(0, 100, (height, width))
-    whole = sums(onp.pad(picture, exchange.window.padding), exchange.window)
-    for row in exchange.rows:
-        for column in exchange.columns:
-            given_ = onp.pad(picture[slice(*row.needs), slice(*column.needs)], (row.padding, column.padding))
-            assert (sums(given_, exchange.window) == whole[slice(*row.makes), slice(*column.makes)]).all()
-
-
 def sums(padded, window):
     """The sum in each window, without windows at the end that don't fit."""
     views = onp.lib.stride_tricks.sliding_window_view(padded, (window.kernel, window.kernel))
     return views[:: window.stride, :: window.stride].sum(axis=(2, 3))
 
 
+@settings(max_examples=60)
 @given(plan=plans())
-def test_parts_lie_side_by_side_in_neighbours_and_are_all_that_is_needed(plan):
-    _, _, exchange = plan
+def test_a_tile_gets_the_rectangle_of_what_its_windows_see_and_makes_its_part_of_the_output(plan):
+    height, width, exchange = plan
+    assert hash(exchange) != hash(exchange.steps)  # nobody changes them
+    picture = onp.arange(height * width).reshape(height, width) ** 2 % 97
+    whole = sums(onp.pad(picture, exchange.window.padding), exchange.window)
     for axis in (exchange.rows, exchange.columns):
         assert [piece.own for piece in axis] == bounds(axis[-1].own[1], len(axis))
         for number, piece in enumerate(axis):
             assert [row for _, part in piece.parts for row in range(*part)] == list(range(*piece.needs))
             assert {holder for holder, _ in piece.parts} <= {number - 1, number, number + 1}
+    for tile, held in enumerate(play(exchange, width)):
+        numbers = seen(exchange, height, width, tile)
+        ys, xs = zip(*(divmod(number, width) for number in numbers))
+        row, column = exchange.pieces(tile)
+        assert (min(ys), max(ys) + 1, min(xs), max(xs) + 1) == (*row.needs, *column.needs)
+        needed = cells(width, row.needs, column.needs)
+        assert numbers <= needed <= held
+        array = onp.pad(picture[slice(*row.needs), slice(*column.needs)], (row.padding, column.padding))
+        assert (sums(array, exchange.window) == whole[slice(*row.makes), slice(*column.makes)]).all()
+        assert exchange.areas(tile)[-1:] in ([array.size], [])
+        # The drawing is read back, and each mark counted.
+        drawn = Counter(exchange.drawn(tile).split())
+        own = cells(width, row.own, column.own)
+        assert drawn["o"] == len(own & needed)
+        assert drawn["1"] + drawn["2"] == len(needed - own)
+        assert sum(drawn.values()) == array.size
 
 
-def test_a_missing_halo_row_would_be_found():
-    plan = exchange(9, 4, (2, 1), Window(3, padding=1))
-    upper, lower = plan.rows
-    short = dataclasses.replace(upper, needs=(0, 5), parts=((0, (0, 5)),))
-    broken = dataclasses.replace(plan, rows=(short, lower))
-    assert not seen(broken, 9, 4, 0) <= play(broken, 4)[0]
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: exchange(4, 9, (4, 1), Window(5, padding=2)),
+            r"rows: tile 0 of 4 holds 0:1 and needs 0:3 of 4.*fewer",
+        ),
+        (lambda: exchange(5, 5, (2, 1), Window(5)), "5 -> 1 can't be cut into 2"),
+        (lambda: exchanges([None], 3, 9, (4, 1)), "3 x 9 can't be cut into 4 x 1 tiles"),
+        (
+            lambda: exchanges([Window(2, 2), None, Window(2, 2)], 16, 6, (2, 2)),
+            "layer 2, columns: 3 -> 1 can't be cut into 2",
+        ),
+        *((lambda grid=grid: check_grid(grid), "two sides, whole") for grid in [(0, 1), (1, -1), (2.0, 1), (1, 2, 3)]),
+    ],
+)
+def test_what_cannot_be_cut_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
-def test_a_halo_from_two_tiles_away_is_refused():
-    with pytest.raises(ValueError, match=r"rows: tile 0 of 4 holds 0:1 and needs 0:3 of 4.*smaller than the halo"):
-        exchange(4, 9, (4, 1), Window(5, padding=2))
+@given(
+    kernels=st.lists(st.none() | st.integers(1, 3), max_size=4),
+    height=st.integers(5, 16),
+    width=st.integers(5, 16),
+    grid=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+)
+def test_each_layer_cuts_what_the_layer_before_has_made(kernels, height, width, grid):
+    windows = [kernel and Window(kernel, padding=kernel // 2) for kernel in kernels]
+    picture = onp.zeros((height, width))
+    for window, planned in zip(windows, exchanges(windows, height, width, grid)):
+        assert (planned is None) == (window is None)
+        if window:
+            assert planned == exchange(*picture.shape, grid, window)
+            picture = sums(onp.pad(picture, window.padding), window)
+    covered = [
+        y * width + x for rows, columns in tiles(height, width, grid) for y in range(*rows) for x in range(*columns)
+    ]
+    assert sorted(covered) == list(range(height * width))
 
 
-def test_more_tiles_than_rows_are_refused():
-    with pytest.raises(ValueError, match="5 -> 1 can't be cut into 2"):
-        exchange(5, 5, (2, 1), Window(5))
-    with pytest.raises(ValueError, match="3 x 9 can't be cut into 4 x 1 tiles"):
-        exchanges([None], 3, 9, (4, 1))
-
-
-def test_the_layer_that_is_too_small_is_named():
-    with pytest.raises(ValueError, match="layer 2, columns: 3 -> 1 can't be cut into 2"):
-        exchanges([Window(2, 2), None, Window(2, 2)], 16, 6, (2, 2))
-
-
-@pytest.mark.parametrize("grid", [(0, 1), (1, -1), (2.0, 1), (1, 2, 3)])
-def test_a_grid_without_tiles_is_refused(grid):
-    with pytest.raises(ValueError, match="two sides, whole numbers of at least 1"):
-        check_grid(grid)
+@given(st.integers(1, 200))
+def test_no_grid_is_nearer_to_a_square(count):
+    rows, columns = squarest(count)
+    assert rows * columns == count
+    assert rows >= columns
+    assert all(count % side for side in range(columns + 1, math.isqrt(count) + 1))

@@ -46,21 +46,14 @@ def test_a_window_that_sees_nothing_is_refused(numbers):
 
 
 def test_the_drawing_of_the_module_is_the_plan():
-    upper, lower = cut_axis(9, 2, Window(3, padding=1))
-    for number, piece in enumerate((upper, lower)):
-        holds, needs = (
-            next(line for line in windows.__doc__.splitlines() if line.strip().startswith(f"tile {number} {verb}"))
-            for verb in ("holds", "needs")
-        )
-        at = {int(row): place for place, row in ((i, c) for i, c in enumerate(rows_of(windows.__doc__)) if c.isdigit())}
-        assert {row for row, place in at.items() if holds[place : place + 1] == "o"} == set(range(*piece.own))
-        assert {row for row, place in at.items() if needs[place : place + 1] in ("o", "h")} == set(range(*piece.needs))
-        assert {row for row, place in at.items() if needs[place : place + 1] == "h"} == {
-            row for holder, part in piece.parts if holder != number for row in range(*part)
-        }
-        drawn = needs[min(at.values()) - 3 : max(at.values()) + 4]
-        assert drawn.count(".") == sum(piece.padding)
-
-
-def rows_of(text):
-    return next(line for line in text.splitlines() if line.strip().startswith("row "))
+    lines = windows.__doc__.splitlines()
+    (rows,) = [line for line in lines if line.startswith("    row ")]
+    at = {int(row): rows.index(f" {row}") + 1 for row in rows.split()[1:]}
+    for number, piece in enumerate(cut_axis(9, 2, Window(3, padding=1))):
+        own, needs = set(range(*piece.own)), set(range(*piece.needs))
+        marks = {at[row]: "o" if row in own else "h" for row in needs}
+        marks.update({at[row] + 3 * (1 if row else -1): "." for row, pad in zip((0, 8), piece.padding) if pad})
+        for verb, drawn in (("holds", {at[row]: "o" for row in own}), ("needs", marks)):
+            label = f"    tile {number} {verb}"
+            text = label + "".join(drawn.get(place, " ") for place in range(len(label), max(drawn) + 1))
+            assert any(line.startswith(text) and not line[len(text) : at[8] + 4].strip() for line in lines)

@@ -36,8 +36,9 @@ def test_each_stage_cuts_one_thing_more_and_the_last_all_of_it(parameters, devic
 def test_of_layers_a_device_holds_the_peak_of_the_plan(sizes, devices, stage, optimizer, dtype):
     width = BYTES[dtype]
     state = held(1, 1, 0, optimizer, dtype)["state"] / width  # in numbers as wide as a parameter
-    peaks = [width * peak(fully_sharded(len(sizes), devices, stage), sizes, state, device) for device in range(devices)]
-    assert sum(held_by_layers(sizes, devices, stage, optimizer, dtype).values()) == peaks[0] == max(peaks)
+    plan = fully_sharded(len(sizes), devices, stage)
+    first, last = (width * peak(plan, sizes, state, device) for device in (0, devices - 1))
+    assert sum(held_by_layers(sizes, devices, stage, optimizer, dtype).values()) == first >= last
 
 
 def test_bytes_a_parameter():

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import random
 from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.operations import IN_PLACE_BYTES, MAX_PARTS, Slot, adds_in_place, operations
 from mxdp.plans.collective.schedule import COPY
 
 SIZES = [5, 4, 3]
+each_algorithm = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 
 
 def arrays(operation, whole_arrays):
@@ -21,22 +23,21 @@ def arrays(operation, whole_arrays):
     return [slot if slot.buffer or whole_arrays else slot.device for slot in slots]
 
 
-def engine_orders(todo, whole_arrays, count):
-    """Random orders that MXNet allows: a write to an array is not reordered with other uses of this array."""
+def an_order(todo, whole_arrays, draw):
+    """An order that MXNet allows: a write to an array is not reordered with other uses of this array."""
     used = [arrays(operation, whole_arrays) for operation in todo]
 
     def conflict(earlier, later):
         return used[earlier][-1] in used[later] or used[later][-1] in used[earlier]
 
     waits_for = [{earlier for earlier in range(later) if conflict(earlier, later)} for later in range(len(todo))]
-    for seed in range(count):
-        left, choose = set(range(len(todo))), random.Random(seed)
-        order = []
-        while left:
-            place = choose.choice([place for place in sorted(left) if left.isdisjoint(waits_for[place])])
-            left.remove(place)
-            order.append(todo[place])
-        yield order
+    left = set(range(len(todo)))
+    order = []
+    while left:
+        place = draw.choice([place for place in sorted(left) if left.isdisjoint(waits_for[place])])
+        left.remove(place)
+        order.append(todo[place])
+    return order
 
 
 def carry_out(schedule, order):
@@ -51,54 +52,59 @@ def carry_out(schedule, order):
     return [[at(Slot(device, chunk)) for chunk in range(schedule.chunks)] for device in range(schedule.devices)]
 
 
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-@pytest.mark.parametrize("devices", range(1, 9))
-def test_every_device_ends_with_each_part_exactly_once_in_any_order_the_engine_allows(algorithm, devices):
+@each_algorithm
+@settings(max_examples=25)
+@given(devices=st.integers(1, 8), data=st.data(), draw=st.randoms(use_true_random=False))
+def test_chunks_with_elements_end_as_sums_of_all_in_any_order_the_engine_allows(algorithm, devices, data, draw):
+    """And nothing is done with those that have none."""
     schedule = plan(algorithm, devices, SIZES)
-    todo = operations(schedule)
-    for order in (todo, *engine_orders(todo, bool(schedule.sizes), 2 if devices > 5 else 10)):
+    filled = data.draw(st.lists(st.booleans(), min_size=schedule.chunks, max_size=schedule.chunks))
+    todo = operations(schedule, filled=filled)
+    if all(filled):
+        assert sum(filled) == 1 or todo == operations(schedule)
+    for order in (todo, an_order(todo, bool(schedule.sizes), draw)):
         held = carry_out(schedule, order)
-        assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
+        for number, full in enumerate(filled):
+            expected = [Counter(range(devices))] * devices if full else [Counter([device]) for device in range(devices)]
+            assert [chunks[number] for chunks in held] == expected
+    if todo and sum(filled) > 1:
+        left_out = data.draw(st.integers(0, len(todo) - 1))
+        with contextlib.suppress(TypeError):  # an empty buffer was read
+            assert carry_out(schedule, todo[:left_out] + todo[left_out + 1 :]) != held
+    for operation in todo:
+        if operation.action == COPY:
+            assert len(operation.sources) == 1
+            continue
+        assert 2 <= len(operation.sources) <= MAX_PARTS
+        # MXNet's in-place sum is right and fast only if the first part is overwritten.
+        assert operation.sources[0].device == operation.target.device
+        assert operation.target not in operation.sources[1:]
+        # Only what is read in place is summed across devices.
+        across = any(slot.device != operation.target.device for slot in operation.sources)
+        assert across == (algorithm == "shared-memory")
 
 
-@pytest.mark.parametrize("devices", range(1, 9))
-def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devices):
+@given(devices=st.integers(1, 9), draw=st.randoms(use_true_random=False))
+def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devices, draw):
     """Only one worker uses each chunk, so only the order within a job matters."""
     schedule = plan("shared-memory", devices, SIZES)
     todo = operations(schedule, in_place=True)
     assert all(not slot.buffer for operation in todo for slot in (*operation.sources, operation.target))
-    assert len({(operation.worker, operation.target.chunk) for operation in todo}) == (devices if devices > 1 else 0)
-    for seed in range(10):
-        workers = [operation.worker for operation in todo]
-        random.Random(seed).shuffle(workers)
-        jobs = {worker: [operation for operation in todo if operation.worker == worker] for worker in workers}
-        held = carry_out(schedule, [jobs[worker].pop(0) for worker in workers])
-        assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
+    workers = [operation.worker for operation in todo]
+    assert len({(operation.worker, operation.target.chunk) for operation in todo}) == len(set(workers))
+    draw.shuffle(workers)
+    jobs = {worker: [operation for operation in todo if operation.worker == worker] for worker in workers}
+    held = carry_out(schedule, [jobs[worker].pop(0) for worker in workers])
+    assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
 
 
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-@pytest.mark.parametrize("devices", [2, 3, 5, 8])
-def test_nothing_is_done_with_empty_chunks_and_the_others_end_as_without_them(algorithm, devices):
-    schedule = plan(algorithm, devices, SIZES)
-    some = [[chunk == only for chunk in range(schedule.chunks)] for only in range(schedule.chunks)]
-    some += [[chunk != empty for chunk in range(schedule.chunks)] for empty in range(schedule.chunks)]
-    for filled in some:
-        todo = operations(schedule, filled=filled)
-        assert all(filled[slot.chunk] for operation in todo for slot in (*operation.sources, operation.target))
-        for order in engine_orders(todo, bool(schedule.sizes), 3):
-            held = carry_out(schedule, order)
-            assert all(chunks[k] == Counter(range(devices)) for chunks in held for k, full in enumerate(filled) if full)
-        if sum(filled) != 1:
-            assert todo == [operation for operation in operations(schedule) if filled[operation.target.chunk]]
-
-
-@pytest.mark.parametrize("devices", range(2, 9))
+@given(devices=st.integers(2, 12))
 def test_a_vector_of_one_element_is_summed_in_its_place_in_shared_memory(devices):
     schedule = plan("shared-memory", devices, [1])
-    *sums, last = operations(schedule, filled=[start < stop for start, stop in schedule.borders(1)])
-    assert not any(slot.buffer for operation in [*sums, last] for slot in (*operation.sources, operation.target))
-    assert len(sums) + 1 == -(-(devices - 1) // (MAX_PARTS - 1)) + devices - 1
-    assert len({operation.worker for operation in [*sums, last]}) == 1
+    todo = operations(schedule, filled=[start < stop for start, stop in schedule.borders(1)])
+    assert not any(slot.buffer for operation in todo for slot in (*operation.sources, operation.target))
+    assert len(todo) == -(-(devices - 1) // (MAX_PARTS - 1)) + devices - 1
+    assert len({operation.worker for operation in todo}) == 1
 
 
 def test_only_large_sums_out_of_shared_memory_are_in_place():
@@ -107,40 +113,9 @@ def test_only_large_sums_out_of_shared_memory_are_in_place():
     assert not adds_in_place(plan("direct", 2), IN_PLACE_BYTES)
 
 
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_an_operation_that_is_left_out_is_found(algorithm):
-    schedule = plan(algorithm, 3, SIZES)
-    todo = operations(schedule)
-    complete = [[Counter(range(3))] * schedule.chunks] * 3
-    for left_out in range(len(todo)):
-        with contextlib.suppress(TypeError):  # an empty buffer was read
-            assert carry_out(schedule, todo[:left_out] + todo[left_out + 1 :]) != complete
-
-
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-@pytest.mark.parametrize("devices", [2, 3, 8])
-def test_sums_are_made_where_they_are_needed_of_at_most_four_parts(algorithm, devices):
-    for operation in operations(plan(algorithm, devices, SIZES)):
-        assert len(operation.sources) == 1 if operation.action == COPY else 2 <= len(operation.sources) <= MAX_PARTS
-        if operation.action != COPY:
-            assert operation.sources[0].device == operation.target.device
-            # MXNet's in-place sum is right and fast only if the first part is overwritten.
-            assert operation.target not in operation.sources[1:]
-
-
-def test_only_what_is_read_in_place_is_summed_across_devices():
-    for algorithm in ALGORITHMS:
-        across = [
-            operation
-            for operation in operations(plan(algorithm, 4, SIZES))
-            if operation.action != COPY and any(slot.device != operation.target.device for slot in operation.sources)
-        ]
-        assert bool(across) == (algorithm == "shared-memory")
-
-
-def test_a_ring_forwards_from_staging_buffers_so_that_no_send_waits_for_another():
+@given(devices=st.integers(2, 9))
+def test_a_ring_forwards_from_staging_buffers_so_that_no_send_waits_for_another(devices):
     """In the second half, a chunk that is sent on neither reads nor writes a vector that another one writes."""
-    forwarded = [
-        operation for operation in operations(plan("ring", 4)) if operation.action == COPY and operation.target.buffer
-    ]
-    assert len(forwarded) == 3 * 4 + 2 * 4
+    copies = [operation for operation in operations(plan("ring", devices)) if operation.action == COPY]
+    received = [operation for operation in copies if operation.target.buffer]
+    assert len(received) == (devices - 1) * devices + (devices - 2) * devices

@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.plans.partition import balance, bounds, cuts, fill_buckets, offsets, pieces
@@ -28,11 +28,26 @@ def test_what_cannot_be_cut_is_named(length, parts):
         bounds(length, parts)
 
 
-@given(sizes=st.lists(st.integers(0, 50), max_size=10))
-def test_offsets_are_borders_of_neighbouring_pieces(sizes):
-    borders = offsets(sizes)
-    assert [stop - start for start, stop in zip(borders, borders[1:])] == sizes
-    assert borders[0] == 0
+@given(length=st.integers(0, 300), weights=st.lists(st.sampled_from([1e-9, 0.3, 1, 2.5, 100]), min_size=1, max_size=7))
+def test_pieces_follow_their_weights_and_none_is_empty_while_there_are_enough(length, weights):
+    parts = len(weights)
+    ends = [0, *cuts(length, parts, weights), length]
+    sizes = [stop - start for start, stop in zip(ends, ends[1:])]
+    assert offsets(sizes) == ends
+    if length < parts:
+        assert tuple(ends[1:-1]) == cuts(length, parts)
+        return
+    shares = [length * weight / sum(weights) for weight in weights]
+    assert min(sizes) >= 1
+    lacks = [share - size for share, size in zip(shares, sizes)]
+    for size, mine in zip(sizes, lacks):  # nobody would give one away to who lacks more
+        assert size == 1 or max(lacks) - mine <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("weights", [[1, 2], [1, 2, 0], [1, 2, -1], [1, 2, float("inf")], [1, 2, "3"], 5])
+def test_weights_are_a_number_for_each_part(weights):
+    with pytest.raises(ValueError, match="weights are 3 numbers above 0"):
+        cuts(9, 3, weights)
 
 
 @given(gradients, st.integers(1, 20))
@@ -54,6 +69,7 @@ def sums(values, borders):
     return [sum(values[start:stop]) for start, stop in pieces(len(values), borders)]
 
 
+@settings(max_examples=60)
 @given(times=times, data=st.data())
 def test_no_cut_is_better(times, data):
     stages = data.draw(st.integers(1, len(times)))

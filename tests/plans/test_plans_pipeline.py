@@ -3,14 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.plans.pipeline import (
-    BACKWARD,
     FORWARD,
     PIPELINES,
-    Task,
     bubble,
     cycles,
     gpipe,
@@ -23,18 +21,15 @@ from mxdp.plans.pipeline import (
 )
 
 sizes = dict(stages=st.integers(1, 8), micro_batches=st.integers(1, 12))
-each_schedule = pytest.mark.parametrize("schedule", sorted(PIPELINES))
 
 
-@each_schedule
-@given(**sizes)
+@given(schedule=st.sampled_from(sorted(PIPELINES)), **sizes)
 def test_every_stage_does_every_pass_once_and_idles_as_the_formula_says(schedule, stages, micro_batches):
     plan = pipeline(schedule, stages, micro_batches)
+    assert {plan: 1}[pipeline(schedule, stages, micro_batches)]  # nobody changes it
     assert (plan.name, plan.stages, plan.micro_batches) == (schedule, stages, micro_batches)
-    everything = {Task(kind, number) for kind in (FORWARD, BACKWARD) for number in range(micro_batches)}
-    for tasks in plan.tasks:
-        assert len(tasks) == 2 * micro_batches
-        assert set(tasks) == everything
+    everything = sorted(f"{kind}{number}" for kind in "FB" for number in range(micro_batches))
+    assert all(sorted(map(str, tasks)) == everything for tasks in plan.tasks)
     rows = cycles(plan)
     empty = sum(task is None for row in rows for task in row)
     assert len(rows) == 2 * (micro_batches + stages - 1)
@@ -53,6 +48,7 @@ def broken_dependencies(plan):
     return broken
 
 
+@settings(max_examples=40)
 @given(**sizes)
 def test_every_dependency_is_kept(stages, micro_batches):
     for plan in (gpipe(stages, micro_batches), one_f_one_b(stages, micro_batches), inference(stages, micro_batches)):
@@ -85,22 +81,11 @@ def test_a_plan_that_waits_for_itself_is_found_out():
         cycles(replace(plan, tasks=(first[::-1], second)))
 
 
-def test_a_broken_plan_would_be_found():
-    """1F1B with one activation less: stage 0 waits for B0 earlier, and idles more."""
-    plan = one_f_one_b(3, 4)
-    broken = replace(plan, tasks=(one_f_one_b(2, 4).tasks[0], *plan.tasks[1:]))
-    assert kept(broken) != kept(plan)
-    assert len(cycles(broken)) > len(cycles(plan))
-
-
-@pytest.mark.parametrize(("stages", "micro_batches"), [(0, 1), (1, 0), (-1, 2)])
 @pytest.mark.parametrize("make", [gpipe, one_f_one_b, inference])
-def test_there_is_no_pipeline_of_nothing(make, stages, micro_batches):
-    with pytest.raises(ValueError, match=f"not {stages} stages and {micro_batches} micro-batches"):
-        make(stages, micro_batches)
-
-
-def test_an_unknown_schedule_is_named_with_the_nearest():
+def test_there_is_no_pipeline_of_nothing_and_none_of_an_unknown_name(make):
+    for stages, micro_batches in ((0, 1), (1, 0), (-1, 2)):
+        with pytest.raises(ValueError, match=f"not {stages} stages and {micro_batches} micro-batches"):
+            make(stages, micro_batches)
     with pytest.raises(
         ValueError, match="no schedule is called 'gpip'; did you mean 'gpipe'\\? There are: 1f1b, gpipe"
     ):

@@ -1,4 +1,5 @@
-"""Times that can be worked out by hand: a copy or a sum of a byte takes one second, and starting takes nothing."""
+"""Times that can be worked out by hand (a copy or a sum of a byte takes one second, and starting takes nothing), and
+drawn jobs, whose times are checked moment by moment."""
 
 from __future__ import annotations
 
@@ -6,15 +7,83 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mxdp.plans.collective.algorithms import ALGORITHMS, plan
+from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost import simulate as simulation
 from mxdp.plans.cost.machine import Machine, Rate
-from mxdp.plans.cost.simulate import Job, simulate
+from mxdp.plans.cost.simulate import Job, last_end, simulate
 
 predict = partial(simulation.predict, itemsize=1)
 UNIT = Rate(0.0, ((1.0, 1.0),), ((1.0, 1.0),))
 MANY = Machine(push=0.0, copy=UNIT, add=UNIT, add_more=0.0, cores=64)
+
+
+@st.composite
+def groups(draw):
+    """Up to nine jobs on three lanes in two groups; each needs some of those before it."""
+    jobs = []
+    for number in range(draw(st.integers(1, 9))):
+        needs = draw(st.sets(st.integers(0, number - 1), max_size=3)) if number else ()
+        together = draw(st.none() | st.integers(1, 9))
+        jobs.append(Job(number, draw(st.integers(0, 2)), tuple(needs), draw(st.integers(1, 9)), together))
+    cut = draw(st.integers(0, len(jobs)))
+    return [jobs[:cut], jobs[cut:]]
+
+
+@given(
+    groups=groups(),
+    cores=st.integers(1, 4),
+    workers=st.integers(1, 2),
+    push=st.sampled_from([0.0, 0.5, 3.0]),
+)
+def test_at_each_moment_all_run_that_can_and_share_the_cores(groups, cores, workers, push):
+    """From the spans alone: what is done of each job adds up to all of it, and nobody waits without a reason."""
+    near = 1e-6
+    spans = simulate(groups, cores, workers, push)
+    ends = [end for _, end in spans.values()]
+    assert ends == sorted(ends)
+    assert last_end(spans) == max(ends)
+    begin = 0.0
+    for group in groups:
+        done = dict.fromkeys([job.name for job in group], 0.0)
+        ready = {}
+        pushed = 0.0 if push else len(group)
+        now = begin
+        marks = [time for job in group for time in spans[job.name]]
+        while any(mark > now + near for mark in marks):
+            running = [job for job in group if spans[job.name][0] <= now + near < spans[job.name][1] - near]
+            for place, job in enumerate(group):
+                free = all(spans[need][1] <= now + near for need in job.needs)
+                if place < int(pushed + near) and free:
+                    ready.setdefault(job.name, now)
+                    mine = [other for other in running if other.lane == job.lane]
+                    assert job in running or spans[job.name][1] <= now + near or len(mine) == workers
+                else:
+                    assert spans[job.name][0] > now + near
+            pushing = pushed < len(group) - near
+            slower = max(1, (len(running) + pushing) / cores)
+            shared = min(len(running), cores) > 1
+            step = min(mark for mark in marks if mark > now + near) - now
+            if pushing:
+                step = min(step, (int(pushed + near) + 1 - pushed) * push * slower)
+                pushed += step / push / slower
+            for job in running:
+                done[job.name] += step / slower / (job.together if shared and job.together else job.cost)
+            now += step
+        assert done == pytest.approx(dict.fromkeys(done, 1.0))
+        begin = max([begin, *marks])
+        for job in group:
+            for other in group:
+                if job.lane == other.lane and ready[job.name] < ready[other.name] - near:
+                    assert spans[job.name][0] <= spans[other.name][0]
+
+
+def test_a_job_that_costs_nothing_and_one_that_needs_what_never_ends():
+    assert simulate([[Job("a", 0, cost=0.0), Job("b", 1, ("a",))]], 1) == {"a": (0, 0), "b": (0, 1)}
+    with pytest.raises(ValueError, match="'a' needs b, c: not all of them end before it"):
+        simulate([[Job("c", 0), Job("a", 0, ("b", "c"))], [Job("b", 0)]], 1)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +99,6 @@ MANY = Machine(push=0.0, copy=UNIT, add=UNIT, add_more=0.0, cores=64)
         ("sharded", 4, 12 + 12 + 3 * 12),
         # In, add, in, add, out, out. The second arrival uses the staging buffer of the first, once that is added.
         ("tree", 3, 12 + 12 + 12 + 12 + 12 + 12),
-        ("tree", 4, 12 + 12 + 12 + 12 + 12 + 12),
         # Read and add six from the other's memory, then copy the sum into both places.
         ("shared-memory", 2, 6 + 6 + 6),
     ],
@@ -39,46 +107,24 @@ def test_by_hand(algorithm, devices, seconds):
     assert predict(plan(algorithm, devices, [12]), 12, MANY) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-@pytest.mark.parametrize("devices", [2, 3, 4])
-def test_on_one_core_it_is_the_sum_of_all_work(algorithm, devices):
-    from mxdp.plans.collective.operations import operations
-
-    schedule = plan(algorithm, devices, [24])
-    chunk = 24 / schedule.chunks
-    assert predict(schedule, 24, replace(MANY, cores=1)) == pytest.approx(len(operations(schedule)) * chunk)
-
-
 @pytest.mark.parametrize(
-    ("push", "seconds"),
+    ("machine", "algorithm", "devices", "nbytes", "seconds"),
     [
-        (5, 5 + 12 + 12 + 12),  # copy, add and copy are pushed at 5, 10 and 15, before they can begin
-        (20, 3 * 20 + 12),  # ... at 20, 40 and 60
+        # Copy, add and copy are pushed at 5, 10 and 15, before they can begin; or at 20, 40 and 60.
+        (dict(push=5), "naive", 2, 12, 5 + 12 + 12 + 12),
+        (dict(push=20), "naive", 2, 12, 3 * 20 + 12),
+        # Together is slower than alone only while two run.
+        (dict(copy=Rate(0.0, ((1.0, 1.0),), ((1.0, 2.0),))), "naive", 2, 12, 36),
+        (dict(copy=Rate(0.0, ((1.0, 1.0),), ((1.0, 2.0),))), "doubling", 2, 12, 24 + 12),
+        # Every operation pays one start, and more parts cost more.
+        (dict.fromkeys(("copy", "add"), Rate(1.0, ((1.0, 0.0),), ((1.0, 0.0),))), "doubling", 4, 8, 4),
+        (dict(add_more=0.5), "naive", 3, 10, 10 + 15 + 20),
+        ({}, "ring", 4, 0, 0),
+        ({}, "ring", 1, 100, 0),
     ],
 )
-def test_nothing_begins_before_it_is_pushed(push, seconds):
-    assert predict(plan("naive", 2), 12, replace(MANY, push=push)) == pytest.approx(seconds)
-
-
-def test_the_footprint_counts_each_array_once():
-    """Two vectors of 12 bytes and a staging buffer: 36. There a byte takes 1 s, and longer with any other footprint."""
-    rate = Rate(0.0, ((35.0, 9.0), (36.0, 1.0), (37.0, 9.0)), ((35.0, 9.0), (36.0, 1.0), (37.0, 9.0)))
-    assert predict(plan("naive", 2), 12, replace(MANY, copy=rate, add=rate)) == pytest.approx(36)
-
-
-def test_together_is_slower_than_alone_only_while_two_run():
-    shared = replace(MANY, copy=Rate(0.0, ((1.0, 1.0),), ((1.0, 2.0),)))
-    assert predict(plan("naive", 2), 12, shared) == pytest.approx(36)
-    assert predict(plan("doubling", 2), 12, shared) == pytest.approx(24 + 12)
-
-
-def test_every_operation_pays_one_start():
-    slow_start = Rate(1.0, ((1.0, 0.0),), ((1.0, 0.0),))
-    assert predict(plan("doubling", 4), 8, replace(MANY, copy=slow_start, add=slow_start)) == pytest.approx(4)
-
-
-def test_more_parts_cost_more():
-    assert predict(plan("naive", 3), 10, replace(MANY, add_more=0.5)) == pytest.approx(10 + 15 + 20)
+def test_what_a_machine_costs(machine, algorithm, devices, nbytes, seconds):
+    assert predict(plan(algorithm, devices), nbytes, replace(MANY, **machine)) == pytest.approx(seconds)
 
 
 def test_a_vector_of_fewer_numbers_than_chunks_leaves_chunks_empty():
@@ -86,28 +132,12 @@ def test_a_vector_of_fewer_numbers_than_chunks_leaves_chunks_empty():
     assert simulation.predict(plan("shared-memory", 4), 4, MANY) == pytest.approx(4 + 3 * 4)
 
 
-def test_nothing_takes_no_time():
-    assert predict(plan("ring", 4), 0, MANY) == 0
-    assert predict(plan("ring", 1), 100, MANY) == 0
-
-
 def test_the_curve_is_read_between_its_points_and_held_beyond_them():
-    rate = Rate(0.0, ((1e3, 1.0), (1e5, 3.0)), ((1e3, 5.0),))
-    assert [rate.seconds(1, footprint, False) for footprint in (1, 1e3, 1e4, 1e5, 1e9)] == [1, 1, 2, 3, 3]
-    assert rate.seconds(1, 1e4, True) == 5
-
-
-def test_python_takes_its_share_of_the_cores():
-    """One core. Python pushes a until 1, and then b, for 2 seconds beside a."""
-    spans = simulate([[Job("a", 0, cost=2), Job("b", 0, cost=2)]], 1, push=1)
-    assert [end for _, end in spans.values()] == pytest.approx([4, 6])
-
-
-@pytest.mark.parametrize(("cores", "end"), [(1, 2), (2, 3)])
-def test_on_one_core_no_two_jobs_use_the_memory_at_the_same_time(cores, end):
-    spans = simulate([[Job(lane, lane, cost=1, together=3) for lane in (0, 1)]], cores)
-    assert spans == {0: (0, end), 1: (0, end)}
-
-
-def test_a_job_may_cost_nothing():
-    assert simulate([[Job("a", 0, cost=0.0), Job("b", 1, ("a",))]], 1) == {"a": (0, 0), "b": (0, 1)}
+    rate = Rate(2.0, ((1e3, 1.0), (1e5, 3.0)), ((1e3, 5.0),))
+    assert [rate.seconds(1, footprint, False) for footprint in (1, 1e3, 1e4, 1e5, 1e9)] == [3, 3, 4, 5, 5]
+    assert rate.seconds(2, 1e4, True) == 12
+    assert {MANY: 1}[replace(MANY)]  # nobody changes it
+    assert (
+        repr(replace(MANY, copy=rate, push=2e-6))
+        == "<Machine: push 2 us, copy 3.33e-10 GB/s, add 1e-09 GB/s, 64 cores>"
+    )

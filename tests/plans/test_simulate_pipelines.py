@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.plans.cost.simulate import last_end, pipeline_spans
@@ -10,8 +10,7 @@ from mxdp.plans.pipeline import PIPELINES, cycles, gpipe, inference, needs, pipe
 seconds = st.integers(1, 9)
 
 
-@pytest.mark.parametrize("schedule", sorted(PIPELINES))
-@given(stages=st.integers(1, 5), micro_batches=st.integers(1, 6))
+@given(schedule=st.sampled_from(sorted(PIPELINES)), stages=st.integers(1, 6), micro_batches=st.integers(1, 7))
 def test_equal_tasks_make_the_staircase(schedule, stages, micro_batches):
     plan = pipeline(schedule, stages, micro_batches)
     spans = pipeline_spans(plan, [1] * stages, [1] * stages)
@@ -22,8 +21,13 @@ def test_equal_tasks_make_the_staircase(schedule, stages, micro_batches):
     assert all(stop - start == pytest.approx(1) for start, stop in spans.values())
 
 
-@pytest.mark.parametrize("schedule", sorted(PIPELINES))
-@given(data=st.data(), stages=st.integers(1, 4), micro_batches=st.integers(1, 5))
+@settings(max_examples=60)
+@given(
+    schedule=st.sampled_from(sorted(PIPELINES)),
+    stages=st.integers(1, 5),
+    micro_batches=st.integers(1, 5),
+    data=st.data(),
+)
 def test_nothing_begins_before_what_it_needs_has_ended(schedule, data, stages, micro_batches):
     plan = pipeline(schedule, stages, micro_batches)
     times = [data.draw(st.lists(seconds, min_size=n, max_size=n)) for n in (stages, stages, stages - 1)]
@@ -39,11 +43,6 @@ def test_nothing_begins_before_what_it_needs_has_ended(schedule, data, stages, m
     last = max(stop for _, stop in spans.values())
     assert last >= busy / min(cores, stages + 1) - 1e-9
     assert last <= busy + 1e-9
-
-
-def test_two_cores_among_three_devices():
-    # All three are busy in the middle only: 3 tasks by 2 cores in 1.5.
-    assert last_end(pipeline_spans(inference(3, 3), [1, 1, 1], cores=2)) == pytest.approx(1 + 1 + 1.5 + 1 + 1)
 
 
 def test_messages_cost_their_sender():

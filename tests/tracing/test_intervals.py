@@ -8,7 +8,6 @@ from mxdp.tracing.intervals import at_least, intersect, merge, subtract, total, 
 END = 40
 POINTS = st.integers(0, END)
 ANY = st.lists(st.tuples(POINTS, POINTS).map(lambda pair: (min(pair), max(pair))), max_size=8)
-SETS = ANY.map(merge)
 
 
 def moments(intervals):
@@ -16,34 +15,20 @@ def moments(intervals):
     return {moment for start, end in intervals for moment in range(start, end)}
 
 
-def assert_tidy(intervals):
+def tidy(intervals):
+    """The same moments, after checking that these intervals are not empty, do not touch and are in order."""
     assert all(start < end for start, end in intervals)
     assert all(end < start for (_, end), (start, _) in zip(intervals, intervals[1:]))
+    return moments(intervals)
 
 
-@given(ANY)
-def test_merge(intervals):
-    assert_tidy(merge(intervals))
-    assert moments(merge(intervals)) == moments(intervals)
-    assert total(merge(intervals)) == len(moments(intervals))
-
-
-@given(SETS, SETS)
-def test_intersect_and_subtract(left, right):
-    assert_tidy(intersect(left, right))
-    assert moments(intersect(left, right)) == moments(left) & moments(right)
-    assert_tidy(subtract(left, right))
-    assert moments(subtract(left, right)) == moments(left) - moments(right)
-
-
-@given(SETS, POINTS, POINTS)
-def test_within(intervals, start, end):
-    assert_tidy(within(intervals, start, end))
-    assert moments(within(intervals, start, end)) == moments(intervals) & set(range(start, end))
-
-
-@given(st.lists(SETS, max_size=4), st.integers(1, 4))
-def test_at_least(sets, count):
-    expected = {moment for moment in range(END) if sum(moment in moments(spans) for spans in sets) >= count}
-    assert_tidy(at_least(count, sets))
-    assert moments(at_least(count, sets)) == expected
+@given(sets=st.lists(ANY, min_size=2, max_size=4), start=POINTS, end=POINTS, count=st.integers(1, 4))
+def test_each_is_what_brute_force_says(sets, start, end, count):
+    left, right, *_ = merged = [merge(intervals) for intervals in sets]
+    assert [tidy(intervals) for intervals in merged] == list(map(moments, sets))
+    assert total(left) == len(moments(left))
+    assert tidy(intersect(left, right)) == moments(left) & moments(right)
+    assert tidy(subtract(left, right)) == moments(left) - moments(right)
+    assert tidy(within(left, start, end)) == moments(left) & set(range(start, end))
+    often = {moment for moment in range(END) if sum(moment in moments(spans) for spans in merged) >= count}
+    assert tidy(at_least(count, merged)) == often

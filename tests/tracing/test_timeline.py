@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.errors import TraceError
 from mxdp.tracing.events import DEVICE_KINDS, PYTHON, PYTHON_KINDS, Event
+from mxdp.tracing.intervals import merge
 from mxdp.tracing.timeline import Timeline, build
 
 # cpu(0)  CCCC....KKKK....   C compute, K copy, R all-reduce
@@ -26,43 +27,21 @@ TIMELINE = build(
     ],
 )
 LANES = st.sampled_from(["cpu(0)", "cpu(1)", "gpu(0)", PYTHON])
+PLAIN = st.sampled_from("ab")
 TIMES = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(sorted)
 
 
 @st.composite
-def timelines(draw):
+def timelines(draw, names=PLAIN):
+    """Of 50 microseconds. ``names``: of events, and of devices beside the usual ones."""
     events = []
-    for lane, times in draw(st.lists(st.tuples(LANES, TIMES), max_size=12)):
+    for lane, times in draw(st.lists(st.tuples(LANES | names, TIMES), max_size=9)):
         kinds = PYTHON_KINDS if lane == PYTHON else DEVICE_KINDS
-        events.append((lane, draw(st.sampled_from("ab")), draw(st.sampled_from(kinds)), *times))
+        events.append((lane, draw(names), draw(st.sampled_from(kinds)), *times))
     return build(50, events)
 
 
-def us(spans):
-    return [(round(start * 1e6), round(end * 1e6)) for start, end in spans]
-
-
-def test_what_follows_from_it():
-    assert TIMELINE.devices == ["cpu(0)", "cpu(1)"]
-    assert us(TIMELINE.spans()) == [(0, 12)]
-    assert us(TIMELINE.python()) == [(0, 4)]
-    assert us(TIMELINE.python(name="input")) == [(0, 3)]
-    assert us(TIMELINE.python("wait")) == [(4, 12)]
-
-
-def test_overlap_is_on_all_devices_or_on_one():
-    beside = build(10, [("cpu(0)", "K", "copy", 0, 6), ("cpu(1)", "C", "compute", 4, 10)])
-    assert beside.overlap().communication == pytest.approx(6e-6)
-    assert beside.overlap().hidden == pytest.approx(2e-6)
-    assert beside.overlap().share == pytest.approx(1 / 3)
-    assert beside.overlap("cpu(0)").hidden == 0
-    assert beside.overlap("cpu(1)").share == 0
-
-
-def test_the_critical_device_works_longest_and_of_equals_is_the_first():
-    assert TIMELINE.critical == "cpu(0)"
-    longer = build(16, [("cpu(0)", "a", "compute", 0, 4), ("cpu(1)", "a", "copy", 0, 5)])
-    assert longer.critical == "cpu(1)"
+def test_without_work_no_device_is_critical():
     with pytest.raises(TraceError, match="no device worked"):
         _ = build(16, [("cpu(0)", "DeleteVariable", "engine", 0, 4)]).critical
 
@@ -79,37 +58,45 @@ def test_an_unknown_device_is_refused():
         TIMELINE.spans("cpu(7)")
 
 
+@settings(max_examples=50)
 @given(timelines(), st.integers(1, 3))
 def test_shares_against_brute_force(timeline, count):
     """Every microsecond is checked on its own."""
-    work = {"compute", "copy", "all-reduce", "upload"}
+    work, moving, compute = {"compute", "copy", "all-reduce", "upload"}, {"copy", "all-reduce"}, {"compute"}
 
-    def running(moment, kinds, device=None):
+    def running(moment, kinds, lanes):
         at = (moment + 0.5) * 1e-6
-        return {
-            e.device
-            for e in timeline.events
-            if e.device != PYTHON and e.kind in kinds and device in (None, e.device) and e.start < at < e.end
-        }
+        return {e.device for e in timeline.events if e.device in lanes and e.kind in kinds and e.start < at < e.end}
 
-    moments = range(50)
+    def moments(*kinds, of=timeline.devices):
+        return sum(all(running(moment, each, of) for each in kinds) for moment in range(50))
+
     for device in timeline.devices:
-        assert timeline.busy(device) * 50 == pytest.approx(sum(bool(running(m, work, device)) for m in moments))
-    assert timeline.together(count) * 1e6 == pytest.approx(sum(len(running(m, work)) >= count for m in moments))
-    moving = {"copy", "all-reduce"}
-    both = sum(bool(running(m, moving)) and bool(running(m, {"compute"})) for m in moments)
-    assert timeline.overlap().hidden * 1e6 == pytest.approx(both)
+        assert timeline.busy(device) * 50 == pytest.approx(moments(work, of=[device]))
+        one = timeline.overlap(device)
+        assert one.hidden * 1e6 == pytest.approx(moments(moving, compute, of=[device]))
+        assert one.share * one.communication == pytest.approx(one.hidden)
+    often = [moment for moment in range(50) if len(running(moment, work, timeline.devices)) >= count]
+    assert timeline.together(count) * 1e6 == pytest.approx(len(often))
+    assert timeline.overlap().hidden * 1e6 == pytest.approx(moments(moving, compute))
+    assert timeline.overlap().communication * 1e6 == pytest.approx(moments(moving))
+    for kind, name in (("section", "a"), ("wait", None)):
+        mine = [e for e in timeline.lanes.get(PYTHON, ()) if e.kind == kind and name in (None, e.name)]
+        assert timeline.python(kind, name) == merge((event.start, event.end) for event in mine)
+    if timeline.devices:
+        assert timeline.critical == max(timeline.devices, key=timeline.busy)
 
 
-@given(timelines())
-def test_json_round_trip(timeline):
-    assert Timeline.from_json(json.loads(json.dumps(timeline.to_json()))) == timeline
-
-
-@given(timelines(), TIMES.filter(lambda ends: ends[0] < ends[1]))
-def test_json_round_trip_of_a_part(timeline, ends):
+@settings(max_examples=50)
+@given(timelines(st.text(max_size=4)), TIMES.filter(lambda ends: ends[0] < ends[1]))
+def test_it_and_its_parts_are_read_back_and_what_is_returned_may_be_changed(timeline, ends):
     part = timeline.between(*(end * 1e-6 for end in ends))
-    assert Timeline.from_json(json.loads(json.dumps(part.to_json()))) == part
+    for each in (timeline, part):
+        assert Timeline.from_json(json.loads(json.dumps(each.to_json()))) == each
+        for returned in (each.lanes, each.devices, each.spans(), each.python(), each.to_json()):
+            before = len(each.lanes), each.to_json()
+            returned.clear()
+            assert before == (len(each.lanes), each.to_json())
 
 
 @pytest.mark.parametrize(
