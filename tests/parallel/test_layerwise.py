@@ -1,28 +1,16 @@
 from __future__ import annotations
 
 import pytest
-from nets import STACK, devices, faults, serial
-from serial import assert_equal, example, run, serial_run, wrong
+from nets import STACK, devices, faults
+from serial import example
 
-from mxdp.backend import mx, np
+from mxdp.backend import np
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu, forward
 from mxdp.parallel import layerwise, traffic
 from mxdp.parallel.layerwise import Layerwise
 
 MIXED = (BatchNorm(), Pool(2), Dense(7), Relu(), Dense(9), Dense(5), Relu(), Dense(6), Relu(), Dense(10))
 """Begins with tied parameters, has two pairs that touch, and ends with a layer without a partner."""
-
-
-@pytest.mark.parametrize("n", [2, 3])
-@pytest.mark.parametrize(
-    "net",
-    [MIXED, MIXED[:5], MIXED[:6], MIXED[2:], MIXED[:2] + MIXED[-1:]],
-    ids=["all", "a pair", "a layer more", "no tied ones", "one layer"],
-)
-def test_any_sequence_of_layers(net, n):
-    params, X, y = example(net, (2, 6, 5), 5, "float64")
-    y = y % 5
-    assert_equal(run(Layerwise(net, params, (2, 6, 5), devices(n)), X, y), serial_run(net, params, X, y))
 
 
 def test_scores_may_be_pictures():
@@ -82,42 +70,17 @@ def test_only_what_is_whole_is_tied():
     assert not strategy.in_step()
 
 
-@pytest.mark.parametrize(
-    ("name", "axes", "differing"),
-    [("stack", [1], {"scores", "losses"}), ("lenet", [0, 1], {"gradients 0.0", "gradients 3.0", "params 0.0"})],
-)
-def test_parts_joined_in_the_wrong_order_are_caught(name, axes, differing, monkeypatch):
-    original = traffic.joined
-    monkeypatch.setattr(traffic, "joined", lambda parts, axis: original(parts[::-1] if axis in axes else parts, axis))
-    assert differing <= faults(Layerwise, 2, name)
-
-
-def test_inputs_of_the_wrong_rows_are_caught(monkeypatch):
-    original = Layerwise._part
-
-    def other_rows(self, number, layer, rank):
-        return original(self, number, layer, 1 - rank if number == 6 else rank)
-
-    monkeypatch.setattr(Layerwise, "_part", other_rows)
-    assert "scores" in faults(Layerwise, 2, "lenet")
-
-
-@pytest.mark.parametrize(("direction", "differing"), [("forward", "scores"), ("backward", "gradients 0.0")])
-def test_a_missing_allreduce_is_caught(monkeypatch, direction, differing):
+def test_a_missing_allreduce_is_caught(monkeypatch):
     original = Layerwise._allreduce
-    monkeypatch.setattr(
-        Layerwise, "_allreduce", lambda self, arrays, way: None if way == direction else original(self, arrays, way)
-    )
+
+    def forward_alone(self, arrays, way):
+        if way == "forward":
+            original(self, arrays, way)
+
+    monkeypatch.setattr(Layerwise, "_allreduce", forward_alone)
     names = faults(Layerwise, 2, "lenet")
-    assert differing in names
-    assert ("scores" in names) == (direction == "forward")
-
-
-def test_a_bias_that_is_added_on_each_device_is_caught(monkeypatch):
-    net, shape, params, X, y, expected = serial("lenet")
-    strategy = Layerwise(net, params, shape, devices(2))
-    strategy._no_bias[3][1] = strategy._params[0][3][1].copyto(mx.cpu(1))
-    assert "scores" in wrong(run(strategy, X, y), expected)
+    assert "gradients 0.0" in names
+    assert "scores" not in names
 
 
 def test_fewer_outputs_than_devices_are_refused():
