@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from nets import devices
 
 from mxdp.backend import autograd, mx, np, upload
@@ -17,7 +19,8 @@ def parts(sizes, dtype="float64"):
     return [upload(part, device) for part, device in zip(cut, devices(len(sizes)))], whole
 
 
-@pytest.mark.parametrize("sizes", [(4,), (3, 3), (4, 1), (3, 2, 1), (1, 1, 1, 5)])
+@settings(max_examples=20)
+@given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4))
 def test_statistics_are_those_of_the_whole_and_the_same_bits_on_all_devices(sizes):
     xs, whole = parts(sizes)
     statistics = traffic.moments_of_all(xs, traffic.Traffic(), back=False)
