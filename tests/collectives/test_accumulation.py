@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.backend import autograd, mx, np
-from mxdp.collectives import GradientSync
+from mxdp.collectives.gradients import GradientSync
 from mxdp.scratch import get_params
 
 

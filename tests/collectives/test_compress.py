@@ -28,8 +28,9 @@ def largest_by_numpy(x):
 def bfloat16_by_numpy(x):
     """Eight significant bits; a tie becomes even."""
     with onp.errstate(invalid="ignore"):
-        digits, exponent = onp.frexp(x.astype("float64"))
-        return onp.where(onp.isfinite(x), onp.ldexp(onp.rint(digits * 256) / 256, exponent), x)
+        _, exponent = onp.frexp(x.astype("float64"))
+        step = 2.0 ** (onp.maximum(exponent, -125) - 8)
+        return onp.where(onp.isfinite(x), onp.rint(x / step) * step, x)
 
 
 BY_NUMPY = {
@@ -69,14 +70,6 @@ def test_two_bits_lie_as_in_mxnet():
     assert len(form.encode(onp.zeros(1600, "float32"))) == 400
 
 
-def test_the_largest_are_sent_with_their_places_and_of_equal_ones_the_first():
-    form = largest(0.4)
-    data = form.encode(onp.array([1, -3, 3, 2, -3], "float32"))
-    assert len(data) == 2 * 8
-    assert form.decode(data, 5).tolist() == [0, -3, 3, 0, 0]
-    assert len(largest(0.001).encode(onp.ones(5, "float32"))) == 8, "at least one"
-
-
 def replicas(n, start=1.0):
     return [get_params([np.full((3, 5), start), np.zeros(7)], device) for device in devices(n, "cpu")]
 
@@ -100,7 +93,7 @@ def grads(params):
     seed=st.integers(0, 99),
 )
 def test_a_sum_with_its_rest_is_numpys_over_several_rounds(name, sizes, n, feedback, every, seed):
-    """Also of steps on shards: then the parameters are the mean of those that went apart. Thirty-seconds: exact sums."""
+    """Also of steps on shards: then the parameters are the mean of those that went apart."""
     random, lr = onp.random.RandomState(seed), 0.25
     replicas_ = [get_params([np.ones(size) for size in sizes], device) for device in devices(n, "cpu")]
     sync = CompressedSync(replicas_, FORMS[name], feedback, every)
@@ -164,25 +157,6 @@ def test_what_float16_says_as_infinity_is_not_kept():
         fill(params, onp.full(22, value, "float32"))
         sync()
         assert (grads(params) == summed).all()
-
-
-@pytest.mark.parametrize(("form", "every"), [(FLOAT32, 1), (FLOAT32, 3), (FORMS["2 bits"], 1), (FORMS["10 %"], 1)])
-def test_a_device_without_a_sample_adds_nothing(form, every):
-    """In a loop of one's own, where nobody sets its gradient to zero: device 1 has the last sum there."""
-    both = replicas(2)
-    sync = CompressedSync(both, form, every=every)
-    for step, used in enumerate((both, both[:1])):
-        with autograd.record():
-            losses = [8.0 * (params[0].sum() + params[1].sum()) for params in used]
-        autograd.backward(losses)
-        sync()
-        if every == 1:
-            expected = form.decode(form.encode(onp.full(22, 8.0, "float32")), 22) * len(used)
-            assert (grads(both[0]) == expected).all()
-            assert (grads(both[1]) == expected).all()
-        else:
-            assert (grads(both[0]) == 16).all(), "its own gradient, times the workers"
-            assert (grads(both[1]) == (0 if step else 16)).all()
 
 
 def test_what_another_sum_adds_up_is_refused_until_it_is_summed():

@@ -10,7 +10,7 @@ from mxdp.collectives import all_gather, broadcast, reduce_scatter
 from mxdp.plans.partition import bounds
 
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
-few = settings(max_examples=30, deadline=None)
+few = settings(max_examples=30)
 
 
 def inputs(n, shape, dtype="float32"):

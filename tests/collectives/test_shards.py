@@ -115,4 +115,6 @@ def test_momentum_in_shards_is_numpys_of_each_array(shapes, n, ranks, bucket_mb,
                     onp.testing.assert_array_equal(array, right)
     shares = [share for _, of_rank, _ in of_ranks for share in of_rank]
     assert sum(shares) == sum(array.size for array in start)
-    assert max(shares) - min(shares) <= 2 * of_ranks[0][2], "each bucket is cut evenly, over devices and then over ranks"
+    assert max(shares) - min(shares) <= 2 * of_ranks[0][2], (
+        "each bucket is cut evenly, over devices and then over ranks"
+    )

@@ -42,8 +42,8 @@ UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 
 @st.composite
 def drawn_nets(draw, residual=False):
-    """(net, input shape): pictures of unlike sides, at most one stride; at least 4 outputs in each layer. Either kind of
-    parameters may come first, or none."""
+    """(net, input shape): pictures of unlike sides, at most one stride; at least 4 outputs in each layer. The first may
+    have parameters, or none."""
     shape = draw(st.integers(1, 3)), draw(st.integers(12, 17)), draw(st.integers(12, 17))
     kinds = ["conv", "pool", "relu", "norm", *["residual"] * residual]
     net = []

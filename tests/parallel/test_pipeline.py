@@ -1,4 +1,4 @@
-"""What a pipeline sends and keeps, and what it refuses. (That it equals the serial run is tested with all strategies.)"""
+"""What a pipeline sends, keeps and refuses. (That it equals the serial run is tested with all strategies.)"""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from nets import NETS, UNSHRUNK, copies, devices, drawn_nets, faults, pipe, seri
 from serial import example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
-from mxdp.layers import BatchNorm, Conv, Dense, Residual, moments
-from mxdp.parallel import data, fully_sharded, layerwise, stage, tile, traffic
+from mxdp.layers import BatchNorm, Conv, Residual
+from mxdp.parallel import data, fully_sharded, layerwise, stage, tile
 from mxdp.parallel import strategy as common
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
@@ -24,7 +24,7 @@ from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.stage_times import measure_stages
 from mxdp.parallel.strategy import Strategy
 from mxdp.parallel.tile import Tile
-from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.operations import operations
 from mxdp.plans.partition import bounds
 from mxdp.plans.pipeline import PIPELINES
@@ -55,7 +55,9 @@ def drawn_strategy(name, draw, net, n):
     if name == "combined":
         groups = draw(st.integers(2, 3))
         width = draw(st.integers(1, 2))
-        make, _, inner = drawn_strategy(draw(st.sampled_from(["data", "layerwise", "pipeline", "tile"])), draw, net, width)
+        make, _, inner = drawn_strategy(
+            draw(st.sampled_from(["data", "layerwise", "pipeline", "tile"])), draw, net, width
+        )
 
         def pieces(samples):
             for start, stop in bounds(samples, groups):
@@ -72,6 +74,8 @@ def drawn_strategy(name, draw, net, n):
         return partial(Pipeline, **options), n, lambda samples: bounds(samples, parts)
     if name == "tile":
         options["grid"] = draw(st.sampled_from([(1, n), (n, 1), (2, 2)] if n == 4 else [(1, n), (n, 1)]))
+    elif name == "data":
+        options["algorithm"] = draw(st.sampled_from(["auto", *sorted(ALGORITHMS)]))
     elif name == "fully-sharded":
         options["stage"] = draw(st.integers(0, 3))
     return partial(STRATEGIES[name], **options), n, lambda samples: [(0, samples)]
@@ -90,7 +94,8 @@ def test_it_equals_the_serial_run_and_moves_what_it_says(strategy, drawn):
     try:
         made = make(net, params, shape, devices(n))
     except ValueError as error:
-        assert any(words in str(error) for words in TOO_SMALL), error
+        if not any(words in str(error) for words in TOO_SMALL):
+            raise
         assume(False)
     _, X, y = example(net, shape, made.least + samples, "float64")
     expected = serial_run(net, params, X, y, list(pieces(len(X))))
@@ -170,32 +175,6 @@ def test_the_arrays_that_a_layer_takes_lie_on_one_device(strategy, monkeypatch):
     made.scores(X)
     assert {len(contexts) for contexts in places} == {1}
     assert len(set.union(*places)) == 3
-
-
-@pytest.mark.parametrize("algorithm", ["naive", "ring", "sharded"])
-def test_any_allreduce(algorithm):
-    net, shape, params, X, y, expected = serial("lenet")
-    strategy = Data(net, params, shape, devices(3), algorithm)
-    assert wrong(run(strategy, X, y), expected) == []
-    numbers = sum(param.size for layer in params for param in layer)
-    assert strategy.bytes_moved(len(X)) == 4 * (2 * 2 * numbers + 4)
-
-
-def of_each_part(xs, traffic, back):
-    return [moments(x) for x in xs]
-
-
-def without_gradient(*given, whole=traffic.moments_of_all):
-    return [(mean.detach(), variance) for mean, variance in whole(*given)]
-
-
-@pytest.mark.parametrize(
-    ("broken", "shown"),
-    [(of_each_part, {"scores", "losses", "gradients 0.0"}), (without_gradient, {"gradients 0.0"})],
-)
-def test_wrong_statistics_are_caught(broken, shown, monkeypatch):
-    monkeypatch.setattr(traffic, "moments_of_all", broken)
-    assert faults(Data, 2, "stack") & {"scores", "losses", "gradients 0.0"} == shown
 
 
 @pytest.mark.parametrize(
