@@ -10,6 +10,7 @@ import numpy as onp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_numbers import UNSHRUNK
 
 from mxdp.backend import autograd, mx, np
 from mxdp.collectives.gradients import GradientSync
@@ -22,7 +23,7 @@ def backward(params, factor=1.0):
     loss.backward()
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, phases=UNSHRUNK)
 @given(
     n=st.integers(1, 4),
     steps=st.lists(st.integers(0, 3), min_size=2, max_size=4),

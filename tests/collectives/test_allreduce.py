@@ -7,6 +7,7 @@ import pytest
 from gate import Gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_numbers import UNSHRUNK, inputs, on_devices
 
 from mxdp.backend import mx, np
 from mxdp.collectives import ALGORITHMS, AllReduce, allreduce
@@ -15,18 +16,8 @@ from mxdp.plans.cost.machine import Machine, Rate
 each_algorithm = pytest.mark.parametrize("algorithm", [*sorted(ALGORITHMS), "auto"])
 
 
-def inputs(n, shape, dtype="float32"):
-    """One host array for each rank: (rank + 1) * (index mod 7) + rank; sums over 8 ranks stay exact in float16."""
-    index = onp.arange(int(onp.prod(shape))) % 7
-    return [((rank + 1) * index + rank).astype(dtype).reshape(shape) for rank in range(n)]
-
-
-def on_devices(arrays):
-    return [np.array(array, dtype=array.dtype, ctx=mx.cpu(rank)) for rank, array in enumerate(arrays)]
-
-
 @each_algorithm
-@settings(max_examples=15)
+@settings(max_examples=15, phases=UNSHRUNK)
 @given(
     n=st.integers(1, 8),
     shape=st.one_of(st.integers(0, 27).map(lambda size: (size,)), st.lists(st.integers(0, 4), max_size=4).map(tuple)),

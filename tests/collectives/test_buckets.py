@@ -10,6 +10,7 @@ import pytest
 from gate import Gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_numbers import UNSHRUNK
 
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import ALGORITHMS
@@ -29,7 +30,7 @@ def fill(device_params):
 
 
 @pytest.mark.parametrize("algorithm", [*sorted(ALGORITHMS), "auto"])
-@settings(max_examples=10)
+@settings(max_examples=10, phases=UNSHRUNK)
 @given(
     shapes=st.lists(st.lists(st.integers(0, 6), max_size=3).map(tuple), min_size=1, max_size=12),
     n=st.integers(1, 5),

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import numpy as onp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_numbers import UNSHRUNK
 
 from mxdp.backend import mx, np
 from mxdp.collectives.checksums import Checksums
 
 
+@settings(max_examples=40, phases=UNSHRUNK)
 @given(drawn=st.data())
 def test_whatever_element_differs_on_whatever_rank_its_parameter_is_named(drawn):
     """Of up to twelve parameters of three dtypes, some without elements. Whole numbers, whose squares differ."""

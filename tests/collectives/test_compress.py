@@ -6,6 +6,7 @@ import numpy as onp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_numbers import UNSHRUNK
 
 from mxdp.backend import autograd, devices, mx, np
 from mxdp.collectives import GradientSync
@@ -84,7 +85,7 @@ def grads(params):
 
 
 @pytest.mark.parametrize("name", FORMS)
-@settings(max_examples=20)
+@settings(max_examples=20, phases=UNSHRUNK)
 @given(
     sizes=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     n=st.integers(1, 4),
@@ -130,7 +131,7 @@ def test_a_sum_with_its_rest_is_numpys_over_several_rounds(name, sizes, n, feedb
 
 @pytest.mark.parametrize("feedback", [True, False])
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@settings(max_examples=15)
+@settings(max_examples=15, phases=UNSHRUNK)
 @given(vectors=st.lists(st.lists(st.one_of(FINITE, ODD), min_size=22, max_size=22), min_size=2, max_size=2))
 def test_infinity_and_nan_are_in_the_sum_as_in_a_full_sum_and_in_no_later_one(form, feedback, vectors):
     both = replicas(2)

@@ -8,6 +8,7 @@ import numpy as onp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_numbers import UNSHRUNK
 
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives.compress import FLOAT32, CompressedSync
@@ -42,7 +43,7 @@ def use(device_params, used):
 
 
 @pytest.mark.parametrize("make", [GradientSync, own_sync, lambda replicas: CompressedSync(replicas, FLOAT32)])
-@settings(max_examples=15)
+@settings(max_examples=15, phases=UNSHRUNK)
 @given(n=st.integers(1, 4), count=st.integers(1, 12), seed=st.integers(0, 99))
 def test_what_backward_has_not_written_since_the_last_sum_counts_as_zero(make, n, count, seed):
     """Some devices have no sample in a step, some parameters are not used. Parts are the caller's to update."""
@@ -67,7 +68,7 @@ def test_what_backward_has_not_written_since_the_last_sum_counts_as_zero(make, n
             assert sync.requests == ["write"] * count
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, phases=UNSHRUNK)
 @given(
     used=st.dictionaries(st.tuples(st.integers(0, 1), st.integers(0, 2)), st.integers(1, 9)),
     some=st.sets(st.integers(0, 2)),

@@ -13,6 +13,7 @@ import pytest
 from gate import Gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_numbers import UNSHRUNK
 
 from mxdp.backend import mx, npx
 from mxdp.collectives import AllReduce, allreduce
@@ -38,7 +39,7 @@ def total(devices, size, dtype="float32"):
     return sum(numbers(rank, size, dtype) for rank in range(devices))
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, phases=UNSHRUNK)
 @given(
     devices=st.integers(1, 8),
     size=st.integers(1, 400),

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as onp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_numbers import UNSHRUNK
 
 from mxdp.backend import mx, np, npx
 from mxdp.collectives.shards import ShardedSync
@@ -59,7 +60,7 @@ def on_ranks(ranks, work):
         return list(pool.map(one, range(ranks)))
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, phases=UNSHRUNK)
 @given(
     shapes=st.lists(st.lists(st.integers(0, 4), max_size=3).map(tuple), min_size=1, max_size=12),
     n=st.integers(1, 4),
