@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 
 import numpy as onp
@@ -10,12 +11,14 @@ import pytest
 from gate import Gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threads import on_ranks
 from whole_numbers import UNSHRUNK
 
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import ALGORITHMS
 from mxdp.collectives.gradients import GradientSync
 from mxdp.engine import CompletionEvent
+from mxdp.errors import MxdpError
 from mxdp.plans.cost.machine import Machine, Rate
 from mxdp.scratch import get_params
 
@@ -83,14 +86,65 @@ def test_a_bucket_has_one_all_reduce_for_any_number_of_gradients(algorithm, call
     assert [len(bucket.program.calls) for bucket in sync.buckets] == [calls]
 
 
+def turning_at(nbytes):
+    rate = Rate(1.0, *[((1.0, 0.3625 / nbytes),)] * 2)
+    return Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
+
+
 @pytest.mark.parametrize(
     ("dtype", "chosen"), [("float16", "doubling"), ("float32", "doubling"), ("float64", "shared-memory")]
 )
 def test_auto_is_the_default_and_chooses_by_the_machine_and_the_bytes_of_the_dtype(dtype, chosen):
     """Messages and bytes cost the same at 6000 bytes: below that doubling wins, above it shared memory."""
-    rate = Rate(1.0, *[((1.0, 0.3625 / 6000),)] * 2)
-    machine = Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
-    assert GradientSync(replicas(4, dtype, [(1000,)]), machine=machine).buckets[0].algorithm == chosen
+    assert GradientSync(replicas(4, dtype, [(1000,)]), machine=turning_at(6000)).buckets[0].algorithm == chosen
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_over_ranks_rank_0_chooses_and_all_hold_the_sum_of_all(ranks):
+    def work(world):
+        machine = None if world.rank else turning_at(1)
+        device_params = replicas(3, "float32", [(7,), (), (0, 2), (1000,)])
+        sync = GradientSync(device_params, "auto", 1e-3, machine, world=world)
+        for rank, params in enumerate(device_params):
+            for number, param in enumerate(params):
+                param.grad[()] = 10 * world.rank + rank + number
+        sync()
+        held = [[param.grad.asnumpy() for param in params] for params in device_params]
+        return [bucket.algorithm for bucket in sync.buckets], held
+
+    total = sum(10 * world + rank for world in range(ranks) for rank in range(3))
+    for algorithms, held in on_ranks(ranks, work):
+        assert (
+            algorithms
+            == [GradientSync(replicas(3, "float32", [(1000,)]), machine=turning_at(1)).buckets[0].algorithm] * 2
+        )
+        for arrays in held:
+            for number, array in enumerate(arrays):
+                assert (array == total + 3 * ranks * number).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shapes", "bucket_mb", "what"),
+    [
+        ("float64", [(3,), (5,)], 25, "parameter 0 float64 (3,), rank 0 has float32 (3,)"),
+        ("float32", [(3,), (6,)], 25, "parameter 1 float32 (6,), rank 0 has float32 (5,)"),
+        ("float32", [(3,), (5,)], 5, "bucket_mb 5, rank 0 has 25"),
+    ],
+)
+def test_ranks_with_other_buckets_are_refused_on_every_rank(dtype, shapes, bucket_mb, what):
+    def work(world):
+        mine = (dtype, shapes, bucket_mb) if world.rank == 2 else ("float32", [(3,), (5,)], 25)
+        with pytest.raises(MxdpError, match=re.escape(f"rank 2 has {what}")):
+            GradientSync(replicas(2, *mine[:2]), bucket_mb=mine[2], world=world)
+        return True
+
+    assert on_ranks(3, work) == [True] * 3
+
+
+@pytest.mark.parametrize("bucket_mb", [0, -1, True, "1", None, math.nan])
+def test_a_bucket_has_room(bucket_mb):
+    with pytest.raises(ValueError, match=r"^bucket_mb must be more than 0, not "):
+        GradientSync(replicas(2, "float32", [(3,)]), bucket_mb=bucket_mb)
 
 
 def is_the_last_gradient_summed_before_backward_is_done(bucket_mb, limit):

@@ -12,7 +12,8 @@ from serial import example
 from mxdp.experiments.memory_use import peak_bytes
 from mxdp.layers import BatchNorm, Conv, Dense, Pool, Relu
 from mxdp.parallel.data import Data
-from mxdp.parallel.footprint import NORM_BACK, NORM_BACK_SPLIT, NORM_KEPT, Footprint
+from mxdp.parallel.footprint import NORM_BACK, NORM_BACK_SPLIT, NORM_KEPT, NORM_STAGE_BACKWARD, Footprint
+from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.layerwise import Layerwise
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.tile import Tile
@@ -83,6 +84,31 @@ def test_tile():
     halo = 2 * 4 * 6  # rows 0 to 3, of which row 3 was sent
     assert second == 4 * 5 * (2 * 18 + halo + 32 + 32 + 32)
     assert first == second + 4 * 5 * (64 + 64 + 10)  # the whole, its gradient, the scores'
+
+
+def test_fully_sharded():
+    net = (*NET[:2], Dense(100), Relu(), Dense(10))
+    params, _, _ = example(net, SHAPE, 1)
+    made = FullySharded(net, params, SHAPE, devices(2))
+    # Kept: the input, relu, the gradient of what the second unit takes, relu; and the gradients in the second unit.
+    numbers = 72 + 64 + 64 + 100 + 2 * 100
+    assert made.peak_bytes(5) == [4 * n * numbers for n in (3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("normed", "micro_batches", "schedule", "first", "second"),
+    [
+        # A micro-batch keeps input and relu, goes back with two gradients; behind it the input, one gradient.
+        (False, 3, "gpipe", 3 * (3 * 136 + 128), 3 * (3 * 64 + 10)),
+        # The first keeps two, and one sample waits; the second keeps one, and another micro-batch waits.
+        (False, 3, "1f1b", 3 * (2 * 136 + 128) + 72, 3 * (64 + 10) + 3 * 64),
+        (True, 1, "gpipe", 7 * (136 + 64 + NORM_KEPT * 64 + 3 * 64 + NORM_STAGE_BACKWARD * 64), 7 * (64 + 10)),
+    ],
+)
+def test_stages(normed, micro_batches, schedule, first, second):
+    net = (NET[0], *[BatchNorm()] * normed, *NET[1:])
+    made = Pipeline(net, example(net, SHAPE, 1)[0], SHAPE, devices(2), micro_batches, schedule, (2 + normed,))
+    assert made.peak_bytes(7) == [4 * first, 4 * second]
 
 
 NORMED = (Conv(10, 3), BatchNorm(), Relu(), Pool(2), Conv(10, 3, padding=1), BatchNorm(), Relu(), Pool(2), Dense(10))
