@@ -55,7 +55,10 @@ def differences(sizes, picture, channels, momentum, dtype="float64", rounds=3, s
     for array in (*kinds[0], *kinds[1]):
         array.attach_grad("add" if adds else "write")
     scale, shift, mean, variance = [kind[0].asnumpy() for kind in kinds]
-    norm, summed, found = SyncBatchNorm(*kinds, momentum), onp.zeros((2, channels)), []
+    given_ = [list(kind) for kind in kinds]
+    norm, summed, found = SyncBatchNorm(*given_, momentum), onp.zeros((2, channels)), []
+    for kind in given_:
+        kind.clear()
     for _ in range(rounds):
         shape = (sum(sizes), channels, *picture)
         # Far from mean 0, where a difference of large sums would show.
@@ -142,6 +145,7 @@ def without_gradient(scales, *others):
         (lambda scales, shifts, *others: (scales, shifts[:1], *others), "needs shifts like scales"),
         (lambda a, b, means, d: (a, b, [mean[:2] for mean in means], d), "needs means like scales"),
         (lambda a, b, c, variances: (a, b, c, variances[::-1]), "needs variances like scales"),
+        (lambda a, b, c, d: (a, b, c, [d[0], c[1]]), "one was given twice"),
         (without_gradient, "call attach_grad()"),
         (lambda *kinds: [[array.reshape(1, -1) for array in kind] for kind in kinds], "(channels,) with gradients"),
         (
