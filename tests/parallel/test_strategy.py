@@ -177,20 +177,6 @@ def test_the_arrays_that_a_layer_takes_lie_on_one_device(strategy, monkeypatch):
     assert len(set.union(*places)) == 3
 
 
-@pytest.mark.parametrize(
-    ("strategy", "right"),
-    [(Data, {"scores", "losses"}), (Tile, {"scores", "losses", "gradients 8.0"})],
-)
-def test_gradients_that_are_not_summed_are_caught(strategy, right):
-    net, shape, params, X, y, expected = serial("stack")
-    made = strategy(net, params, shape, devices(3))
-    made.gradients_moved()
-    differing = wrong(run(made, X, y), expected)
-    assert {"gradients 0.0", "gradients 1.0", "gradients 1.1", "gradients 4.0", "gradients 5.1"} <= set(differing)
-    assert right.isdisjoint(differing)
-    assert not made.in_step()
-
-
 @pytest.mark.parametrize(("strategy", "n", "options"), [(Data, 3, {"algorithm": "naive"}), (Tile, 4, {})])
 def test_every_copy_is_counted(strategy, n, options, tmp_path):
     net, shape, params, X, y, _ = serial("strided")
