@@ -7,6 +7,7 @@ from typing import Dict, List, Sequence
 import numpy as onp
 
 from mxdp.backend import NDArray, mx
+from mxdp.collectives.program import as_vector
 from mxdp.engine import Call, prepare
 
 
@@ -25,7 +26,7 @@ class Checksums:
             if param.size:
                 of_dtype.setdefault(str(onp.dtype(param.dtype)), []).append(number)
         for numbers in of_dtype.values():
-            members = [params[number] for number in numbers]
+            members = [_dimensioned(params[number]) for number in numbers]
             sums = mx.nd.empty((len(numbers),), ctx=members[0].ctx)
             host = mx.nd.empty((len(numbers),), ctx=mx.cpu())
             self._calls.append(prepare("multi_sum_sq", members, sums, num_arrays=len(members)))
@@ -44,3 +45,8 @@ class Checksums:
         sums = onp.array([onp.frombuffer(of_rank, "uint32") for of_rank in ranks])
         unlike = (sums != sums[0]).any(axis=0)
         return [number for number, differs in zip(self.numbers, unlike) if differs]
+
+
+def _dimensioned(param: NDArray) -> NDArray:
+    """The array; in place of a single number a view of it, since ``multi_sum_sq`` takes no array without dimensions."""
+    return param if param.ndim else as_vector(param)

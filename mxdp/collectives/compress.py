@@ -68,7 +68,8 @@ def _decode_bfloat16(data: bytes, size: int) -> HostArray:
 
 
 FLOAT32 = Form(
-    lambda x: x.astype("<f4").tobytes(), lambda data, size: onp.frombuffer(data, "<f4", size)
+    lambda x: x.astype("<f4").tobytes(),
+    lambda data, size: onp.frombuffer(data, "<f4", size).astype("float32"),
 )
 FLOAT16 = Form(
     _encode_float16, lambda data, size: onp.frombuffer(data, "<f2", size).astype("float32")

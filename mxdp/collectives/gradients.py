@@ -105,7 +105,7 @@ class GradientSync(Accumulating, Sync):
     def requests(self) -> List[str]:
         """For each parameter whether backward adds to its gradient until the next sum (``"add"``), or overwrites it
         (``"write"``)."""
-        return ["add"] * len(self._requests) if self.accumulating else self._requests
+        return ["add"] * len(self._requests) if self.accumulating else list(self._requests)
 
     def __repr__(self) -> str:
         gradients = plural(len(self._device_params[0]), "gradient")

@@ -21,6 +21,7 @@ Sources: Ioffe and Szegedy, ICML 2015, section 3; for the variance of all shards
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import Any, Callable, List, Sequence, Tuple
 
 import numpy as onp
@@ -52,8 +53,9 @@ class SyncBatchNorm:
         means, variances: running statistics, likewise, without gradients. A call writes them in place, by MXNet's rule:
             ``momentum`` times the old ones, and the rest of the batch's. They stay equal, bit for bit.
 
-    Raises a ValueError for arrays that don't fit each other, or are not one on each device, and for other numbers than
-    float32 or float64. A scale or shift without a gradient is refused, too, and a momentum that is not from 0 to 1.
+    Raises a ValueError for arrays that don't fit each other, are not one on each device, or are given twice, and for
+    other numbers than float32 or float64. A scale or shift without a gradient is refused, too, and a momentum that is
+    not from 0 to 1.
     """
 
     def __init__(
@@ -82,9 +84,14 @@ class SyncBatchNorm:
             raise ValueError(
                 f"momentum is the share of the old statistics, from 0 to 1, not {momentum!r}"
             )
-        self._scales = scales
+        kept = [list(arrays) for arrays in (scales, shifts, means, variances)]
+        if len(set(map(id, chain(*kept)))) < 4 * len(scales):
+            raise ValueError(
+                "SyncBatchNorm needs arrays of their own as scales, shifts, means and variances: one was given twice"
+            )
+        self._scales = kept[0]
         self._devices = [scale.ctx for scale in scales]
-        self._arrays = (scales, shifts, means, variances)
+        self._arrays = tuple(kept)
         self._merge = _in_one_call(
             partial(_merged, momentum), "counts", "means", "inverses", "mean", "variance"
         )

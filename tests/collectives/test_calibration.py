@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
+import mxdp
 from mxdp import engine, process, timing
 from mxdp.backend import mx
 from mxdp.collectives import calibration, program
@@ -172,16 +173,13 @@ def test_the_second_fastest_turn_counts_and_as_many_pairs_run_as_there_are_cores
 
 
 def test_a_machine_on_which_plans_can_be_simulated(monkeypatch):
-    monkeypatch.setattr(calibration, "TURNS", 3)
+    """On real devices. (What it measures is asserted with stubbed clocks.)"""
+    monkeypatch.setattr(calibration, "TURNS", 2)
     machine = calibrate([mx.cpu(0), mx.cpu(1)], SMALL)
     assert machine.cores == process.cores()
-    assert machine.push > 0
     for rate in (machine.copy, machine.add):
-        assert rate.start > 0
-        for curve in (rate.alone, rate.together):
-            assert [size for size, _ in curve] == list(SMALL)
-            assert all(0 < seconds < 1e-6 for _, seconds in curve)
-    assert 0 < predict(plan("ring", 2), 1 << 20, machine) < 10
+        assert [[size for size, _ in curve] for curve in (rate.alone, rate.together)] == [list(SMALL)] * 2
+    assert predict(plan("ring", 2), 1 << 20, machine) > predict(plan("ring", 2), 0, machine)
 
 
 def test_one_device_has_no_link():
@@ -191,6 +189,7 @@ def test_one_device_has_no_link():
 
 def test_only_who_calibrates_imports_it():
     """Results count the modules that were imported as the code that they measured."""
-    code = "import sys, mxdp.training, mxdp.gluon; print('mxdp.collectives.calibration' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "False\n"
+    package = Path(mxdp.__file__).parent
+    imports = re.compile(r"^\s*(from|import) .*calibrat", re.MULTILINE)
+    users = [path for path in package.rglob("*.py") if imports.search(path.read_text(encoding="utf-8"))]
+    assert {path.relative_to(package).parts[0] for path in users} == {"experiments"}

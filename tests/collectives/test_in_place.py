@@ -11,17 +11,20 @@ from unittest.mock import patch
 import numpy as onp
 import pytest
 from gate import Gate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from whole_numbers import UNSHRUNK
 
 from mxdp.backend import mx, npx
 from mxdp.collectives import AllReduce, allreduce
 from mxdp.collectives import in_place as jobs
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def small():
     """All vectors count as large, with pieces of 64 bytes."""
-    monkeypatch.setattr("mxdp.plans.collective.operations.IN_PLACE_BYTES", 1)
-    monkeypatch.setattr(jobs, "PIECE_BYTES", 64)
+    with patch("mxdp.plans.collective.operations.IN_PLACE_BYTES", 1), patch.object(jobs, "PIECE_BYTES", 64):
+        yield
 
 
 def numbers(rank, size, dtype="float32"):
@@ -36,8 +39,12 @@ def total(devices, size, dtype="float32"):
     return sum(numbers(rank, size, dtype) for rank in range(devices))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64"])
-@pytest.mark.parametrize(("devices", "size"), [(1, 5), (2, 1), (2, 33), (3, 100), (4, 7), (5, 999), (8, 64), (8, 3)])
+@settings(max_examples=40, phases=UNSHRUNK)
+@given(
+    devices=st.integers(1, 8),
+    size=st.integers(1, 400),
+    dtype=st.sampled_from(["float16", "float32", "float64", "int32", "int64"]),
+)
 def test_all_hold_the_exact_sum_again_and_again(devices, size, dtype):
     xs = vectors(devices, size, dtype)
     run = AllReduce(xs, "shared-memory")
@@ -69,7 +76,7 @@ def check_who_reads_before(rank):
     gate = Gate(yes)
     before = mx.nd.where(yes, xs[rank], xs[rank])
     run()
-    time.sleep(0.3)
+    time.sleep(0.1)
     gate.open()
     assert before.asnumpy().tolist() == numbers(rank, 64).tolist()
 
@@ -81,7 +88,7 @@ def check_who_reads_after(rank):
     gates = [Gate(array) for device, array in aliases if device == mx.cpu(rank)]
     run()
     after = xs[rank] + 0
-    time.sleep(0.3)
+    time.sleep(0.1)
     for gate in gates:
         gate.open()
     assert after.asnumpy().tolist() == total(2, 64).tolist()
@@ -93,40 +100,14 @@ def test_other_work_sees_the_vector_before_or_after_the_sum(check, rank):
     check(rank)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("check", [check_who_reads_before, check_who_reads_after])
-def test_without_the_guards_of_one_device_it_goes_wrong(monkeypatch, check, rank):
-    """Without the opening guard of one device, or without its closing guard."""
-    guards, ends = jobs._guards, []
-
-    def broken(vectors, behind):
-        calls = guards(vectors, behind)
-        ends.append("opening" if behind is vectors else "closing")
-        if (ends[-1] == "opening") == (check is check_who_reads_before):
-            del calls[rank]
-        return calls
-
-    monkeypatch.setattr(jobs, "_guards", broken)
-    with pytest.raises(AssertionError):
-        check(rank)
-    npx.waitall()
-    assert sorted(ends) == ["closing", "opening"]
-
-
-@pytest.mark.parametrize("spoil", [lambda calls: calls[:-1], lambda calls: calls[1:]], ids=["no copy", "no sum"])
-def test_an_operation_that_is_left_out_is_found(monkeypatch, spoil):
-    whole = jobs._in_bulk
-    monkeypatch.setattr(jobs, "_in_bulk", lambda calls: whole(spoil(calls)))
-    with pytest.raises(AssertionError):
-        test_a_mean()
-
-
 BESIDE_SLOW_WRITES = """
 import contextlib, sys, time
 import mxdp
 from mxdp.backend import mx, npx
 from mxdp.collectives import in_place as jobs
 from gate import Gate
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 alias = jobs.alias
 
@@ -146,15 +127,10 @@ def wrong(devices, *slow):  # chunks of the first vector
     total = devices * (devices + 1) // 2
     print(sum(int((x.asnumpy() != total).sum()) for x in [*xs, *behind]))
 
-bulk, copy, prepare = mx.engine.bulk, jobs._copy_behind, jobs.prepare
+bulk = mx.engine.bulk
 mx.engine.bulk = lambda size: contextlib.nullcontext()
 wrong(2, 0, 1)
-jobs._copy_behind = lambda source, behind, target: copy(source, source, target)
-wrong(2, 0)
-jobs._copy_behind = copy
-jobs.prepare = lambda operator, *args, **more: prepare(operator, *args, **more) if operator != "stack" else lambda: None
-wrong(2, 1)
-mx.engine.bulk, jobs.prepare = bulk, prepare
+mx.engine.bulk = bulk
 mx.profiler.set_config(profile_all=True, aggregate_stats=True, filename=sys.argv[1])
 mx.profiler.set_state("run")
 wrong(2, 0, 1)
@@ -162,22 +138,18 @@ wrong(3, 0, 1, 2)
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_engine_knows_the_order_without_a_bulk(workers, tmp_path):
-    """MXNet's profiler switches bulks off while it collects aggregate statistics."""
+def test_the_engine_knows_the_order_without_a_bulk(tmp_path):
+    """MXNet's profiler switches bulks off while it collects aggregate statistics. Two workers keep no order."""
     done = subprocess.run(
         [sys.executable, "-c", BESIDE_SLOW_WRITES, str(tmp_path / "profile.json")],
         cwd=Path(__file__).parents[1],  # where a child finds `gate`
-        env={**os.environ, "MXNET_CPU_WORKER_NTHREADS": str(workers)},
+        env={**os.environ, "MXNET_CPU_WORKER_NTHREADS": "2"},
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    without_bulk, without_waiting, without_gathering, *profiled = map(int, done.stdout.split())
-    assert (without_bulk, profiled) == (0, [0, 0])
-    assert without_waiting > 0, "copies that wait for nobody"
-    assert without_gathering > 0, "closing guards that wait for nobody"
+    assert done.stdout.split() == ["0"] * 3, "without bulks, and twice by the profiler"
 
 
 @pytest.mark.parametrize("algorithm", ["shared-memory", "ring"])

@@ -4,22 +4,14 @@ import numpy as onp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_numbers import UNSHRUNK, inputs, on_devices
 
 from mxdp.backend import mx, np
 from mxdp.collectives import all_gather, broadcast, reduce_scatter
 from mxdp.plans.partition import bounds
 
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
-few = settings(max_examples=30, deadline=None)
-
-
-def inputs(n, shape, dtype="float32"):
-    index = onp.arange(int(onp.prod(shape)))
-    return [((rank + 1) * (index % 7) + rank).astype(dtype).reshape(shape) for rank in range(n)]
-
-
-def on_devices(arrays):
-    return [np.array(array, dtype=array.dtype, ctx=mx.cpu(rank)) for rank, array in enumerate(arrays)]
+few = settings(max_examples=30, phases=UNSHRUNK)
 
 
 @few

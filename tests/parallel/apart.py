@@ -20,7 +20,7 @@ def results(module, function, cases):
         [sys.executable, "-c", code, json.dumps(cases)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         env={**os.environ, "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr

@@ -1,22 +1,19 @@
 """The serial run on ``cpu(0)`` that every way to split a network must equal, and what counts as equal.
 
-``serial_run`` and ``run`` give the same record, of the plain run and of a strategy; ``assert_equal`` compares two.
+``serial_run`` and ``run`` give the same arrays by name, of the plain run and of a strategy; ``wrong`` compares them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Tuple
+from itertools import chain
 
 import numpy as onp
 
-from mxdp.backend import HostArray, autograd, mx, np, upload
+from mxdp.backend import autograd, mx, np, upload
 from mxdp.layers import forward, init
-from mxdp.plans.partition import bounds
 from mxdp.scratch import cross_entropy, sgd
 
 LR, STEPS = 0.1, 3
-
 TOLERANCE = {"float32": 2e-5, "float64": 1e-9}
 """Of the largest number of the same kind in the same layer.
 
@@ -30,100 +27,83 @@ which are those of terms as large as the weight's.
 """
 
 
-@dataclass
-class Run:
-    """What a few steps on one batch gave. ``scores`` are from before the first step, ``losses`` and ``gradients`` from
-    the first, ``params`` from after the last. Gradients and parameters: a list a layer."""
-
-    scores: HostArray
-    losses: HostArray
-    gradients: List[List[HostArray]]
-    params: List[List[HostArray]]
-
-
-def example(net: Any, input_shape: Any, samples: int, dtype: str = "float32") -> Any:
+def example(net, input_shape, samples, dtype="float32"):
     """(params, X, y) for a test: random pictures and labels, on the host."""
     random = onp.random.RandomState(1)
     X = random.uniform(-1, 1, (samples, *input_shape)).astype(dtype)
     return init(net, input_shape, 0, dtype), X, random.randint(0, 10, samples)
 
 
-def serial_run(
-    net: Any, params: Any, X: HostArray, y: HostArray, lr: float = LR, steps: int = STEPS, micro_batches: int = 1
-) -> Run:
-    """Plain MXNet on ``cpu(0)``: the micro-batches one after the other, their gradients summed by NumPy."""
+def serial_run(net, params, X, y, pieces=None, steps=STEPS):
+    """Plain MXNet on ``cpu(0)``: the pieces of the batch one after the other, their gradients summed by NumPy."""
     replica = [[param.copyto(mx.cpu(0)) for param in layer] for layer in params]
-    flat = [param for layer in replica for param in layer]
+    flat = list(chain(*replica))
     for param in flat:
         param.attach_grad()
-    pieces = bounds(len(X), micro_batches)
-    scores = [forward(net, upload(X[start:stop], mx.cpu(0)), replica).asnumpy() for start, stop in pieces]
-    losses, gradients = [], []
+    parts = [(upload(X[a:b], mx.cpu(0)), np.array(y[a:b])) for a, b in pieces or [(0, len(X))]]
+    made = {"scores": onp.concatenate([forward(net, x, replica).asnumpy() for x, _ in parts])}
     for step in range(steps):
-        sums = [onp.zeros(param.shape, dtype=param.dtype) for param in flat]
-        for start, stop in pieces:
+        losses, gradients = [], []
+        for part, labels in parts:
             with autograd.record():
-                loss = cross_entropy(forward(net, upload(X[start:stop], mx.cpu(0)), replica), np.array(y[start:stop]))
-            loss.backward()
-            sums = [total + param.grad.asnumpy() for total, param in zip(sums, flat)]
-            losses += [loss.asnumpy()] if step == 0 else []
-        for param, total in zip(flat, sums):
-            param.grad[:] = np.array(total)
+                losses.append(cross_entropy(forward(net, part, replica), labels))
+            losses[-1].backward()
+            gradients.append([param.grad.asnumpy() for param in flat])
+        for param, same in zip(flat, zip(*gradients)):
+            param.grad[:] = np.array(sum(same))
         if step == 0:
-            gradients = [[param.grad.asnumpy() for param in layer] for layer in replica]
-        sgd(flat, lr, len(X))
-    after = [[param.asnumpy() for param in layer] for layer in replica]
-    return Run(onp.concatenate(scores), onp.concatenate(losses), gradients, after)
+            made["losses"] = onp.concatenate([loss.asnumpy() for loss in losses])
+            made.update(named("gradients", [[param.grad for param in layer] for layer in replica]))
+        sgd(flat, LR, len(X))
+    return {**made, **named("params", replica)}
 
 
-def run(strategy: Any, X: HostArray, y: HostArray, lr: float = LR, steps: int = STEPS) -> Run:
-    """The same of a :class:`mxdp.parallel.strategy.Strategy`."""
-    scores = strategy.scores(X).asnumpy()
-    losses = strategy.step(X, y).asnumpy()
-    gradients = to_host(strategy.gradients())
-    strategy.update(lr, len(X))
+def run(strategy, X, y, steps=STEPS):
+    """The same of a :class:`mxdp.parallel.strategy.Strategy`. What it took and returned is overwritten at once."""
+
+    def passed(method, *arrays):
+        given = [array.copy() for array in arrays]
+        result = method(*given)
+        for array in given:
+            array[:] = -1
+        return result
+
+    made = {"scores": taken(passed(strategy.scores, X)), "losses": taken(passed(strategy.step, X, y))}
+    made.update(named("gradients", strategy.gradients(), taken))
+    strategy.params()[-1][-1][:] = onp.nan
+    strategy.update(LR, len(X))
     for _ in range(steps - 1):
-        strategy.step(X, y)
-        strategy.update(lr, len(X))
-    return Run(scores, losses, gradients, to_host(strategy.params()))
+        passed(strategy.step, X, y)
+        strategy.update(LR, len(X))
+    return {**made, **named("params", strategy.params(), taken)}
 
 
-def to_host(layers: Any) -> List[List[HostArray]]:
-    return [[array.asnumpy() for array in layer] for layer in layers]
+def taken(array):
+    """The numbers of what a strategy returned, which belongs to the caller by now."""
+    numbers = array.asnumpy()
+    array[()] = onp.nan
+    return numbers
 
 
-def differences(actual: Run, expected: Run) -> Dict[str, float]:
-    """For every array its largest difference, as a share of the largest number of that kind in its layer; infinite
-    where it has another shape or dtype, or a number that is not finite."""
-    return {name: _difference(*pair, scale) for name, pair, scale in _pairs(actual, expected)}
+def named(kind, layers, numbers=lambda array: array.asnumpy()):
+    names = {}
+    for number, layer in enumerate(layers):
+        for place, array in enumerate(layer):
+            names[f"{kind} {number}.{place}"] = numbers(array)
+    return names
 
 
-def wrong(actual: Run, expected: Run, tolerance: Any = None) -> List[str]:
-    """The names of the arrays that differ by more than ``tolerance`` (default: that of their dtype)."""
-    limit = TOLERANCE[str(expected.scores.dtype)] if tolerance is None else tolerance
-    return [name for name, difference in differences(actual, expected).items() if not difference <= limit]
-
-
-def assert_equal(actual: Run, expected: Run, tolerance: Any = None) -> None:
-    """Losses, scores, each gradient and each parameter."""
-    by_name = differences(actual, expected)
-    assert {name: by_name[name] for name in wrong(actual, expected, tolerance)} == {}
-
-
-def _pairs(actual: Run, expected: Run) -> Iterator[Tuple[str, Tuple[Any, Any], float]]:
-    for kind in ("scores", "losses"):
-        pair = getattr(actual, kind), getattr(expected, kind)
-        yield kind, pair, float(onp.abs(pair[1]).max())
-    for kind in ("gradients", "params"):
-        a, b = getattr(actual, kind), getattr(expected, kind)
-        assert [len(layer) for layer in a] == [len(layer) for layer in b], f"{kind} are laid out otherwise"
-        for number, (left, right) in enumerate(zip(a, b)):
-            scale = max((float(onp.abs(array).max()) for array in right), default=0.0)
-            for place, pair in enumerate(zip(left, right)):
-                yield f"{kind} {number}.{place}", pair, scale
-
-
-def _difference(actual: Any, expected: Any, scale: float) -> float:
-    if actual.shape != expected.shape or actual.dtype != expected.dtype or not onp.isfinite(actual).all():
-        return float("inf")
-    return float(onp.abs(actual.astype("float64") - expected.astype("float64")).max()) / scale
+def wrong(actual, expected, tolerance=None):
+    """The names of the arrays that differ by more than ``tolerance`` (default: that of their dtype), as a share of the
+    largest number of that kind in its layer; or have another shape or dtype, or a number that is not finite."""
+    assert list(actual) == list(expected), "laid out otherwise"
+    limit = tolerance or TOLERANCE[str(expected["scores"].dtype)]
+    found = []
+    for name, right in expected.items():
+        alike = [array for other, array in expected.items() if other.split(".")[0] == name.split(".")[0]]
+        scale = max(abs(array).max() for array in alike)
+        array = actual[name]
+        fits = (array.shape, array.dtype) == (right.shape, right.dtype)
+        if not fits or not abs(array.astype("float64") - right).max() <= limit * scale:
+            found.append(name)
+    return found

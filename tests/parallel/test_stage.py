@@ -12,7 +12,6 @@ from nets import pipe, prepared
 
 from mxdp.backend import mx, np, npx
 from mxdp.layers import apply
-from mxdp.parallel.stage import Stage
 from mxdp.plans.pipeline import PIPELINES
 from mxdp.tracing import record
 
@@ -63,16 +62,6 @@ def test_a_message_leaves_before_the_next_task_begins(schedule, garbage):
     expected = [forward if task.kind == "F" else backward for task in PIPELINES[schedule](2, 3).tasks[0]]
     assert first == reduce(concat, expected)
     assert last == ["task", "send"] * 6
-
-
-def test_without_the_token_messages_wait_behind_all_forward_passes(monkeypatch):
-    _, X, y = prepared("lenet")
-    monkeypatch.setattr(Stage, "_pass_token", lambda self, x: None)
-    strategy = pipe("lenet", 2, 3)
-    for stage in strategy.stages:
-        stage._take_token = lambda: None
-    first, _ = events_of_a_step(strategy, X, y)
-    assert first[:6] == ["task"] * 3 + ["send"] * 3
 
 
 def test_nothing_waits(monkeypatch):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 from functools import partial
 
+import numpy as onp
 import pytest
-from nets import DTYPES, NETS, copies, devices, faults, pipe, serial
-from serial import assert_equal, run, wrong
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from nets import NETS, UNSHRUNK, copies, devices, drawn_nets, faults, pipe, serial
+from serial import example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
-from mxdp.layers import BatchNorm, moments
-from mxdp.parallel import data, fully_sharded, layerwise, stage, tile, traffic
+from mxdp.layers import BatchNorm, Conv, Residual
+from mxdp.parallel import data, fully_sharded, layerwise, stage, tile
 from mxdp.parallel import strategy as common
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
@@ -21,8 +24,10 @@ from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.stage_times import measure_stages
 from mxdp.parallel.strategy import Strategy
 from mxdp.parallel.tile import Tile
-from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.operations import operations
+from mxdp.plans.partition import bounds
+from mxdp.plans.pipeline import PIPELINES
 
 STRATEGIES = {
     "data": Data,
@@ -33,27 +38,78 @@ STRATEGIES = {
     "combined": partial(Combined, split=Layerwise, groups=3),
 }
 each_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
+TOO_SMALL = "smaller than the halo", "can't be cut into"
 
 
-@pytest.mark.parametrize("strategy", [Data, Layerwise, Pipeline, Tile, FullySharded, Combined])
+@each_strategy
 def test_has_the_common_form(strategy):
+    made = getattr(STRATEGIES[strategy], "func", STRATEGIES[strategy])
     for name, method in vars(Strategy).items():
         if inspect.isfunction(method) and not name.startswith("_"):
-            assert list(inspect.signature(getattr(strategy, name)).parameters) == list(
-                inspect.signature(method).parameters
-            )
+            parameters = inspect.signature(getattr(made, name)).parameters
+            assert list(parameters) == list(inspect.signature(method).parameters)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
-@pytest.mark.parametrize("name", NETS)
-@pytest.mark.parametrize("strategy", [Data, Layerwise, Tile])
-def test_equals_the_serial_run(strategy, name, n, dtype):
-    net, shape, params, X, y, expected = serial(name, dtype)
-    made = strategy(net, params, shape, devices(n))
-    assert_equal(run(made, X, y), expected)
+def drawn_strategy(name, draw, net, n):
+    """A way to make it, its number of devices, and by the number of samples, where what it normalises at once ends."""
+    if name == "combined":
+        groups = draw(st.integers(2, 3))
+        width = draw(st.integers(1, 2))
+        make, _, inner = drawn_strategy(
+            draw(st.sampled_from(["data", "layerwise", "pipeline", "tile"])), draw, net, width
+        )
+
+        def pieces(samples):
+            for start, stop in bounds(samples, groups):
+                for a, b in inner(stop - start):
+                    yield start + a, start + b
+
+        return partial(Combined, split=make.func, groups=groups, **make.keywords), groups * width, pieces
+    options = {}
+    if name == "pipeline":
+        n = min(n, len(net))
+        cuts = draw(st.sets(st.integers(1, len(net) - 1), min_size=n - 1, max_size=n - 1)) if n > 1 else ()
+        parts = draw(st.integers(1, 4))
+        options = dict(cuts=tuple(sorted(cuts)), micro_batches=parts, schedule=draw(st.sampled_from(sorted(PIPELINES))))
+        return partial(Pipeline, **options), n, lambda samples: bounds(samples, parts)
+    if name == "tile":
+        options["grid"] = draw(st.sampled_from([(1, n), (n, 1), (2, 2)] if n == 4 else [(1, n), (n, 1)]))
+    elif name == "data":
+        options["algorithm"] = draw(st.sampled_from(["auto", *sorted(ALGORITHMS)]))
+    elif name == "fully-sharded":
+        options["stage"] = draw(st.integers(0, 3))
+    return partial(STRATEGIES[name], **options), n, lambda samples: [(0, samples)]
+
+
+@each_strategy
+@settings(max_examples=15, phases=UNSHRUNK)
+@given(drawn=st.data())
+def test_it_equals_the_serial_run_and_moves_what_it_says(strategy, drawn):
+    """Any network, devices, and samples that don't divide; three steps."""
+    draw = drawn.draw
+    net, shape = draw(drawn_nets(residual=strategy in ("data", "fully-sharded")))
+    make, n, pieces = drawn_strategy(strategy, draw, net, draw(st.integers(1, 4)))
+    samples = draw(st.integers(0, 3))
+    params = example(net, shape, 1, "float64")[0]
+    try:
+        made = make(net, params, shape, devices(n))
+    except ValueError as error:
+        if not any(words in str(error) for words in TOO_SMALL):
+            raise
+        assume(False)
+    _, X, y = example(net, shape, made.least + samples, "float64")
+    expected = serial_run(net, params, X, y, list(pieces(len(X))))
+    params[-1][-1][:] = onp.nan  # they are copied
+    # MXNet's optimisers have rates of float32.
+    assert wrong(run(made, X, y), expected, 1e-6 if strategy == "fully-sharded" else None) == []
     assert made.in_step()
     assert made.traffic.total() == made.bytes_moved(len(X))
+
+
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("strategy", sorted({*STRATEGIES} - {"combined"}))
+def test_in_float32_networks_of_the_slides_differ_by_roundings(strategy, name):
+    assert faults(STRATEGIES[strategy], 3, name) == set()
 
 
 @each_strategy
@@ -61,7 +117,7 @@ def test_arrays_of_mxnet_are_taken_too_wherever_they_are(strategy):
     net, shape, params, X, y, expected = serial("lenet")
     made = STRATEGIES[strategy](net, params, shape, devices(3)[::-1])
     X, y = np.array(X, ctx=mx.cpu(1)), np.array(y, ctx=mx.cpu(3))
-    assert_equal(run(made, X, y), expected)
+    assert wrong(run(made, X, y), expected) == []
     assert made.step(X, y).ctx == mx.cpu(2), "the losses are on the first device"
 
 
@@ -75,6 +131,10 @@ def test_what_cannot_be_is_refused(strategy):
     for samples, labels in ((7, 6), (6, 7)):
         with pytest.raises(ValueError, match=f"{samples} samples and .*{labels} labels"):
             made.step(X[:samples], y[:labels])
+    if strategy in ("layerwise", "tile"):
+        shortened = (Residual((Conv(1, 1),)),)
+        with pytest.raises(ValueError, match=r"layer 0 is a Residual, which can't be cut (into tiles|by its channels)"):
+            STRATEGIES[strategy](shortened, [[]], shape, devices(3))
 
 
 @each_strategy
@@ -86,7 +146,7 @@ def test_what_is_no_array_of_samples_is_one_sentence(strategy):
         calls += [("X", X, lambda X: measure_stages(made, X, y)), ("y", y, lambda y: measure_stages(made, X, y))]
         calls += [("X", X, lambda X: measure_stages(made, X, None))]
     for name, good, call in calls:
-        for bad in (good.tolist(), tuple(good), good[..., 0].sum(), np.array(good).as_nd_ndarray(), np.array(1)):
+        for bad in (good.tolist(), good[..., 0].sum(), np.array(good).as_nd_ndarray(), np.array(1)):
             with pytest.raises(TypeError, match=f"(?i)^{name} must be an array of "):
                 call(bad)
         with pytest.raises(TypeError, match=f"(?i)^{name} is complex64, which MXNet's arrays can't be"):
@@ -117,58 +177,6 @@ def test_the_arrays_that_a_layer_takes_lie_on_one_device(strategy, monkeypatch):
     assert len(set.union(*places)) == 3
 
 
-@pytest.mark.parametrize("algorithm", ["naive", "ring", "sharded"])
-def test_any_allreduce(algorithm):
-    net, shape, params, X, y, expected = serial("lenet", samples=6)
-    strategy = Data(net, params, shape, devices(3), algorithm)
-    assert_equal(run(strategy, X, y), expected)
-    numbers = sum(param.size for layer in params for param in layer)
-    assert strategy.bytes_moved(len(X)) == 4 * (2 * 2 * numbers + 4)
-
-
-def of_each_part(xs, traffic, back):
-    return [moments(x) for x in xs]
-
-
-def without_the_sizes_of_the_parts(xs, traffic, back):
-    moved = [[part.as_in_ctx(xs[0].ctx) for part in moments(x)] for x in xs]
-    mean = sum(m for m, _ in moved) / len(moved)
-    variance = sum(v + (m - mean) ** 2 for m, v in moved) / len(moved)
-    return [(mean.as_in_ctx(x.ctx), variance.as_in_ctx(x.ctx)) for x in xs]
-
-
-def without_gradient(*given, whole=traffic.moments_of_all):
-    return [(mean.detach(), variance) for mean, variance in whole(*given)]
-
-
-@pytest.mark.parametrize(
-    ("strategy", "broken", "shown"),
-    [
-        (Data, of_each_part, {"scores", "losses", "gradients 0.0"}),
-        (Tile, of_each_part, {"scores", "losses", "gradients 0.0"}),
-        (Data, without_the_sizes_of_the_parts, {"scores", "losses", "gradients 0.0"}),
-        (Data, without_gradient, {"gradients 0.0"}),
-    ],
-)
-def test_wrong_statistics_are_caught(strategy, broken, shown, monkeypatch):
-    monkeypatch.setattr(traffic, "moments_of_all", broken)
-    assert faults(strategy, 2, "stack", "float64", 5) & {"scores", "losses", "gradients 0.0"} == shown
-
-
-@pytest.mark.parametrize(
-    ("strategy", "right"),
-    [(Data, {"scores", "losses"}), (Tile, {"scores", "losses", "gradients 8.0"})],
-)
-def test_gradients_that_are_not_summed_are_caught(strategy, right):
-    net, shape, params, X, y, expected = serial("stack")
-    made = strategy(net, params, shape, devices(3))
-    made.gradients_moved()
-    differing = wrong(run(made, X, y), expected)
-    assert {"gradients 0.0", "gradients 1.0", "gradients 1.1", "gradients 4.0", "gradients 5.1"} <= set(differing)
-    assert right.isdisjoint(differing)
-    assert not made.in_step()
-
-
 @pytest.mark.parametrize(("strategy", "n", "options"), [(Data, 3, {"algorithm": "naive"}), (Tile, 4, {})])
 def test_every_copy_is_counted(strategy, n, options, tmp_path):
     net, shape, params, X, y, _ = serial("strided")
@@ -189,6 +197,6 @@ def test_every_copy_is_counted(strategy, n, options, tmp_path):
 def test_a_rounding_is_not_wrong_but_a_thousandth_is():
     *_, X, y, expected = serial("lenet")
     actual = run(pipe("lenet"), X, y)
-    assert_equal(actual, expected, tolerance=2e-6)
-    actual.gradients[3][1][0] *= 1.001
+    assert wrong(actual, expected, tolerance=2e-6) == []
+    actual["gradients 3.1"][0] *= 1.001
     assert wrong(actual, expected) == ["gradients 3.1"]

@@ -4,27 +4,17 @@ import numpy as onp
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from nets import STRIDED, devices, faults, serial
-from serial import assert_equal, example, run, serial_run, wrong
+from nets import STRIDED, UNSHRUNK, devices, serial
+from serial import example, run, serial_run, wrong
 
 from mxdp.backend import np
 from mxdp.layers import BatchNorm, Conv, Dense, Pool, Relu, forward
-from mxdp.parallel import tile, traffic
 from mxdp.parallel.tile import Tile
 from mxdp.plans.partition import bounds
 
 
 def tiles(grid):
     return devices(grid[0] * grid[1])
-
-
-@pytest.mark.parametrize("grid", [(1, 2), (1, 3), (4, 1), (1, 4)])
-@pytest.mark.parametrize("name", ["lenet", "stack"])
-def test_strips(name, grid):
-    net, shape, params, X, y, expected = serial(name, "float64")
-    strategy = Tile(net, params, shape, tiles(grid), grid=grid)
-    assert_equal(run(strategy, X, y), expected)
-    assert strategy.traffic.total() == strategy.bytes_moved(len(X))
 
 
 @st.composite
@@ -36,12 +26,12 @@ def image_layers(draw):
     return Pool(kernel, *numbers, draw(st.sampled_from(["max", "avg"])))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, phases=UNSHRUNK)
 @given(
     net=st.lists(st.one_of(image_layers(), st.just(Relu()), st.just(BatchNorm())), min_size=1, max_size=3),
     height=st.integers(5, 20),
     width=st.integers(5, 20),
-    grid=st.sampled_from([(2, 2), (1, 3), (3, 1)]),
+    grid=st.sampled_from([(2, 2), (1, 4), (3, 1), (4, 1), (2, 3), (2, 4)]),
 )
 def test_pictures_are_those_of_the_whole(net, height, width, grid):
     shape = (2, height, width)
@@ -54,27 +44,13 @@ def test_pictures_are_those_of_the_whole(net, height, width, grid):
     onp.testing.assert_allclose(strategy.scores(X).asnumpy(), expected, rtol=1e-9, atol=1e-9)
 
 
-POOLED = BatchNorm(), Conv(3, 3), Dense(10)
-
-
-@pytest.mark.parametrize(
-    "net", [(Pool(2), *POOLED), (Pool(3, 2, 1, "avg"), *POOLED), (Pool(2), Dense(8), Relu(), Dense(10))]
-)
-def test_pooling_without_a_convolution_before_it_also_where_nothing_is_tied(net):
-    params, X, y = example(net, (2, 11, 9), 4, "float64")
-    strategy = Tile(net, params, (2, 11, 9), devices(4))
-    assert_equal(run(strategy, X, y), serial_run(net, params, X, y))
-    assert strategy.traffic.total() == strategy.bytes_moved(len(X))
-    assert (strategy.param_bytes()[1:] == [0, 0, 0]) == (Conv(3, 3) not in net)
-
-
 def test_a_tile_that_needs_nothing_of_its_own():
     net = (Conv(3, kernel=1), Conv(2, kernel=1, stride=3), Dense(10))  # of rows 0, 3 ... 15, the third tile sees 12
     params, X, y = example(net, (2, 16, 4), 3, "float64")
     strategy = Tile(net, params, (2, 16, 4), devices(4), grid=(4, 1))
     third = strategy.exchanges[1].rows[2]
     assert third.kept[0] == third.kept[1]
-    assert_equal(run(strategy, X, y), serial_run(net, params, X, y))
+    assert wrong(run(strategy, X, y), serial_run(net, params, X, y)) == []
 
 
 # Without halos
@@ -116,58 +92,6 @@ def test_without_halos_nothing_but_the_halos_is_saved():
     halos = sum(count for (what, _), count in with_halo.traffic.nbytes.items() if what == "halo")
     assert without.bytes_moved(len(X)) == with_halo.bytes_moved(len(X)) - halos > 0
     assert "scores" in wrong(run(without, X, y), expected)
-
-
-# Broken variants
-
-
-def test_a_missing_halo_row_is_caught(monkeypatch):
-    send, count = traffic.Traffic.send, []
-
-    def lose_one(self, x, device, what, back):
-        sent = send(self, x, device, what, back)
-        count.append(what)
-        return np.zeros_like(sent) if count.count("halo") == 1 and what == "halo" else sent
-
-    monkeypatch.setattr(traffic.Traffic, "send", lose_one)
-    assert "scores" in faults(Tile, 2, "stack")
-
-
-def test_a_missing_corner_is_caught(monkeypatch):
-    extend = Tile._extend
-
-    def without_corner(self, xs, plan, axis, back):
-        arrived = extend(self, xs, plan, axis, back)
-        if axis == 1:
-            keep = np.ones(arrived[0].shape, dtype=arrived[0].dtype)
-            keep[:, :, -1, -1] = 0
-            arrived[0] = arrived[0] * keep
-        return arrived
-
-    monkeypatch.setattr(Tile, "_extend", without_corner)
-    assert "scores" in faults(Tile, 4, "lenet", "float64")
-
-
-def test_halos_through_which_no_gradient_flows_are_caught(monkeypatch):
-    send = traffic.Traffic.send
-    monkeypatch.setattr(
-        traffic.Traffic,
-        "send",
-        lambda self, x, device, what, back: send(self, x.detach() if what == "halo" else x, device, what, back),
-    )
-    differing = faults(Tile, 2, "lenet")
-    assert "gradients 0.0" in differing
-    assert "scores" not in differing
-
-
-def test_padding_that_wins_a_maximum_is_caught(monkeypatch):
-    net = (Pool(3, 2, padding=1), Dense(10))
-    params, X, y = example(net, (2, 9, 9), 4)
-    expected = serial_run(net, params, X - 2, y)  # all less than zero
-    assert_equal(run(Tile(net, params, (2, 9, 9), devices(4)), X - 2, y), expected)
-    padded = tile._padded
-    monkeypatch.setattr(tile, "_padded", lambda x, padding, fill: padded(x, padding, 0.0))
-    assert "scores" in wrong(run(Tile(net, params, (2, 9, 9), devices(4)), X - 2, y), expected)
 
 
 def test_what_cannot_be_tiled_is_refused():

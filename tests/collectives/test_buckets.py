@@ -1,0 +1,179 @@
+"""Buckets of gradients: what is in them, and their sums."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+
+import numpy as onp
+import pytest
+from gate import Gate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threads import on_ranks
+from whole_numbers import UNSHRUNK
+
+from mxdp.backend import autograd, mx, np, npx
+from mxdp.collectives import ALGORITHMS
+from mxdp.collectives.gradients import GradientSync
+from mxdp.engine import CompletionEvent
+from mxdp.errors import MxdpError
+from mxdp.plans.cost.machine import Machine, Rate
+from mxdp.scratch import get_params
+
+
+def fill(device_params):
+    """Gradients that depend on rank, parameter and index; their exact sums."""
+    for rank, params in enumerate(device_params):
+        for number, param in enumerate(params):
+            values = onp.arange(param.size).reshape(param.shape) * (rank + 1) + number
+            np.array(values, dtype=param.dtype).copyto(param.grad)
+    return [sum(params[i].grad.asnumpy() for params in device_params) for i in range(len(device_params[0]))]
+
+
+@pytest.mark.parametrize("algorithm", [*sorted(ALGORITHMS), "auto"])
+@settings(max_examples=10, phases=UNSHRUNK)
+@given(
+    shapes=st.lists(st.lists(st.integers(0, 6), max_size=3).map(tuple), min_size=1, max_size=12),
+    n=st.integers(1, 5),
+    most=st.sampled_from([16, 100, 1024, math.inf]),
+    kinds=st.lists(st.tuples(st.sampled_from(["float16", "float32", "float64"]), st.booleans()), min_size=12),
+)
+def test_every_gradient_of_every_replica_is_the_sum_and_buckets_are_as_full_as_they_may_be(
+    algorithm, shapes, n, most, kinds
+):
+    """``most`` bytes. A bucket holds parameters of one dtype which all are added up, or all overwritten."""
+    kinds = kinds[: len(shapes)]
+    params = [np.zeros(shape, dtype=dtype) for shape, (dtype, _) in zip(shapes, kinds)]
+    device_params = [get_params(params, mx.cpu(rank)) for rank in range(n)]
+    sync = GradientSync(device_params, algorithm, most / 2**20, accumulate=[adds for _, adds in kinds])
+    for _ in range(2):  # the second time with the kept buffers
+        expected = fill(device_params)
+        assert sync() is None
+        for rank, of_device in enumerate(device_params):
+            for number, (param, total) in enumerate(zip(of_device, expected)):
+                assert param.grad.ctx == mx.cpu(rank)
+                assert (param.grad.shape, param.grad.dtype) == (param.shape, param.dtype)
+                assert (sync.gradients[rank][number].asnumpy() == param.grad.asnumpy()).all()
+                onp.testing.assert_array_equal(param.grad.asnumpy(), total)
+    sync.requests.clear()
+    assert sync.requests == ["add" if adds else "write" for _, adds in kinds]
+    assert len(sync.buckets) == len({bucket.params for bucket in sync.buckets})
+    sizes = [param.size * param.dtype.itemsize for param in params]
+    last = {}
+    for bucket in sync.buckets:
+        (kind,) = {kinds[number] for number in bucket.params}
+        assert bucket.nbytes == sum(sizes[number] for number in bucket.params)
+        assert bucket.nbytes <= most or len([number for number in bucket.params if sizes[number]]) == 1
+        before = last.get(kind)
+        if before:
+            assert before.nbytes + sizes[bucket.params[0]] > most
+        last[kind] = bucket
+    for kind in last:
+        of_kind = [number for bucket in sync.buckets for number in bucket.params if kinds[number] == kind]
+        assert of_kind == [number for number, other in enumerate(kinds) if other == kind][::-1], "from the last on"
+
+
+def replicas(n, dtype, shapes):
+    return [get_params([np.zeros(shape, dtype=dtype) for shape in shapes], mx.cpu(rank)) for rank in range(n)]
+
+
+@pytest.mark.parametrize(("algorithm", "calls"), [("doubling", 2 + 2), ("sharded", 2 * (1 + 1 + 1))])
+def test_a_bucket_has_one_all_reduce_for_any_number_of_gradients(algorithm, calls):
+    """Copies and sums on two devices; "sharded" sends one message a device, not one a gradient."""
+    sync = GradientSync(replicas(2, "float32", [(3,)] * 7), algorithm)
+    assert [len(bucket.program.calls) for bucket in sync.buckets] == [calls]
+
+
+def turning_at(nbytes):
+    rate = Rate(1.0, *[((1.0, 0.3625 / nbytes),)] * 2)
+    return Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "chosen"), [("float16", "doubling"), ("float32", "doubling"), ("float64", "shared-memory")]
+)
+def test_auto_is_the_default_and_chooses_by_the_machine_and_the_bytes_of_the_dtype(dtype, chosen):
+    """Messages and bytes cost the same at 6000 bytes: below that doubling wins, above it shared memory."""
+    assert GradientSync(replicas(4, dtype, [(1000,)]), machine=turning_at(6000)).buckets[0].algorithm == chosen
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_over_ranks_rank_0_chooses_and_all_hold_the_sum_of_all(ranks):
+    def work(world):
+        machine = None if world.rank else turning_at(1)
+        device_params = replicas(3, "float32", [(7,), (), (0, 2), (1000,)])
+        sync = GradientSync(device_params, "auto", 1e-3, machine, world=world)
+        for rank, params in enumerate(device_params):
+            for number, param in enumerate(params):
+                param.grad[()] = 10 * world.rank + rank + number
+        sync()
+        held = [[param.grad.asnumpy() for param in params] for params in device_params]
+        return [bucket.algorithm for bucket in sync.buckets], held
+
+    total = sum(10 * world + rank for world in range(ranks) for rank in range(3))
+    for algorithms, held in on_ranks(ranks, work):
+        assert (
+            algorithms
+            == [GradientSync(replicas(3, "float32", [(1000,)]), machine=turning_at(1)).buckets[0].algorithm] * 2
+        )
+        for arrays in held:
+            for number, array in enumerate(arrays):
+                assert (array == total + 3 * ranks * number).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shapes", "bucket_mb", "what"),
+    [
+        ("float64", [(3,), (5,)], 25, "parameter 0 float64 (3,), rank 0 has float32 (3,)"),
+        ("float32", [(3,), (6,)], 25, "parameter 1 float32 (6,), rank 0 has float32 (5,)"),
+        ("float32", [(3,), (5,)], 5, "bucket_mb 5, rank 0 has 25"),
+    ],
+)
+def test_ranks_with_other_buckets_are_refused_on_every_rank(dtype, shapes, bucket_mb, what):
+    def work(world):
+        mine = (dtype, shapes, bucket_mb) if world.rank == 2 else ("float32", [(3,), (5,)], 25)
+        with pytest.raises(MxdpError, match=re.escape(f"rank 2 has {what}")):
+            GradientSync(replicas(2, *mine[:2]), bucket_mb=mine[2], world=world)
+        return True
+
+    assert on_ranks(3, work) == [True] * 3
+
+
+@pytest.mark.parametrize("bucket_mb", [0, -1, True, "1", None, math.nan])
+def test_a_bucket_has_room(bucket_mb):
+    with pytest.raises(ValueError, match=r"^bucket_mb must be more than 0, not "):
+        GradientSync(replicas(2, "float32", [(3,)]), bucket_mb=bucket_mb)
+
+
+def is_the_last_gradient_summed_before_backward_is_done(bucket_mb, limit):
+    """Three products, each among more operators than one bulk of MXNet (15). The gradient of the first is delayed."""
+    devices = [mx.cpu(0), mx.cpu(1)]
+    device_params = [get_params([np.full((8, 8), 0.1) for _ in range(3)], device) for device in devices]
+    sync = GradientSync(device_params, "direct", bucket_mb)
+    inputs = [np.ones((8, 8), ctx=device) for device in devices]
+    with autograd.record():
+        losses = []
+        for h, params in zip(inputs, device_params):
+            for weight in params:
+                h = np.dot(h, weight)
+                for _ in range(20):
+                    h = h * 1.0
+            losses.append(h.sum())
+    npx.waitall()
+    gate = Gate(inputs[0])
+    autograd.backward(losses)
+    sync()
+    events = [CompletionEvent([params[-1].grad]) for params in device_params]
+    until = time.monotonic() + limit
+    while None in (summed := [event.at for event in events]) and time.monotonic() < until:
+        time.sleep(0.01)
+    gate.open()
+    npx.waitall()
+    return None not in summed
+
+
+def test_the_first_bucket_is_summed_while_backward_works_on_the_others():
+    assert is_the_last_gradient_summed_before_backward_is_done(bucket_mb=1e-4, limit=60)
+    assert not is_the_last_gradient_summed_before_backward_is_done(bucket_mb=25, limit=0.3)
