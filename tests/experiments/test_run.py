@@ -10,14 +10,15 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
-from itertools import chain, repeat
+from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest import mock
 
 import faulty
 import psutil
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from littles import little
 
 from mxdp.experiments.lab import ranks, result, run
@@ -64,6 +65,94 @@ def test_all_well(measure, tmp_path):
     assert numbers["right"] == [True] * 3
     assert (numbers["word"], facts["found"]) == (["x"] * 3, "good")
     assert not list((tmp_path / "faulty").glob("*.log"))
+
+
+def pairs(values):
+    """The answers of a process: rounds, each with these numbers."""
+    return [{"case": 0, "round": {"seconds": seconds, **more}} for seconds, more in values]
+
+
+ROUND = st.tuples(st.floats(0, 9), st.dictionaries(st.sampled_from(["loss", "peak"]), st.floats(0, 9), max_size=2))
+PROCESS = st.one_of(
+    st.tuples(st.just("measures"), st.lists(st.lists(ROUND, min_size=2, max_size=2), min_size=3, max_size=3)),
+    st.tuples(
+        st.sampled_from(["hangs", "dies", "says nothing", "is not started", "fails", "skips"]), st.integers(0, 2)
+    ),
+)
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 3), st.lists(PROCESS, min_size=1, max_size=4))
+def test_a_row_has_a_value_for_each_process_that_measured_and_else_a_reason(tmp_path, size, processes):
+    """Instead of processes: what they answer is drawn, of ``size`` ranks; who doesn't measure is the last one."""
+    case = Case("a case", 2, size, needs={})
+    one = run.Run(Question(faulty), "quick", little(QUESTION, rounds=2, timeout=30.0), tmp_path / "logs")
+    values, failure, skipped = [], None, None
+    with mock.patch.object(faulty, "cases", lambda s: [case]), mock.patch.object(faulty, "TOGETHER", True):
+        one.begin()
+    for number, (what, how) in enumerate(processes):
+
+        def waits(to_start, limit, log, folder, tick, what=what, how=how, number=number):
+            order = Path(to_start[0][0][0][-1])
+            asked = json.loads(order.read_text())
+            assert (limit, asked["number"], asked["compare"], asked["rounds"]) == (30.0, number, number == 0, 2)
+            assert len(asked["cases"]) == 1
+            tick()
+            log.write_text("printed")
+            if what == "is not started":
+                raise OSError(11, "no room")
+            for rank in range(size):
+                lines = [{"case": 0, "doing": "measuring round 1"}]
+                if what == "measures":
+                    facts = {"rank": rank}
+                    lines = [{"case": 0, "oracle": {"checked": 5, "wrong": rank}}] * (not number)
+                    lines += [{"case": 0, "ready": {"devices": [f"d{rank}"], "facts": facts, "variables": {}}}]
+                    lines += pairs(how[rank])
+                elif what in ("fails", "skips") and rank == how % size:
+                    lines.append({"case": 0, "skipped": "none here"} if what == "skips" else
+                                 {"case": 0, "failed": [1.5, "broken"]})  # fmt: skip
+                if what != "says nothing":
+                    text = "".join(json.dumps(line) + "\n" for line in lines) + '{"cut'
+                    order.with_name(f"answer-{rank}").write_text(text)
+            return {"hangs": ("timeout", "too long"), "dies": ("failed", "it died")}.get(what)
+
+        with mock.patch.object(ranks, "wait_for", waits):
+            one.once(number, [case], tmp_path, lambda doing: None)
+        if what == "measures":
+            together = [max(at_once, key=lambda own: own[0])[0] for at_once in zip(*how[:size])]
+            first = [more for _, more in how[0]]
+            row = {"seconds": sum(together) / 2}
+            for name in {**first[0], **first[1]}:
+                known = [more[name] for more in first if name in more]
+                row[name] = sum(known) / len(known)
+            values.append(row)
+            continue
+        doing = "starting" if what in ("says nothing", "is not started") else "measuring round 1"
+        failure = {
+            "hangs": ("timeout", f"too long while {doing}"),
+            "dies": ("failed", f"it died while {doing}"),
+            "fails": ("failed", "broken"),
+            "is not started": (
+                "failed",
+                f"its process could not be started: BlockingIOError: [Errno 11] no room while {doing}",
+            ),
+        }.get(what, ("failed", f"the process ended without an answer while {doing}"))
+        if what == "skips":
+            failure, skipped = None, {"a case": "none here"}
+        break
+    found = one.so_far()
+    (row,) = found["rows"] or [None]
+    assert (row is not None) == (bool(values) and not skipped)
+    if row:
+        assert row["processes"] == [{name: pytest.approx(value) for name, value in own.items()} for own in values]
+        assert (row["oracle"], row["facts"]) == ({"checked": 5 * size, "wrong": size * (size - 1) // 2}, {"rank": 0})
+        assert row["devices"] == [f"d{rank}" for rank in range(size)]
+    assert found["skipped"] == (skipped or {})
+    status = failure[0] if failure else "skipped" if skipped else "ok"
+    assert (found["status"], len(found["elsewhere"])) == (status, number + 1)
+    assert found["error"] == (f"a case: {failure[1]}" if failure else "none here" if skipped else None)
+    assert one.groups() == ([] if failure or skipped else [[case]])
+    assert (tmp_path / "logs" / "a-case.log").exists() or not failure
 
 
 def test_each_process_of_each_run_has_seeds_of_its_own_which_all_cases_share(tmp_path):
@@ -199,9 +288,9 @@ def test_when_to_stop_depends_on_the_clock_or_the_count_and_on_nothing_that_was_
 
         monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda now=now: now.seconds))
         monkeypatch.setattr(run.Run, "once", once)
-        settings = Settings({**QUESTION.preset("quick"), "faults": "raises in round", "minutes": None, **limits})
-        settings.update({"processes": limits.get("processes")})
-        run.measure([run.Run(QUESTION, "quick", settings, tmp_path)], quiet)
+        limited = Settings({**QUESTION.preset("quick"), "faults": "raises in round", "minutes": None, **limits})
+        limited.update({"processes": limits.get("processes")})
+        run.measure([run.Run(QUESTION, "quick", limited, tmp_path)], quiet)
         assert done == [number for number in range(turns) for _ in range(2)]  # each case, in each turn
 
 
@@ -306,14 +395,6 @@ def test_nothing_is_left_running_when_the_runner_itself_is_killed(hangs):
     hangs.kill()
     hangs.wait()
     assert not psutil.wait_procs(children, timeout=20)[1]
-
-
-@pytest.mark.parametrize("at", range(5))
-def test_a_process_may_end_at_any_moment_between_two_looks_at_it(at, monkeypatch, tmp_path):
-    """Seen: one that ended just after a look made the whole measurement fail with a StopIteration."""
-    processes = [Mock(**{"poll.side_effect": chain([None] * at, repeat(0))}) for _ in "ab"]
-    monkeypatch.setattr(ranks, "running", lambda *_: nullcontext(processes))
-    assert ranks.wait_for(([((), {})] * 2, []), 9.0, tmp_path / "log", None, lambda: None) is None
 
 
 def test_a_process_that_was_waited_for_does_not_keep_the_others_alive():
