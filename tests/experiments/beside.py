@@ -37,8 +37,8 @@ LIKE_ANY = onp.random.RandomState(1)
 
 
 class Beside(World):
-    """Rank 0. The others have the same, but take twice as long. A byte takes ``8 / rate`` seconds of the clock, of which
-    each stands for a microsecond."""
+    """Rank 0. The others have the same, but take twice as long. A byte takes ``8 / rate`` seconds of the clock: they
+    stand for microseconds."""
 
     def __init__(self, size, clock, cable):
         super().__init__()
@@ -62,8 +62,9 @@ def two_hosts(_):
 
 
 def start_here(monkeypatch, clock):
-    """From now on nothing is started: what ``hosts.launched`` starts runs here, as rank 0; a lost worker is noticed by a
-    launcher that needs its ``--silent-after``, a bug trains as its seed says, all that is recorded took 8 s, and the accuracy is a thousandth of the test samples."""
+    """From now on nothing is started. What ``hosts.launched`` starts runs here, as rank 0. A launcher notices a silent
+    worker after its ``--silent-after``. A bug trains as its seed says. What is recorded took 8 s. The accuracy is a
+    thousandth of the test samples."""
     cable = dict(NO_CABLE)
 
     def passes(seconds):
@@ -102,7 +103,8 @@ def start_here(monkeypatch, clock):
         yield list(range(workers))
 
     def train_version(case, data, s, devices, epochs, seed, right):
-        from mxdp.backend import devices as numbered, np
+        from mxdp.backend import devices as numbered
+        from mxdp.backend import np
 
         onp.random.RandomState(seed)
         passes(len(data.train))

@@ -132,7 +132,7 @@ def test_all_are_waited_for_until_one_fails_or_the_time_is_over(working, serving
     every = [process(*one) for one in [*working, *serving]]
     log = mock.MagicMock()
     log.read_bytes.return_value = b"first\nthe reason \xff\n\n"
-    with mock.patch.object(ranks, "running", lambda *_: nullcontext(every)), mock.patch.object(
+    with mock.patch.object(ranks, "running", return_value=nullcontext(every)), mock.patch.object(
         ranks, "time", SimpleNamespace(monotonic=lambda: now.seconds)
     ), mock.patch("builtins.open", mock.mock_open()):
         found = ranks.wait_for((working, serving), limit, log, None, lambda: ticks.append(now.seconds))

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import types
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -75,22 +76,27 @@ class Asked(types.ModuleType):
         """What process 0 of ``size`` answers to this order."""
         count = len(self.cases)
         asked = {
-            **{"module": "asked", "settings": {"kind": "cpu"}, "number": 5, "draw": 7, "compare": True, "rounds": 1},
+            "module": "asked",
+            "settings": {"kind": "cpu"},
+            "number": 5,
+            "draw": 7,
+            "compare": True,
+            "rounds": 1,
             "cases": [dict(label=f"case {n}", processes=size, index=n) for n in range(count)],
             "folders": [str(folder / f"kept-{n}") for n in range(count)],
             **order,
         }
 
-        def happens(event):
-            self.events.append((event, None))
-            return float(self.events.count((event, None)))
+        def happens(*event):
+            self.events.append((event[0], None) if len(event) == 1 else event)
+            return float(self.events.count(("clock", None)))
 
         stand_ins = dict(wait=lambda: happens("fence"), recorded=lambda do, devices: {"of": devices, "did": do()})
         with mock.patch.dict(sys.modules, asked=self), mock.patch.multiple(child, **stand_ins), mock.patch.object(
-            child.time, "perf_counter", lambda: happens("clock")
-        ), mock.patch.object(ranks, "sharing", lambda *given: lambda: happens(f"share {given[1:]}")), mock.patch.object(
-            child.os, "_exit", side_effect=Left
-        ):
+            child.time, "perf_counter", side_effect=partial(happens, "clock")
+        ), mock.patch.object(
+            ranks, "sharing", side_effect=lambda folder, *who: partial(happens, *who)
+        ), mock.patch.object(child.os, "_exit", side_effect=Left):
             child.Child(asked, folder / "order.json").measure()
         return answers(folder)
 
@@ -167,7 +173,7 @@ def test_what_happens_around_a_round_and_a_recording(tmp_path):
     asked.answered(tmp_path, size=2)
     turns = []
     for index in (0, 1):
-        turns += [("fence", None), ("share (0, 2)", None), ("clock", None), ("round", index), ("fence", None)]
+        turns += [("fence", None), (0, 2), ("clock", None), ("round", index), ("fence", None)]
         turns += [("clock", None)]
     begun = [(where, index) for index in (0, 1) for where in ("oracle", "set_up")]
     assert asked.events == [*begun, *turns, ("prepare", 1), ("record", 1)]

@@ -90,9 +90,14 @@ def test_settings_and_cases_say_what_they_lack():
 
 
 VALUES = {
-    **{"batch_size": st.integers(1, 999), "lr": st.sampled_from([1, 0.5]), "devices": st.sampled_from([[1], [1, 4]])},
-    **{"data": st.sampled_from(["digits", "synthetic"]), "seed": st.integers(0, 2**32 - 1)},
-    **{"minutes": st.sampled_from([2, 0.5]), "processes": st.integers(1, 40), "kind": st.sampled_from(["cpu", "gpu"])},
+    "batch_size": st.integers(1, 999),
+    "lr": st.sampled_from([1, 0.5]),
+    "devices": st.sampled_from([[1], [1, 4]]),
+    "data": st.sampled_from(["digits", "synthetic"]),
+    "seed": st.integers(0, 2**32 - 1),
+    "minutes": st.sampled_from([2, 0.5]),
+    "processes": st.integers(1, 40),
+    "kind": st.sampled_from(["cpu", "gpu"]),
 }
 GIVEN = st.fixed_dictionaries({}, optional=VALUES).filter(lambda given: not {"minutes", "processes"} <= {*given})
 
@@ -108,10 +113,10 @@ def test_presets_options_and_files_lie_one_over_the_other(tmp_path_factory, pres
     path.write_text("[own]\n" + "".join(f"{key} = {value!r}\n" for key, value in in_file.items()))
     name, resolved = resolve([asked, TWO_JOBS], str(path) if preset == "file" else preset, options)
     expected = dict(COMMON["quick" if preset == "quick" else "full"])
-    for given in (asked.PRESETS["quick"], in_file if preset == "file" else {}, options):
-        if {"minutes", "processes"} & {*given}:
+    for changes in (asked.PRESETS["quick"], in_file if preset == "file" else {}, options):
+        if {"minutes", "processes"} & {*changes}:
             expected.update(minutes=None, processes=None)
-        expected.update(given)
+        expected.update(changes)
     assert (name, resolved["own"]) == ({"file": "mine"}.get(preset, preset), expected)
     assert {type(resolved["own"][key]) for key in ("minutes", "lr")} <= {float, type(None)}
     other = TWO_JOBS.preset("quick" if preset == "quick" else "full")

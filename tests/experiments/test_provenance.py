@@ -107,8 +107,8 @@ def test_what_is_neither_idle_nor_ours_went_to_other_programs(processors, cores,
     stand_ins = dict(cpu_times=times, cpu_count=lambda: processors)
     with mock.patch.multiple(provenance.psutil, **stand_ins), mock.patch.object(
         provenance, "time", SimpleNamespace(monotonic=lambda: 3.0 + passed * now[0])
-    ), mock.patch.object(provenance.process, "cores", lambda: cores), mock.patch.object(
-        provenance.os, "times", lambda: [100 + own * now[0] for own in ours]
+    ), mock.patch.object(provenance.process, "cores", return_value=cores), mock.patch.object(
+        provenance.os, "times", side_effect=lambda: [100 + own * now[0] for own in ours]
     ):
         elsewhere = provenance.since_now()
         now[0] = 1

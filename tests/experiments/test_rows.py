@@ -93,7 +93,7 @@ def test_from_six_runs_on_an_interval_is_one_of_runs_and_a_run_that_repeats_anot
     sides = (
         [None, None]
         if low is None
-        else [high <= bound or (None if low <= bound else False)] + [low >= bound or (None if high >= bound else False)]
+        else [high <= bound or (None if low <= bound else False), low >= bound or (None if high >= bound else False)]
     )
     assert [number.at_most(bound), number.at_least(bound)] == sides
     exact = [(several[-1] <= bound), (several[0] >= bound)]
