@@ -132,7 +132,8 @@ RECORDS = st.lists(
         optional={
             "x": st.one_of(st.none(), st.integers(0, 9)),
             "right": st.booleans(),
-            "parts": st.dictionaries(st.sampled_from("ab"), st.integers(0, 9)),
+            "parts": st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, 2, 3.5])),
+            "mixed": st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, "w"]), min_size=1),
             "word": st.text(max_size=3),
         },
     ),
@@ -150,8 +151,11 @@ def test_of_what_some_processes_have_a_number_is_the_middle_and_a_word_the_last(
         assert found["right"] is all(record.get("right", True) for record in records)
     if "word" in found:
         assert found["word"] == [record["word"] for record in records if "word" in record][-1]
+    mixed = [record["mixed"] for record in records if "mixed" in record]
+    if any("w" in one.values() for one in mixed):
+        assert found["mixed"] == mixed[-1]
     known = [record["parts"] for record in records if "parts" in record]
-    for part in "ab" * all(known):
+    for part in "ab":
         own = [parts[part] for parts in known if part in parts]
         assert found.get("parts", {}).get(part) == (statistics.median(own) if own else None)
 
