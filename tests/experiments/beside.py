@@ -132,6 +132,7 @@ def start_here(monkeypatch, clock):
         (lost_worker, "time", SimpleNamespace(sleep=passes, monotonic=lambda: clock.seconds)),
         (lost_worker, "psutil", SimpleNamespace(pid_exists=bool, Process=int, wait_procs=waited)),
         (silent_bugs, "train_version", train_version),
+        (silent_bugs, "WRONG", {}),  # what oracles found before
         (silent_bugs, "subprocess", SimpleNamespace(run=lambda *_, **__: passes(7) or SimpleNamespace(returncode=1))),
         (uneven, "_thread_of", lambda *_: 1),
         (uneven, "atexit", SimpleNamespace(register=lambda _: None)),
