@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import pickle
@@ -89,17 +90,40 @@ def hanging(monkeypatch, tmp_path):
     return path
 
 
+def weight(handles, count):
+    """The elements of these arrays of MXNet's C interface, those on ``cpu(1)`` twice, on ``cpu(2)`` thrice."""
+    from mxdp.backend import mx
+
+    elements = 0
+    rank, sizes = ctypes.c_int(), ctypes.POINTER(ctypes.c_int)()
+    kind, device = ctypes.c_int(), ctypes.c_int()
+    for at in range(getattr(count, "value", count)):
+        mx.base._LIB.MXNDArrayGetShapeEx(ctypes.c_void_p(handles[at]), ctypes.byref(rank), ctypes.byref(sizes))
+        mx.base._LIB.MXNDArrayGetContext(ctypes.c_void_p(handles[at]), ctypes.byref(kind), ctypes.byref(device))
+        elements += math.prod(sizes[: rank.value]) * (1 + device.value)
+    return elements
+
+
 @pytest.fixture
 def virtual(monkeypatch):
-    """A clock that fences alone move on: each by a second, and by one more for each call pushed since the last. Beside
-    the calls ``pending`` it has the ``readers``: who has read it while there were any."""
+    """A clock that fences alone move on: each by a second, and by one more for each call pushed since the last. With
+    ``weighs`` also for each element that the calls read. Python's own clock counts the calls. Beside the calls
+    ``pending`` it has the ``readers``: how many there were whenever it was read before the next fence."""
     from mxdp.backend import mx, npx
 
-    now = SimpleNamespace(seconds=0, pending=0, readers=set())
+    now = SimpleNamespace(seconds=0, pending=0, calls=0, weighs=False, readers=[], bound={})
 
-    def pushing(*given, push):
-        now.pending += threading.current_thread() is threading.main_thread()
+    def pushing(*given, push, weigh):
+        if threading.current_thread() is threading.main_thread():
+            now.calls += 1
+            now.pending += 1 + (now.weighs and weigh(*given))
         return push(*given)
+
+    def bind(self, ctx, args, *more, real=mx.sym.Symbol.bind, **options):
+        executor = real(self, ctx, args, *more, **options)
+        elements = sum(array.size * (1 + array.ctx.device_id) for array in executor.arg_arrays)
+        now.bound[executor.handle.value] = elements
+        return executor
 
     def fence(wait=npx.waitall):
         wait()
@@ -107,16 +131,28 @@ def virtual(monkeypatch):
 
     def clock():
         if now.pending and threading.current_thread() is threading.main_thread():
-            reader = sys._getframe(1)
-            now.readers.add(f"{reader.f_globals['__name__'].rpartition('.')[2]}.{reader.f_code.co_name}")
+            now.readers.append(now.pending)
         return now.seconds
 
-    for call in ("ImperativeInvokeEx", "InvokeCachedOpEx", "AutogradBackwardEx", "EnginePushSyncND", "KVStorePushPull"):
+    def of_executor(handle, *_):
+        return now.bound[handle.value]
+
+    for call, weigh in {
+        "ImperativeInvokeEx": lambda _, count, handles, *__: weight(handles, count),
+        "InvokeCachedOpEx": lambda _, count, handles, *__: weight(handles, count),
+        "AutogradBackwardEx": lambda count, handles, *_: weight(handles, count),
+        "EnginePushSyncND": lambda *_: 0,
+        "KVStorePushPull": lambda _, count, __, ___, ____, handles, *_____: weight(handles, count),
+        "ExecutorForward": of_executor,
+        "ExecutorBackwardEx": of_executor,
+    }.items():
         push = getattr(mx.base._LIB, f"MX{call}")
-        monkeypatch.setattr(mx.base._LIB, f"MX{call}", partial(pushing, push=push))
+        monkeypatch.setattr(mx.base._LIB, f"MX{call}", partial(pushing, push=push, weigh=weigh))
+    monkeypatch.setattr(mx.sym.Symbol, "bind", bind)
     for module in (mx.nd, mx.npx, npx):
         monkeypatch.setattr(module, "waitall", fence)
     monkeypatch.setattr(time, "perf_counter", clock)
+    monkeypatch.setattr(time, "thread_time", lambda: now.calls)
     monkeypatch.setattr(recording, "CLOCK_LIMIT", math.inf)
     known = [
         x for key, module in list(sys.modules.items()) if key.startswith("mxdp.exp") for x in vars(module).values()

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+from unittest import mock
+
 import pytest
 import ranked
+from hypothesis import given
+from hypothesis import strategies as st
 from littles import little
 
 from mxdp.experiments.lab import ranks, run
 from mxdp.experiments.lab.module import Question, lacking
 
 QUESTION = Question(ranked)
-pytestmark = pytest.mark.usefixtures("importable")
 
 
 @pytest.fixture
-def measure(tmp_path):
+def measure(tmp_path, importable):
     def measure(**changes):
         missing = lacking(ranks.NEEDS.get(changes.get("engine"), {}))
         if missing:
@@ -36,28 +44,18 @@ def test_processes_exchange_begin_together_and_the_slowest_decides(measure, engi
     assert row["oracle"]["checked"] >= size * size
 
 
-WHILE = {"oracle": "comparing with the serial run", "set_up": "setting up and warming up", "round": "measuring round 1"}
-
-
 @pytest.mark.parametrize(
-    ("engine", "at", "fault"),
-    [
-        *(("", at, "raise") for at in WHILE),
-        ("", "round", "exit"),
-        (ranks.MPI, "round", "raise"),
-        (ranks.MPI, "round", "exit"),
-        (ranks.SYNC, "round", "raise"),
-    ],
+    ("engine", "fault"), [("", "raise"), ("", "exit"), (ranks.MPI, "raise"), (ranks.MPI, "exit"), (ranks.SYNC, "raise")]
 )
-def test_one_that_fails_ends_the_others_with_its_reason(measure, engine, at, fault):
-    result = measure(engine=engine, at=at, fault=fault, timeout=50.0, processes=1)
-    said = f"process 1 of 2: ValueError: broken (while {WHILE[at]})" if fault == "raise" else "exit status 3"
+def test_one_that_fails_ends_the_others_with_its_reason(measure, engine, fault):
+    result = measure(engine=engine, fault=fault, timeout=50.0, processes=1)
+    said = "process 1 of 2: ValueError: broken (while measuring round 1)" if fault == "raise" else "exit status 3"
     assert result["status"] == "failed"
     assert said in result["error"]
     assert result["elapsed_seconds"] < 50
 
 
-@pytest.mark.parametrize("engine", ["", ranks.MPI, ranks.ASYNC])
+@pytest.mark.parametrize("engine", [ranks.MPI, ranks.ASYNC])
 def test_processes_that_hang_are_ended_in_time(measure, engine, hanging):
     result = measure(engine=engine, fault="hang", timeout=900.0, processes=1)
     expected = "all: no answer within the time limit of 900 s while measuring round 1"
@@ -67,6 +65,109 @@ def test_processes_that_hang_are_ended_in_time(measure, engine, hanging):
 def test_one_that_can_not_do_it_skips_the_case(measure):
     result = measure(fault="skip", at="oracle")
     assert (result["status"], result["skipped"]) == ("skipped", {"all": "broken"})
+
+
+WORLD = {"WORLD_SIZE", "RANK"}
+NODE = {"DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_ROLE"}
+PLACES = {ranks.SYNC: WORLD | NODE, ranks.ASYNC: WORLD | NODE, ranks.DDP: {*WORLD, "MASTER_ADDR", "MASTER_PORT"}}
+
+
+@given(st.sampled_from(list(ranks.WORDS)), st.integers(1, 5))
+def test_each_process_is_told_who_it_is(engine, size):
+    started, servers = ranks.commands(engine, size, ["work", "hard"], {"kept": "1", "gone": None})
+    places = {}
+    for _, environ in [*started, *servers]:
+        assert environ.pop("kept") == "1"
+        assert "gone" not in environ
+        places = {name: environ[name] for name in environ if name.endswith(("_URI", "_ADDR", "_PORT"))}
+    if engine in (ranks.MPI, ranks.HOROVOD):
+        ((command, environ),) = started
+        assert command[-2:] == ["work", "hard"]
+        assert command[1:-2] in (["-m", "mxdp.launch", "-n", str(size), "--"], ["--gloo", "-np", str(size)])
+        assert (environ, servers) == ({}, [])
+        return
+    for rank, (command, environ) in enumerate(started):
+        assert command == ["work", "hard"]
+        assert set(environ) == PLACES.get(engine, WORLD)
+        assert (environ["WORLD_SIZE"], environ["RANK"]) == (str(size), str(rank))
+        with mock.patch.dict(os.environ, environ):
+            assert ranks.rank(engine) == rank
+    assert len(started) == size
+    assert {name: value for _, environ in started for name, value in environ.items() if name in places} == places
+    roles = [environ["DMLC_ROLE"] for _, environ in servers]
+    assert roles == ["scheduler", "server"] * (engine in (ranks.SYNC, ranks.ASYNC))
+    for _, environ in (started + servers) * bool(servers):
+        assert (environ["DMLC_NUM_SERVER"], environ["DMLC_NUM_WORKER"]) == ("1", str(size))
+        assert "RANK" in environ or environ["DMLC_ROLE"] != "worker"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0, 0, 0, 3, -9, -11])), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 6), st.sampled_from([5, -15])), max_size=2),
+    st.integers(0, 5),
+)
+def test_all_are_waited_for_until_one_fails_or_the_time_is_over(working, serving, limit):
+    """Each process ends at a time of its own, with a status; each look at the first that is left takes a second. (Seen:
+    one that ended just after a look made the whole measurement fail.)"""
+    now = SimpleNamespace(seconds=0)
+
+    def process(ends, status):
+        def wait(seconds=None):
+            now.seconds += 1
+            raise subprocess.TimeoutExpired("", seconds)
+
+        return SimpleNamespace(poll=lambda: status if now.seconds >= ends else None, wait=wait)
+
+    ticks = []
+    every = [process(*one) for one in [*working, *serving]]
+    log = mock.MagicMock()
+    log.read_bytes.return_value = b"first\nthe reason \xff\n\n"
+    with mock.patch.object(ranks, "running", return_value=nullcontext(every)), mock.patch.object(
+        ranks, "time", SimpleNamespace(monotonic=lambda: now.seconds)
+    ), mock.patch("builtins.open", mock.mock_open()):
+        found = ranks.wait_for((working, serving), limit, log, None, lambda: ticks.append(now.seconds))
+    done = max(ends for ends, _ in working)
+    bad = min([ends for ends, status in [*working, *serving] if status], default=99)
+    end = min(done, bad)
+    assert ticks == list(range(min(end, limit + 1)))
+    ended = [status for ends, status in [*working, *serving] if status and ends <= end]
+    if end > limit + (done <= bad):  # who finds all at their end looks at no clock
+        assert found == ("timeout", f"no answer within the time limit of {limit} s")
+    elif not ended:
+        assert found is None
+    else:
+        status, reason = found
+        assert (status, ended[0] == -9) == ("failed", "as the system does when memory runs out," in reason)
+        assert reason.endswith(": the reason \ufffd") == (ended[0] > 0)
+
+
+@given(st.dictionaries(st.sampled_from(["", "a", "b", "c", "d"]), st.sampled_from(["broken", "gone"])))
+def test_a_reason_is_said_once_with_how_many_cases_it_has(reasons):
+    said = ranks.in_words({label: ("failed", reason) for label, reason in reasons.items()})
+    assert (said is None) == (not reasons)
+    sentences = (said or "").split("; ") if said else []
+    assert len(sentences) == len(set(reasons.values()))
+    for reason, sentence in zip(dict.fromkeys(reasons.values()), sentences):
+        first, *others = [label for label in reasons if reasons[label] == reason]
+        more = f" (and {len(others)} more case{'s' * (len(others) > 1)})" if others else ""
+        assert sentence == (f"{first}{more}: {reason}" if first else reason)
+
+
+def test_what_all_share_comes_in_their_order_at_each_meeting(tmp_path):
+    size = 3
+    found = [[] for _ in range(size)]
+
+    def meet(number):
+        share = ranks.sharing(tmp_path / "met", number, size)
+        for meeting in range(4):
+            found[number].append(share((number, meeting)))
+
+    threads = [threading.Thread(target=meet, args=[number]) for number in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [[[(number, meeting) for number in range(size)] for meeting in range(4)]] * size
 
 
 def test_a_server_that_dies_is_not_waited_for(measure, monkeypatch):

@@ -7,42 +7,53 @@ import operator
 import os
 import shutil
 import xml.etree.ElementTree as ElementTree
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as onp
 import pytest
+from beside import rounds_of
 from littles import little
 
 from mxdp.errors import UsageError
-from mxdp.experiments.lab import child, result, run
+from mxdp.experiments.lab import result
 from mxdp.experiments.lab.module import COMMON, Skipped, discover, find, lacking
 from mxdp.experiments.lab.settings import resolve
 from mxdp.experiments.oracle import count
 from mxdp.experiments.show import page, terminal
 from mxdp.experiments.show.words import shown
-from mxdp.plans.cost.machine import CPU
 
 QUESTIONS = [question for question in discover().values() if question.module.__name__.startswith("mxdp.")]
 name = operator.attrgetter("name")
-COUNTS = Path(__file__).with_name("counts.json")
-"""How many numbers the oracle of each case compares. ``MXDP_GOLDEN=write`` writes it anew, without ``-n``."""
-GATHERED = {
-    *("combined", "latency-throughput", "layerwise", "pipeline", "strategies", "tiles"),  # test_split, test_stages
-    *("links", "parameter-server", "parallel-evaluation", "silent-bugs"),
+GOLDEN = Path(__file__).with_name("catalog.json")
+"""Of each case: how many numbers its oracle compares, which devices that oracle does not see, and what a round gives by
+a virtual clock. ``MXDP_GOLDEN=write`` writes it anew, without ``-n``."""
+UNLIKE = {
+    *("differs", "gain", "loss", "other_replica", "worst_error"),
+    *("worst_error_inside", "ahead", "measured_bytes", "peak_bytes", "said"),
 }
-"""What these compare was copied to one device first, or is a count: their own tests have broken variants."""
-UNTIMED = ("less-traffic", "lost-worker", "predicted", "silent-bugs", "uneven")
-"""Whose rounds start processes, or a training that takes long and is not judged by its time."""
-RECORDED = ("where-the-time-went",)
-"""Whose seconds are a recording's."""
-IDLE = ("memory-guard", "run-ahead")
-"""Some rounds of these push nothing: what they ask is refused, or Python goes on at once."""
-PUSHING = {
-    *("devices.mean_seconds", "run_ahead.until_python_goes_on", "run_ahead.additions", "sections.section"),
-    *("stage_times._timed", "training.step"),
-}
-"""Who reads the clock while devices work: it is Python's time."""
+"""Numbers that another processor computes otherwise, or that the system gives."""
+SEED = 12345
+
+
+@pytest.fixture(scope="module")
+def golden():
+    """``golden(label, **found)``: what of a case is as in the file, or is written into it."""
+    known = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
+    writes = os.environ.get("MXDP_GOLDEN") == "write"
+
+    def compare(label, **found):
+        kept = known.setdefault(label, {})
+        if writes:
+            kept.update(found)
+        for key, value in found.items():
+            chosen = f"tests/experiments/test_catalog.py -k {label.partition(':')[0]}"
+            assert value == kept.get(key), f"if this is meant: MXDP_GOLDEN=write make test ARGS='-n 0 {chosen}'"
+
+    yield compare
+    if writes:
+        lines = [f"{json.dumps(label)}: {json.dumps(known[label])}" for label in sorted(known)]
+        GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=name)
@@ -131,49 +142,21 @@ def cases():
     ]
 
 
-def compared(question, case, tmp_path):
-    """What the oracle of the case compares, and what of it is wrong."""
-    case.folder = str(tmp_path)
-    try:
-        return count(question.oracle(case, little(question)))
-    except Skipped as why:
-        pytest.skip(str(why))
-
-
-@pytest.fixture(scope="module")
-def counts():
-    """What was compared in each case; in the end it is written, if that is asked for."""
-    known = json.loads(COUNTS.read_text(encoding="utf-8")) if COUNTS.exists() else {}
-    found = dict(known)
-    yield known, found
-    if os.environ.get("MXDP_GOLDEN") == "write":
-        COUNTS.write_text(json.dumps(dict(sorted(found.items())), indent=0) + "\n", encoding="utf-8")
-
-
 @pytest.mark.parametrize(("question", "case"), cases())
-def test_an_oracle_compares_as_much_as_ever_and_reads_every_device(
-    question, case, counts, measured, monkeypatch, tmp_path
-):
+def test_an_oracle_reads_every_device(question, case, golden, measured, monkeypatch, tmp_path):
     """A device whose numbers nobody reads could hold anything: whatever is read of it is spoiled, one device after the
-    other, and the oracle has to find that."""
+    other, and the oracle has to find that. A device that it doesn't see is in the golden file: what lies there was
+    copied to another one first."""
     from mxdp.backend import mx
 
-    known, found = counts
-    checked, wrong = compared(question, case, tmp_path)
-    label = f"{question.name}: {case.label}"
-    found[label] = checked
-    assert (checked > 0, wrong) == (True, 0)
-    if os.environ.get("MXDP_GOLDEN") != "write":
-        chosen = f"tests/experiments/test_catalog.py -k {question.name}"
-        assert checked == known.get(label), f"if this is meant: MXDP_GOLDEN=write make test ARGS='-n 0 {chosen}'"
-    if question.name in GATHERED:
-        return
     read = mx.nd.NDArray.asnumpy
     random = onp.random.RandomState(0)
+    used = set()
 
     def spoiled_on(device):
         def asnumpy(array):
             values = read(array)
+            used.add(array.ctx)
             if array.ctx != device or values.dtype.kind != "f":
                 return values
             return values + random.uniform(0.5, 1.5, values.shape).astype(values.dtype) * max(
@@ -183,36 +166,63 @@ def test_an_oracle_compares_as_much_as_ever_and_reads_every_device(
         return asnumpy
 
     _, whole = measured(question.name)
+    if case.label in whole["skipped"]:
+        pytest.skip(whole["skipped"][case.label])
     row = next(row for row in whole["rows"] if row["label"] == case.label)
-    for device in [
-        device for device in map(mx.cpu, range(8)) if len(row["devices"]) > 1 and str(device) in row["devices"]
-    ]:
+    several = row["devices"] if len(row["devices"]) > 1 else []
+    unseen = []
+    case.folder = str(tmp_path)
+    for device in [device for device in map(mx.cpu, range(8)) if str(device) in several]:
+        if used and device not in used:
+            unseen.append(str(device))
+            continue
         monkeypatch.setattr(mx.nd.NDArray, "asnumpy", spoiled_on(device))
-        with suppress(ValueError, ArithmeticError, TypeError, IndexError):  # it was read, and made no sense
-            assert compared(question, case, tmp_path)[1], f"what lies on {device} is not compared"
+        try:
+            wrong = count(question.oracle(case, little(question)))[1]
+        except Skipped as why:
+            pytest.skip(str(why))
+        except (ValueError, ArithmeticError, TypeError, IndexError):  # it was read, and made no sense
+            wrong = True
+            used.clear()
+        if not wrong:
+            unseen.append(str(device))
+    golden(f"{question.name}: {case.label}", checked=row["oracle"]["checked"], unseen=unseen)
 
 
-@pytest.mark.parametrize("question", [each for each in QUESTIONS if each.name not in UNTIMED], ids=name)
-def test_rounds_read_clocks_behind_fences_and_all_do_as_much(question, virtual, monkeypatch, tmp_path):
-    readers, seconds = set(), {}
+def flat(numbers):
+    """Those of a round, also those in its dicts, as a text gives them back."""
+    entries = {}
+    for key, value in numbers.items():
+        if isinstance(value, dict) and key not in UNLIKE:
+            entries.update({f"{key} {inner}": one for inner, one in flat(value).items()})
+        elif key not in UNLIKE:
+            entries[key] = float(f"{value:.7g}") if isinstance(value, (int, float)) else value
+    return entries
 
-    def answer(process, case, **line):
-        assert "failed" not in line
-        if "ready" in line:
-            virtual.readers.clear()  # what warms up may still run
-        if "round" in line:
-            readers.update(virtual.readers)
-            seconds.setdefault(process.cases[case].label, []).append(line["round"]["seconds"])
 
-    monkeypatch.setattr(child.Child, "_answer", answer)
-    for part in ("calibrate", "calibrated", "begin_anywhere"):  # they have tests of their own
-        if hasattr(question.module, part):
-            monkeypatch.setattr(question.module, part, lambda *_: CPU)
-    whole = run.Run(question, "quick", little(question, rounds=2), tmp_path)
-    whole.begin()
-    for group in whole.groups():
-        if group[0].processes == 1:
-            child.Child(whole.order(1, group, tmp_path), tmp_path / "order").measure()
-    assert readers <= PUSHING
-    least = -1 if question.name in IDLE else 1  # of a step: a call and a part of the last fence
-    assert question.name in RECORDED or all(first == second > least for first, second in seconds.values()), seconds
+@pytest.mark.parametrize("question", QUESTIONS, ids=name)
+def test_rounds_give_exact_numbers_by_a_clock_that_counts_what_is_pushed(
+    question, golden, virtual, monkeypatch, tmp_path
+):
+    """Its settings have a seed of their own, and so has whatever draws."""
+    from mxdp.backend import mx
+
+    drawn = set()
+
+    def draw(real, seed, *more, **options):
+        drawn.add(int(onp.ravel(seed)[0]))
+        return real(seed, *more, **options)
+
+    for place, draws in ((onp.random, "RandomState"), (onp.random, "seed"), (mx.random, "seed")):
+        monkeypatch.setattr(place, draws, partial(draw, getattr(place, draws)))
+    virtual.weighs = True
+    settings = little(question, rounds=2, seed=SEED)
+    for label, (facts, *rounds) in rounds_of(question, settings, tmp_path, monkeypatch, virtual).items():
+        for number, given in enumerate(rounds):
+            seed = given.pop("seed", None)
+            assert seed is None or seed == SEED + 1000 * (1000 * 3 + 1) + number
+            assert seed is None or seed in drawn
+        first, second = map(flat, rounds)
+        assert first == second
+        golden(f"{question.name}: {label}", round=first, facts=flat(facts))
+    assert all(seed >= SEED for seed in drawn), sorted(drawn)

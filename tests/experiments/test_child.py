@@ -1,79 +1,197 @@
-"""A process of a measurement: fences around the clock, and what of it counts."""
+"""A process of a measurement: fences around the clock, what of it counts, and what becomes of the others."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import types
+from functools import partial
+from unittest import mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mxdp.experiments.lab import child
-from mxdp.experiments.lab.module import Work
+from mxdp.experiments.lab import Skipped, Work, child, ranks
 
-
-@pytest.fixture
-def events(monkeypatch):
-    """What happens in a round, in order."""
-    found = []
-    monkeypatch.setattr(child, "wait", lambda: found.append("fence"))
-    monkeypatch.setattr(child.time, "perf_counter", lambda: found.append("clock") or float(found.count("clock")))
-    return found
-
-
-@pytest.fixture
-def measure(tmp_path, monkeypatch, events):
-    """``measure(round, **order)``: the answers of a process with one case."""
-
-    def measured(work, oracle=lambda case, s: [([1.0], [1.0])], **order):
-        module = types.ModuleType("asked")
-        module.oracle, module.set_up = oracle, lambda case, s: events.append("set up") or work
-        monkeypatch.setitem(sys.modules, "asked", module)
-        case = {"label": "a", "devices": 1, "processes": 1, "engine": "", "reference": False}
-        asked = {"module": "asked", "settings": {"kind": "cpu"}, "cases": [case], "folders": [str(tmp_path)]}
-        how = {"number": 0, "draw": 0, "compare": False, "rounds": 1, **order}
-        child.Child({**asked, **how}, tmp_path / "order.json").measure()
-        return [json.loads(line) for line in (tmp_path / "answer-0").read_text().splitlines()]
-
-    return measured
+WRONG, UNCHECKED, RAISES, SKIPS, EXITS = "wrong", "unchecked", "raises", "skips", "exits"
+DOING = {
+    "oracle": "comparing with the serial run",
+    "set_up": "setting up and warming up",
+    "round": "measuring round",
+    "record": "recording one more run",
+}
 
 
-def rounds(answers):
-    return [line["round"] for line in answers if "round" in line]
+class Left(BaseException):
+    """What stands in for the end of the process."""
 
 
-def test_a_round_is_timed_between_two_fences(measure, events):
-    answers = measure(Work(lambda: events.append("round")), rounds=2)
-    assert events == ["set up"] + 2 * ["fence", "clock", "round", "fence", "clock"]
-    assert [own["seconds"] for own in rounds(answers)] == [1.0, 1.0]
+class Asked(types.ModuleType):
+    """A question of these ``cases``, each ``(what goes wrong, where, how often it goes well before, what a round
+    returns)``; and its ``events``: what happened, in order."""
+
+    def __init__(self, cases):
+        super().__init__("asked")
+        self.cases, self.events = cases, []
+
+    def met(self, where, case):
+        self.events.append((where, case.index))
+        how, at, after, _ = self.cases[case.index]
+        if where == at and self.events.count((where, case.index)) > after:
+            if how == RAISES:
+                raise ValueError("broken")
+            if how == SKIPS:
+                raise Skipped("buy one")
+            if how == EXITS:
+                sys.exit(3)
+
+    def oracle(self, case, s):
+        self.met("oracle", case)
+        how = self.cases[case.index][0]
+        if how != UNCHECKED:
+            yield [1.0, 2.0, 3.0], [1.0, 5.0 if how == WRONG else 2.0, 3.0], 0.0
+
+    def set_up(self, case, s):
+        self.met("set_up", case)
+
+        def one_round():
+            self.met("round", case)
+            return self.cases[case.index][3]
+
+        def record():
+            self.met("record", case)
+
+        facts = dict(index=case.index, number=case.number, draw=case.draw, process=case.process, kind=s.kind)
+        return Work(
+            one_round,
+            ["a"],
+            record=record if case.index % 2 else None,
+            prepare=lambda: self.met("prepare", case),
+            **facts,
+        )
+
+    def answered(self, folder, size=1, **order):
+        """What process 0 of ``size`` answers to this order."""
+        count = len(self.cases)
+        asked = {
+            "module": "asked",
+            "settings": {"kind": "cpu"},
+            "number": 5,
+            "draw": 7,
+            "compare": True,
+            "rounds": 1,
+            "cases": [dict(label=f"case {n}", processes=size, index=n) for n in range(count)],
+            "folders": [str(folder / f"kept-{n}") for n in range(count)],
+            **order,
+        }
+
+        def happens(*event):
+            self.events.append((event[0], None) if len(event) == 1 else event)
+            return float(self.events.count(("clock", None)))
+
+        stand_ins = dict(wait=lambda: happens("fence"), recorded=lambda do, devices: {"of": devices, "did": do()})
+        with mock.patch.dict(sys.modules, asked=self), mock.patch.multiple(child, **stand_ins), mock.patch.object(
+            child.time, "perf_counter", side_effect=partial(happens, "clock")
+        ), mock.patch.object(
+            ranks, "sharing", side_effect=lambda folder, *who: partial(happens, *who)
+        ), mock.patch.object(child.os, "_exit", side_effect=Left):
+            child.Child(asked, folder / "order.json").measure()
+        return answers(folder)
 
 
-def test_a_round_may_say_its_own_time(measure):
-    assert rounds(measure(Work(lambda: 0))) == [{"seconds": 0}]
+def answers(folder):
+    return [json.loads(line) for line in (folder / "answer-0").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("returned", [float("nan"), float("inf"), -1.0, (float("nan"), {})])
-def test_a_time_that_can_be_none_fails_the_case(returned, measure):
-    answers = measure(Work(lambda: returned))
-    assert rounds(answers) == []
-    assert "a time is finite and not negative" in answers[-1]["failed"][1]
+def said(lines):
+    """Of each answer the case, the kind, and what is known of it beforehand."""
+    kinds = [(line["case"], *(set(line) - {"case"})) for line in lines]
+    return [(case, kind, line[kind] if kind in ("doing", "round", "oracle") else None)
+            for (case, kind), line in zip(kinds, lines)]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("actual", "reason"), [([[1.0], [2.0]], "1 of 2 numbers differ"), ([], "nothing was compared")]
+CASES = st.lists(
+    st.tuples(
+        st.sampled_from(["", WRONG, UNCHECKED, RAISES, SKIPS, EXITS]),
+        st.sampled_from(list(DOING)),
+        st.integers(0, 2),
+        st.sampled_from([None, 0, 0.5, (2.0, {"loss": 3.0}), math.nan, math.inf, -1.0, (math.nan, {})]),
+    ),
+    min_size=1,
+    max_size=4,
 )
-def test_nothing_is_set_up_or_timed_before_the_oracle_is_met(actual, reason, measure, events):
-    answers = measure(Work(lambda: None), oracle=lambda case, s: [(x, [1.0], 0.0) for x in actual], compare=True)
-    assert reason in answers[-1]["failed"][1]
-    assert events == ["fence"]  # whoever waits next would meet an error that this case has left
 
 
-def test_what_is_recorded_is_made_ready_after_the_rounds(measure, events, monkeypatch):
-    monkeypatch.setattr(child, "recorded", lambda record, devices: record() or {})
-    work = Work(
-        lambda: events.append("round"),
-        record=lambda: events.append("recorded"),
-        prepare=lambda: events.append("prepared"),
-    )
-    measure(work, compare=True)
-    assert [event for event in events if event not in ("fence", "clock")] == ["set up", "round", "prepared", "recorded"]
+@settings(max_examples=60)
+@given(CASES, st.integers(0, 3), st.booleans())
+def test_cases_take_turns_and_one_that_fails_is_left_out(tmp_path_factory, cases, rounds, compare):
+    """The answers are those of a model of the process."""
+    expected = []
+
+    def does(index, where, count=1, returned=None):
+        how, at, after, _ = cases[index]
+        expected.append((index, "doing", DOING[where] + f" {count}" * (where == "round")))
+        raises = how in (RAISES, SKIPS, EXITS) and where == at and count > after
+        well = not raises
+        if where == "oracle" and not raises:
+            numbers = {"checked": 3 * (how != UNCHECKED), "wrong": int(how == WRONG)}
+            expected.append((index, "oracle", numbers))
+            well = numbers == {"checked": 3, "wrong": 0}
+        elif where == "round" and well:
+            seconds, more = returned if isinstance(returned, tuple) else (returned, {})
+            seconds = 1.0 if seconds is None else seconds
+            well = 0 <= seconds < math.inf
+            if well:
+                expected.append((index, "round", {**more, "seconds": seconds}))
+        elif well:
+            expected.append((index, {"set_up": "ready", "record": "timeline"}[where], None))
+        if not well:
+            expected.append((index, "skipped" if raises and how == SKIPS else "failed", None))
+        return well
+
+    left = [n for n in range(len(cases)) if (not compare or does(n, "oracle")) and does(n, "set_up")]
+    for count in range(1, rounds + 1):
+        left = [index for index in left if does(index, "round", count, cases[index][3])]
+    for index in left:
+        if compare and index % 2:
+            does(index, "record")
+    # All are compared and set up one after the other, so a case's answers stand together until the rounds.
+    lines = Asked(cases).answered(tmp_path_factory.mktemp("asked"), rounds=rounds, compare=compare)
+    assert said(lines) == expected
+    for line in lines:
+        if "ready" in line:
+            facts = dict(index=line["case"], number=5, draw=7, process=0, kind="cpu")
+            assert (line["ready"]["devices"], line["ready"]["facts"]) == (["a"], facts)
+        assert line.get("timeline", {"of": ["a"], "did": None}) == {"of": ["a"], "did": None}
+        assert line.get("skipped", "buy one") == "buy one"
+
+
+def test_what_happens_around_a_round_and_a_recording(tmp_path):
+    asked = Asked([("", "", 0, None)] * 2)
+    asked.answered(tmp_path, size=2)
+    turns = []
+    for index in (0, 1):
+        turns += [("fence", None), (0, 2), ("clock", None), ("round", index), ("fence", None)]
+        turns += [("clock", None)]
+    begun = [(where, index) for index in (0, 1) for where in ("oracle", "set_up")]
+    assert asked.events == [*begun, *turns, ("prepare", 1), ("record", 1)]
+    assert (tmp_path / "kept-1").is_dir()
+
+
+def test_a_case_that_fails_leaves_no_error_of_mxnet_to_the_next(tmp_path):
+    asked = Asked([(RAISES, "oracle", 0, None), ("", "", 0, 1.0)])
+    lines = asked.answered(tmp_path)
+    assert asked.events[:3] == [("oracle", 0), ("fence", None), ("oracle", 1)]
+    assert lines[1]["failed"][1] == "ValueError: broken (while comparing with the serial run)"
+
+
+@pytest.mark.parametrize("where", ["oracle", "set_up", "round"])
+def test_of_several_processes_one_that_fails_ends_at_once(where, tmp_path):
+    """At a usual end it might wait for the others, whom its end ends."""
+    asked = Asked([(RAISES, where, 0, None)])
+    with pytest.raises(Left):
+        asked.answered(tmp_path, size=2)
+    assert asked.events[-1] == (where, 0)
+    assert answers(tmp_path)[-1]["failed"][1].startswith("process 0 of 2: ValueError: broken (while ")

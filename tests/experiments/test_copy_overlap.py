@@ -110,4 +110,4 @@ def test_balanced(product, copy, copies, monkeypatch):
         return copy * sum(map(len, job.landed)) if push.__name__ == "copy" else product * len(job.results)
 
     monkeypatch.setattr(copy_overlap, "timed", timed)
-    assert balanced(10, 10, 3, HERE, THERE) == copies
+    assert balanced(10, 10, 3, HERE, THERE, 0) == copies

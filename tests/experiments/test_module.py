@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 import types
+from itertools import islice
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mxdp.errors import UsageError
-from mxdp.experiments.lab.module import Case, Question, Settings, discover, find
+from mxdp.experiments.lab.module import (
+    COMMON,
+    DEFAULTS,
+    Case,
+    Question,
+    Settings,
+    Work,
+    discover,
+    find,
+    lacking,
+)
 from mxdp.experiments.lab.settings import resolve
 
 EPOCHS, TWO_JOBS = find("epochs"), find("two-jobs")
@@ -75,35 +89,84 @@ def test_settings_and_cases_say_what_they_lack():
         case.y  # noqa: B018
 
 
-def test_presets_options_and_files_lie_one_over_the_other(tmp_path):
-    assert resolve([EPOCHS], "full", {}) == ("full", {"epochs": EPOCHS.preset("full")})
-    _, settings = resolve([EPOCHS, TWO_JOBS], "quick", {"data": "digits", "seed": 3})
-    assert (settings["epochs"]["minutes"], settings["epochs"]["processes"]) == (1.0, None)
-    assert (settings["epochs"]["data"], "data" in settings["two-jobs"]) == ("digits", False)
-    assert settings["epochs"]["seed"] == settings["two-jobs"]["seed"] == 3
-    assert "seed" not in EPOCHS.PRESETS["quick"]
-    path = tmp_path / "mine.toml"
-    path.write_text("[epochs]\nbatch_size = 64\nlr = 1  # an int will do\ndevices = [1, 4]\n")
-    name, settings = resolve([EPOCHS, TWO_JOBS], str(path), {"seed": 7})
-    changed = {"batch_size": 64, "lr": 1.0, "devices": [1, 4], "seed": 7}
-    assert (name, settings["epochs"]) == ("mine", {**EPOCHS.preset("full"), **changed})
-    assert settings["two-jobs"] == {**TWO_JOBS.preset("full"), "seed": 7}
-    for given, length in (({"minutes": 5}, (5.0, None)), ({"processes": 12}, (None, 12))):
-        for preset in ("quick", "full", str(path)):
-            settings = resolve([EPOCHS], preset, given)[1]["epochs"]
-            assert (settings["minutes"], settings["processes"]) == length
-    own = Question(types.SimpleNamespace(**{**vars(EPOCHS.module), "__name__": "own"}))
-    own.module.PRESETS = {"quick": dict(processes=4)}
-    for preset, given, length in (
-        ("quick", {}, (None, 4)),
-        ("full", {}, (None, 4)),
-        ("full", {"minutes": 2.0}, (2.0, None)),
-    ):
-        settings = resolve([own], preset, given)[1]["own"]
-        assert (settings["minutes"], settings["processes"]) == length
-    path.write_text("[epochs]\nprocesses = 6\n")
-    settings = resolve([EPOCHS], str(path), {"minutes": 2.0})[1]["epochs"]
-    assert (settings["minutes"], settings["processes"]) == (2.0, None)
+VALUES = {
+    "batch_size": st.integers(1, 999),
+    "lr": st.sampled_from([1, 0.5]),
+    "devices": st.sampled_from([[1], [1, 4]]),
+    "data": st.sampled_from(["digits", "synthetic"]),
+    "seed": st.integers(0, 2**32 - 1),
+    "minutes": st.sampled_from([2, 0.5]),
+    "processes": st.integers(1, 40),
+    "kind": st.sampled_from(["cpu", "gpu"]),
+}
+GIVEN = st.fixed_dictionaries({}, optional=VALUES).filter(lambda given: not {"minutes", "processes"} <= {*given})
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(["quick", "full", "file"]), GIVEN, GIVEN, st.sampled_from([{}, {"processes": 4}]))
+def test_presets_options_and_files_lie_one_over_the_other(tmp_path_factory, preset, in_file, options, own):
+    """``minutes`` and ``processes`` exclude each other: the last that was given counts. A whole number is a float where
+    one is wanted. What a question doesn't know, another one takes."""
+    asked = Question(types.SimpleNamespace(**{**vars(EPOCHS.module), "__name__": "own"}))
+    asked.module.PRESETS = {"quick": {**EPOCHS.PRESETS["quick"], **own}}
+    path = tmp_path_factory.mktemp("presets") / "mine.toml"
+    path.write_text("[own]\n" + "".join(f"{key} = {value!r}\n" for key, value in in_file.items()))
+    name, resolved = resolve([asked, TWO_JOBS], str(path) if preset == "file" else preset, options)
+    expected = dict(COMMON["quick" if preset == "quick" else "full"])
+    for changes in (asked.PRESETS["quick"], in_file if preset == "file" else {}, options):
+        if {"minutes", "processes"} & {*changes}:
+            expected.update(minutes=None, processes=None)
+        expected.update(changes)
+    assert (name, resolved["own"]) == ({"file": "mine"}.get(preset, preset), expected)
+    assert {type(resolved["own"][key]) for key in ("minutes", "lr")} <= {float, type(None)}
+    other = TWO_JOBS.preset("quick" if preset == "quick" else "full")
+    if {"minutes", "processes"} & {*options}:
+        other.update(minutes=None, processes=None)
+    assert resolved["two-jobs"] == {**other, **{key: value for key, value in options.items() if key in other}}
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "said"),
+    [
+        ("quick", {"loops": 3}, "--loops has no effect on epochs, two-jobs: leave it out"),
+        ("fast", {}, "--preset fast: there is no such preset or file"),
+        ("quick", {"minutes": 2.0, "processes": 3}, "epochs: give minutes or processes, not both"),
+    ],
+)
+def test_options_that_are_wrong(preset, options, said):
+    with pytest.raises(UsageError, match=said):
+        resolve([EPOCHS, TWO_JOBS], preset, options)
+
+
+@given(st.integers(0, 2**31), st.integers(0, 2**31), st.integers(0, 99), st.integers(0, 99))
+def test_each_round_process_and_run_has_a_seed_of_its_own(first, draw, number, rounds):
+    case = Case("")
+    case.number, case.draw = number, draw
+    seeds = list(islice(case.seeds(first), rounds + 1))
+    assert seeds == list(range(seeds[0], seeds[0] + rounds + 1))
+    assert seeds[0] == (first + 1000 * number + 10**6 * draw) % 2**31
+
+
+@given(st.dictionaries(st.sampled_from(["json", "no_such", "nor_this"]), st.text(max_size=3)))
+def test_the_first_module_that_is_missing_is_named_with_its_command(needs):
+    missing = [f"{name} is not installed: {command}" for name, command in needs.items() if name != "json"]
+    assert lacking(needs) == (missing or [""])[0]
+
+
+def test_what_a_question_leaves_out_has_its_default():
+    module = types.ModuleType("plain_one", "Is it?\n\nIt is.\nSo.\n")
+    parts = dict.fromkeys(("cases", "expect", "oracle", "set_up", "tell"))
+    module.__dict__.update(parts, PRESETS={"quick": dict(size=3)})
+    asked = Question(module)
+    assert (asked.name, asked.question) == ("plain-one", "Is it?")
+    assert {name: getattr(asked, name) for name in DEFAULTS} == DEFAULTS
+    assert asked.preset("full") == {**COMMON["full"], "size": 3}
+    one = Case("a")
+    assert (one.devices, one.processes, one.engine, one.environment, one.reference) == (1, 1, "", {}, False)
+    assert (one.process, one.number, one.draw, one.share(3)) == (0, 0, 0, [3])
+    assert copy.deepcopy(Case("a", job=3)).job == 3
+    work = Work(list)
+    assert (work.devices, work.record, work.facts) == (None, None, {})
 
 
 @pytest.mark.parametrize(

@@ -1,50 +1,85 @@
 from __future__ import annotations
 
+import math
+
 import numpy as onp
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mxdp.experiments.oracle import TOLERANCE, changed, count, count_wrong, tolerances_of, whole_numbers
+from mxdp.experiments.oracle import (
+    TOLERANCE,
+    changed,
+    count,
+    count_wrong,
+    random_batch,
+    same_bits,
+    tolerances_of,
+    whole_numbers,
+)
 
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.mark.parametrize(
-    ("actual", "expected", "tolerance", "counts"),
-    [
-        (onp.arange(6.0), onp.arange(6.0), 0.0, (6, 0)),
-        ([], [], TOLERANCE, (0, 0)),
-        *[(onp.zeros(shape), onp.zeros((3, 2)), TOLERANCE, (6, 6)) for shape in ((2, 3), (3, 1), (1, 3, 2), (6,), ())],
-        *[
-            case
-            for tolerance in (0.0, TOLERANCE)
-            for value in (NAN, INF, -INF)
-            for case in (
-                ([1.0, value], [1.0, 2.0], tolerance, (2, 1)),
-                ([1.0, 2.0], [1.0, value], tolerance, (2, 1)),
-                ([1.0, value], [1.0, value], tolerance, (2, 1)),
-                ([7.0, 2.0], [1.0, value], tolerance, (2, 2)),
-            )
-        ],
-    ],
+NUMBER = st.sampled_from([0.0, 1.0, -3.0, 1000.0, NAN, INF, -INF])
+
+
+@given(
+    st.lists(st.tuples(NUMBER, st.sampled_from([0.0, 0.5, 0.99, 1.01, 3.0, NAN, INF])), max_size=6),
+    st.sampled_from([0.0, 1e-3, TOLERANCE]),
+    st.sampled_from([None, 1.0, 50.0]),
 )
-def test_numbers_that_are_equal_finite_and_of_one_shape_are_not_wrong(actual, expected, tolerance, counts):
-    assert count_wrong(actual, expected, tolerance) == counts
+def test_a_number_is_right_within_the_tolerance_of_the_largest_and_if_both_are_finite(pairs, tolerance, scale):
+    """``pairs``: what is expected, and how many tolerances the number is off. Double precision, for exact limits."""
+    expected = onp.array([number for number, _ in pairs])
+    known = [abs(number) for number, _ in pairs if math.isfinite(number)]
+    limit = tolerance * (max(known, default=0.0) if scale is None else scale)
+    with onp.errstate(invalid="ignore"):
+        actual = expected + [off * (limit or 1e-9) for _, off in pairs]
+    wrong = [not (math.isfinite(number) and off * (limit or 1e-9) <= 0.999 * limit) and not (
+        math.isfinite(number) and off == 0.0) for number, off in pairs]  # fmt: skip
+    assert count_wrong(actual, expected, tolerance, scale) == (len(pairs), sum(wrong))
+    assert count_wrong(expected, actual, tolerance, scale or 1.0)[0] == len(pairs)
+    if len(pairs) > 1:
+        for shape in ((len(pairs), 1), (1, len(pairs)), (len(pairs) - 1,), ()):
+            assert count_wrong(onp.zeros(shape), expected, tolerance) == (len(pairs), len(pairs))
 
 
-@pytest.mark.parametrize(("error", "wrong"), [(0.01, 0), (0.03, 1)])
-def test_the_tolerance_is_relative_to_the_largest_number(error, wrong):
-    """In numbers: all that was seen is within 1e-5, and a tolerance that is much larger would hide errors."""
+def test_the_tolerance_is_what_was_seen_and_no_more():
+    """All that was seen is within 1e-5, and a tolerance that is much larger would hide errors."""
     expected = onp.array([1000.0, 0.0, -1.0])
-    actual = expected + onp.array([0.0, error, 0.0])
-    assert count_wrong(actual, expected) == (3, wrong)
-    assert count_wrong(actual / 1000, expected / 1000, scale=1.0) == (3, wrong)
-    assert count_wrong(actual / 1e6, expected / 1e6) == (3, wrong)
+    for error, wrong in ((0.01, 0), (0.03, 1)):
+        assert count_wrong(expected + onp.array([0.0, error, 0.0]), expected) == (3, wrong)
 
 
-@pytest.mark.parametrize(("step", "wrong"), [(1.0, 0), (0.99, 2), (-1.0, 2), (0.0, 2), (float("nan"), 2)])
-def test_a_small_change_of_a_large_parameter_is_checked_but_for_its_rounding(step, wrong):
-    before, change = onp.array([1.0, -2.0], "float32"), onp.array([7e-5, 9e-5], "float32")
-    assert count(iter([changed(before + onp.float32(step) * change, before, change)])) == (2, wrong)
+@given(st.floats(-3, 3), st.sampled_from([1e-9, 1e-4, 1.0, 100.0]))
+def test_a_change_is_checked_but_for_its_rounding(part, size):
+    """Of a change that is small beside its parameter, and of a large one."""
+    before, change = onp.array([1.0, -2.0]), onp.array([0.7, 0.9]) * size
+    limit = TOLERANCE * change[1] + 2**-22 * 2.0
+    off = [abs(part - 1) * own for own in change]
+    if min(abs(error - limit) for error in off) > 1e-3 * limit:
+        found = count(iter([changed(before + part * change, before, change)]))
+        assert found == (2, sum(error > limit for error in off))
+
+
+def test_two_arrays_are_compared_bit_by_bit():
+    one = onp.array([0.0, 1.0, NAN, 2.0], "float32")
+    other = onp.array([-0.0, onp.nextafter(onp.float32(1), onp.float32(2)), NAN, 2.0], "float32")
+    assert count([same_bits(one, other), same_bits(one, one)]) == (8, 2)
+
+
+@given(st.integers(1, 40), st.integers(0, 2**31), st.sampled_from([(), ((3, 4),), ((3, 4), 3)]))
+def test_random_batches_are_new_with_each_seed_and_have_all_classes(samples, seed, more):
+    (X, y), (other, _) = (random_batch(samples, number, *more) for number in (seed, seed + 1))
+    assert (X.shape, X.dtype, y.shape, y.dtype) == (
+        (samples, *(more or ((1, 28, 28),))[0]),
+        "float32",
+        (samples,),
+        "int32",
+    )
+    assert (other != X).mean() > 0.9
+    assert set(random_batch(400, seed, *more)[1]) == set(range(more[1] if len(more) > 1 else 10))
 
 
 def test_all_that_is_compared_is_counted():

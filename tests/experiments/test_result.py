@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
+from functools import reduce
 
 import numpy as onp
 import pytest
@@ -33,28 +35,35 @@ def test_what_json_lacks_is_null_and_numpy_is_plain():
     assert result.plain({1: "\udc80"}) == {"1": "\\udc80"}
 
 
-BROKEN = [
-    (("question",), None, "question is missing"),
-    (("oracle", "checked"), True, "oracle.checked is True"),
-    (("oracle",), "yes", "oracle is 'yes'"),
-    (("rows",), {}, "rows is {}"),
-    (("rows", 0, "case"), None, "rows[0].case is missing"),
-    (("rows", 0, "processes", 1, "seconds"), "1", "rows[0].processes[1].seconds is '1'"),
-    (("environment", "cores"), "2", "environment.cores is '2'"),
-    (("status",), "fine", "status is 'fine'"),
-    (("experiment",), "../evil", "experiment is '../evil'"),
-]
+def parts(shape, where=()):
+    """The places of all that a record must have."""
+    if where:
+        yield where
+    inner = shape.items() if isinstance(shape, dict) else enumerate(shape[:1]) if isinstance(shape, list) else ()
+    for key, part in inner:
+        yield from parts(part, (*where, key))
 
 
-@pytest.mark.parametrize(("where", "value", "words"), BROKEN, ids=[words for _, _, words in BROKEN])
-def test_an_incomplete_record_is_not_read(where, value, words, tmp_path):
-    inner = found = record()
-    for key in where[:-1]:
-        inner = inner[key]
-    inner.pop(where[-1]) if value is None else inner.update({where[-1]: value})
-    (tmp_path / "x.json").write_text(json.dumps(found))
-    with pytest.raises(MxdpError, match=re.escape(f"x.json is damaged ({words}")):
-        result.read(tmp_path / "x.json")
+@pytest.mark.parametrize("where", list(parts(result.RESULT)), ids=lambda where: ".".join(map(str, where)))
+def test_a_record_with_a_part_that_is_missing_or_of_another_kind_is_not_read(where, tmp_path):
+    place = re.sub(r"\.(\d+)", r"[\1]", ".".join(map(str, where)))
+    for wrong in (..., "../evil", True, {}, [{}]):
+        found = record()
+        inner = reduce(operator.getitem, where[:-1], found)
+        right = inner[where[-1]]
+        right_text = (
+            wrong == "../evil" and where[-1] not in ("experiment", "status") and isinstance(right, (str, type(None)))
+        )
+        unsaid = wrong is ... and (isinstance(inner, list) or where == ("experiment",))
+        if right_text or unsaid or type(wrong) is type(right) is not str:
+            continue
+        inner[where[-1]] = wrong
+        if wrong is ...:
+            del inner[where[-1]]
+        (tmp_path / "x.json").write_text(json.dumps(found))
+        said = "missing" if wrong is ... else repr(wrong)
+        with pytest.raises(MxdpError, match=re.escape(f"x.json is damaged ({place} is {said})")):
+            result.read(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "{}", '{"experiment": "fake"}'])

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
-from itertools import chain, repeat
+from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest import mock
 
 import faulty
 import psutil
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from littles import little
 
 from mxdp.experiments.lab import ranks, result, run
@@ -66,24 +66,92 @@ def test_all_well(measure, tmp_path):
     assert not list((tmp_path / "faulty").glob("*.log"))
 
 
-def test_each_process_of_each_run_has_seeds_of_its_own_which_all_cases_share(tmp_path):
-    def begun(draw):
-        one = run.Run(QUESTION, "quick", little(QUESTION, faults="prints in round", processes=2, rounds=2), tmp_path)
-        one.draw = draw
-        return one
+def pairs(values):
+    """The answers of a process: rounds, each with these numbers."""
+    return [{"case": 0, "round": {"seconds": seconds, **more}} for seconds, more in values]
 
-    def seeds(one):
-        return {label: [own["seed"] for own in row["processes"]] for label, row in one.rows.items()}
 
-    assert abs(run.Run(QUESTION, "quick", little(QUESTION), tmp_path).draw - time.time()) < 60
-    first, compared, later = begun(1), begun(2), begun(3)
-    run.measure([first, compared], quiet)
-    run.measure([later], quiet)
-    assert len(seeds(first)) == 2
-    assert seeds(first) == seeds(compared)
-    by_case = [*seeds(first).values(), *seeds(later).values()]
-    assert by_case[0] == by_case[1]
-    assert len({*by_case[0], *by_case[2]}) == 4
+ROUND = st.tuples(st.floats(0, 9), st.dictionaries(st.sampled_from(["loss", "peak"]), st.floats(0, 9), max_size=2))
+PROCESS = st.one_of(
+    st.tuples(st.just("measures"), st.lists(st.lists(ROUND, min_size=2, max_size=2), min_size=3, max_size=3)),
+    st.tuples(
+        st.sampled_from(["hangs", "dies", "says nothing", "is not started", "fails", "skips"]), st.integers(0, 2)
+    ),
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 3), st.lists(PROCESS, min_size=1, max_size=4))
+def test_a_row_has_a_value_for_each_process_that_measured_and_else_a_reason(tmp_path, size, processes):
+    """Instead of processes: what they answer is drawn, of ``size`` ranks; who doesn't measure is the last one."""
+    case = Case("a case", 2, size, needs={})
+    one = run.Run(Question(faulty), "quick", little(QUESTION, rounds=2, timeout=30.0), tmp_path / "logs")
+    values, failure, skipped = [], None, None
+    with mock.patch.object(faulty, "cases", return_value=[case]), mock.patch.object(faulty, "TOGETHER", True):
+        one.begin()
+    for number, (what, how) in enumerate(processes):
+
+        def waits(to_start, limit, log, folder, tick, what=what, how=how, number=number):
+            order = Path(to_start[0][0][0][-1])
+            asked = json.loads(order.read_text())
+            assert (limit, asked["number"], asked["compare"], asked["rounds"]) == (30.0, number, number == 0, 2)
+            assert len(asked["cases"]) == 1
+            tick()
+            log.write_text("printed")
+            if what == "is not started":
+                raise OSError(11, "no room")
+            for rank in range(size):
+                lines = [{"case": 0, "doing": "measuring round 1"}]
+                if what == "measures":
+                    facts = {"rank": rank}
+                    lines = [{"case": 0, "oracle": {"checked": 5, "wrong": rank}}] * (not number)
+                    lines += [{"case": 0, "ready": {"devices": [f"d{rank}"], "facts": facts, "variables": {}}}]
+                    lines += pairs(how[rank])
+                elif what in ("fails", "skips") and rank == how % size:
+                    lines.append({"case": 0, "skipped": "none here"} if what == "skips" else
+                                 {"case": 0, "failed": [1.5, "broken"]})  # fmt: skip
+                if what != "says nothing":
+                    text = "".join(json.dumps(line) + "\n" for line in lines) + '{"cut'
+                    order.with_name(f"answer-{rank}").write_text(text)
+            return {"hangs": ("timeout", "too long"), "dies": ("failed", "it died")}.get(what)
+
+        with mock.patch.object(ranks, "wait_for", waits):
+            one.once(number, [case], tmp_path, lambda doing: None)
+        if what == "measures":
+            together = [max(at_once, key=lambda own: own[0])[0] for at_once in zip(*how[:size])]
+            first = [more for _, more in how[0]]
+            row = {"seconds": sum(together) / 2}
+            for name in {**first[0], **first[1]}:
+                known = [more[name] for more in first if name in more]
+                row[name] = sum(known) / len(known)
+            values.append(row)
+            continue
+        doing = "starting" if what in ("says nothing", "is not started") else "measuring round 1"
+        failure = {
+            "hangs": ("timeout", f"too long while {doing}"),
+            "dies": ("failed", f"it died while {doing}"),
+            "fails": ("failed", "broken"),
+            "is not started": (
+                "failed",
+                f"its process could not be started: BlockingIOError: [Errno 11] no room while {doing}",
+            ),
+        }.get(what, ("failed", f"the process ended without an answer while {doing}"))
+        if what == "skips":
+            failure, skipped = None, {"a case": "none here"}
+        break
+    found = one.so_far()
+    (row,) = found["rows"] or [None]
+    assert (row is not None) == (bool(values) and not skipped)
+    if row:
+        assert row["processes"] == [{name: pytest.approx(value) for name, value in own.items()} for own in values]
+        assert (row["oracle"], row["facts"]) == ({"checked": 5 * size, "wrong": size * (size - 1) // 2}, {"rank": 0})
+        assert row["devices"] == [f"d{rank}" for rank in range(size)]
+    assert found["skipped"] == (skipped or {})
+    status = failure[0] if failure else "skipped" if skipped else "ok"
+    assert (found["status"], len(found["elsewhere"])) == (status, number + 1)
+    assert found["error"] == (f"a case: {failure[1]}" if failure else "none here" if skipped else None)
+    assert one.groups() == ([] if failure or skipped else [[case]])
+    assert (tmp_path / "logs" / "a-case.log").exists() or not failure
 
 
 REASONS = {
@@ -111,10 +179,10 @@ SOFT, ENDING, RANKS = list(REASONS)[:8], list(REASONS)[8:12], list(REASONS)[12:1
 @pytest.mark.parametrize(
     ("faults", "together"),
     [
-        (SOFT + ENDING + RANKS, False),
+        (SOFT[:1] + ENDING + RANKS, False),
         *(([fault], False) for fault in ("hangs in round", "one rank hangs in round")),
         (SOFT, True),
-        *(([fault], True) for fault in (*ENDING, "hangs in round")),
+        *(([fault], True) for fault in (*ENDING[:2], "hangs in round")),
     ],
 )
 def test_cases_that_fail_say_why_and_the_other_goes_on(faults, together, measure, tmp_path, hanging):
@@ -152,11 +220,6 @@ def test_what_can_not_be_done_here_is_skipped_and_said(measure):
     }
 
 
-def test_cases_that_are_lost_take_no_turn_from_those_after_them(measure):
-    _, rows = measure("skips in set_up,raises in set_up,well", processes=2)
-    assert [(label, len(row["by_name"]["seconds"])) for label, row in rows.items()] == [("good", 2), ("well", 2)]
-
-
 @pytest.mark.parametrize(
     ("faults", "reason"),
     [("expect", "no idea"), ("alike", "the same label"), ("cases", "it calls sys.exit(enough)")],
@@ -178,54 +241,52 @@ def test_a_question_that_can_not_tell_loses_no_number(faults, why, measure):
     assert "seconds" in [column.name for column in about.columns]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "limits", "turns"),
-    [
-        (10, {"minutes": 1.0}, 6), (25, {"minutes": 1.0}, 2), (59, {"minutes": 1.0}, 1), (400, {"minutes": 1.0}, 1),
-        (25, {"minutes": 5.0}, 12), (25, {"processes": 3}, 3), (0.001, {"processes": 2, "minutes": None}, 2),
-    ],
-)  # fmt: skip
-def test_when_to_stop_depends_on_the_clock_or_the_count_and_on_nothing_that_was_measured(
-    seconds, limits, turns, tmp_path, monkeypatch
-):
-    """Whatever the processes measure, and if none measures anything."""
-    for measured in ([0.001, 1e9], [math.nan, -1.0], []):
-        done, now = [], SimpleNamespace(seconds=0.0)
+SECONDS = st.integers(1, 400).map(lambda eighths: eighths / 8)
 
-        def once(one, number, cases, *_, measured=measured, done=done, now=now):
-            one.rows[cases[0].label]["processes"] += [{"seconds": own} for own in measured]
-            now.seconds += seconds / len(one.groups())
-            done.append(number)
 
-        monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda now=now: now.seconds))
-        monkeypatch.setattr(run.Run, "once", once)
-        settings = Settings({**QUESTION.preset("quick"), "faults": "raises in round", "minutes": None, **limits})
-        settings.update({"processes": limits.get("processes")})
-        run.measure([run.Run(QUESTION, "quick", settings, tmp_path)], quiet)
-        assert done == [number for number in range(turns) for _ in range(2)]  # each case, in each turn
+@given(
+    SECONDS, st.sampled_from([None, 0.5, 1.0, 5.0]), st.integers(1, 5), st.lists(st.booleans(), min_size=2, max_size=4)
+)
+def test_when_to_stop_depends_on_the_clock_or_the_count_and_on_nothing_that_was_measured(seconds, minutes, most, lost):
+    """Cases ``lost`` in the first turn take no later one, and none from those after them. Two runs take turns, and take
+    turns at being first."""
+    done, now = [], SimpleNamespace(seconds=0.0)
+    limited = Settings({**QUESTION.preset("quick"), "minutes": minutes, "processes": None if minutes else most})
+    cases = [Case(str(at)) for at in range(len(lost))]
+
+    def once(one, number, group, *_):
+        (case,) = group
+        done.append((number, case.label, runs.index(one)))
+        now.seconds += seconds
+        if lost[int(case.label)]:
+            one.skipped[case.label] = "lost"
+
+    said = []
+    runs = [run.Run(QUESTION, "quick", limited, Path()) for _ in "AB"]
+    with mock.patch.object(run.Run, "once", once), mock.patch.object(
+        run, "time", SimpleNamespace(monotonic=lambda: now.seconds)
+    ), mock.patch.object(faulty, "cases", return_value=cases):
+        run.measure(runs, lambda *told: said.append(told))
+    left = [case.label for case, gone in zip(cases, lost) if not gone]
+    turns, passed = 1, seconds * 2 * len(cases)
+    while left and (passed * (turns + 1) / turns <= 60 * minutes if minutes else turns < most):
+        passed += seconds * 2 * len(left)
+        turns += 1
+    expected = [(0, case.label, at) for case in cases for at in (0, 1)]
+    for turn in range(1, turns):
+        expected += [(turn, label, at) for label in left for at in ((1, 0) if turn % 2 else (0, 1))]
+    assert done == expected
+    assert runs[0].draw == runs[1].draw
+    words = ["1 process", *(f"{count} processes" for count in range(2, turns + 1))]
+    assert [told[0] for told in said] == [f"{count} of each case" for count in words]
+    of_how_much = (passed, 60 * minutes) if minutes else (len(done), most * 2 * len(left if turns > 1 else cases))
+    assert said[-1][1:3] == of_how_much
 
 
 def test_a_question_of_which_no_case_is_left_ends_at_once(measure, monkeypatch):
     monkeypatch.setattr(faulty, "cases", lambda s: [Case("a", fault="skips in set_up")])
     found, _ = measure(processes=None, minutes=60.0)
     assert (found["status"], len(found["elsewhere"])) == ("skipped", 1)
-
-
-def test_two_checkouts_that_are_compared_take_turns_and_turns_at_being_first(tmp_path, monkeypatch):
-    order = []
-    monkeypatch.setattr(run.Run, "once", lambda one, number, *_: order.append((number, "AB"[runs.index(one)])))
-    runs = [run.Run(QUESTION, "quick", little(QUESTION, processes=3), tmp_path) for _ in "AB"]
-    run.measure(runs, quiet)
-    assert order == [(0, "A"), (0, "B"), (1, "B"), (1, "A"), (2, "A"), (2, "B")]
-
-
-def test_a_process_that_can_not_be_started_is_its_cases_failure(measure, monkeypatch):
-    def full(*_, **__):
-        raise OSError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(subprocess, "Popen", full)
-    found, _ = measure()
-    assert "its process could not be started" in found["error"]
 
 
 def test_a_file_that_can_not_be_written_is_said_and_hides_no_interrupt(tmp_path, monkeypatch):
@@ -306,14 +367,6 @@ def test_nothing_is_left_running_when_the_runner_itself_is_killed(hangs):
     hangs.kill()
     hangs.wait()
     assert not psutil.wait_procs(children, timeout=20)[1]
-
-
-@pytest.mark.parametrize("at", range(5))
-def test_a_process_may_end_at_any_moment_between_two_looks_at_it(at, monkeypatch, tmp_path):
-    """Seen: one that ended just after a look made the whole measurement fail with a StopIteration."""
-    processes = [Mock(**{"poll.side_effect": chain([None] * at, repeat(0))}) for _ in "ab"]
-    monkeypatch.setattr(ranks, "running", lambda *_: nullcontext(processes))
-    assert ranks.wait_for(([((), {})] * 2, []), 9.0, tmp_path / "log", None, lambda: None) is None
 
 
 def test_a_process_that_was_waited_for_does_not_keep_the_others_alive():

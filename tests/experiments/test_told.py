@@ -7,8 +7,11 @@ import math
 import types
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from littles import record
 
+from mxdp.experiments.lab import Number
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.told import NO_ANSWER, Told, rows_of, told
 
@@ -28,19 +31,14 @@ def speak(t, s):
     t.answer(f"{two.speedup:.1f} times\n        on {s.devices[-1]}.")
 
 
-def test_rows_of_several_runs_hold_the_values_of_all():
+def test_rows_of_several_runs_hold_the_facts_of_the_last():
     first, second = record(), record(started="2025-01-03T03:04:05+00:00")
     second["rows"] = copy.deepcopy(second["rows"][1:])
-    for own, busy in zip(second["rows"][0]["processes"], [0.5, 0.6, 0.7]):
-        own["busy"] = {"cpu(0)": busy}
     second["rows"][0]["facts"]["word"] = "later"
+    second["environment"]["cores"] = 7
     one, two, ceiling = rows_of([first, second])
     assert [row.reference for row in (one, two, ceiling)] == [False, False, True]
-    assert one.seconds.values == [2.0, 1.0, 4.0, None, None, None]
-    assert two.seconds.values == [1.0, 0.5, 2.0] * 2
-    assert two.seconds.runs == [0, 0, 0, 1, 1, 1]
-    assert two.busy["cpu(0)"].values == [None, None, None, 0.5, 0.6, 0.7]
-    assert (two.word, two.devices, two.device_names) == ("later", 2, ["cpu(0)", "cpu(1)"])
+    assert (two.word, two.devices, two.device_names, two.cores) == ("later", 2, ["cpu(0)", "cpu(1)"], 7)
     with pytest.raises(AttributeError, match="the row 'ceiling' has no 'nosuch'"):
         ceiling.nosuch  # noqa: B018
 
@@ -61,45 +59,71 @@ def test_it_is_told_anew():
     assert told(question(speak), [record()] * 6).claims["Much faster."].holds is None  # one run, six times
 
 
-BROKEN = [
-    (lambda rows: rows.pop(0), "it lacks the case '1 device'"),
-    (lambda rows: rows[1]["processes"][2].update(accuracy=math.nan), "it lacks 'accuracy' of '2 devices'"),
-    (lambda rows: rows[1]["processes"][1].update(accuracy=None), "it lacks 'accuracy' of '2 devices'"),
-    (lambda rows: rows[1]["processes"][0].update(accuracy=math.inf), "it lacks 'accuracy' of '2 devices'"),
-    (lambda rows: rows[0]["processes"][1].pop("accuracy"), "it lacks 'accuracy' of '1 device'"),
-    (lambda rows: [own.pop("accuracy") for own in rows[1]["processes"]], "it lacks 'accuracy' of '2 devices'"),
-]
+VALUE = st.sampled_from([1.0, 2.0, None, math.nan, math.inf])
 
 
-@pytest.mark.parametrize(("harm", "why"), BROKEN, ids=range(len(BROKEN)))
-@pytest.mark.parametrize("which", [0, 2])
-def test_a_run_that_lacks_a_number_is_left_out_and_that_is_said(harm, why, which):
-    runs = [noisy(number) for number in range(3)]
-    harm(runs[which]["rows"])
-    about = told(question(speak), runs)
-    assert about.left_out == [f"The run of {runs[which]['started']} is left out: {why}."]
-    assert {len(row.seconds.values) for row in about} == {6}
-    assert about.sentence == "2.0 times on 2."
-
-
-def test_alone_a_run_with_a_number_that_is_none_has_no_answer():
-    run = noisy()
-    run["rows"][1]["processes"][1]["accuracy"] = math.nan
-    about = told(question(speak), [run])
-    assert about.sentence.startswith(NO_ANSWER)
-    assert "it lacks 'accuracy' of '2 devices'" in about.sentence
-    assert (about.left_out, len(about.rows)) == ([], 2)
-    assert about.columns
-
-
-def test_what_only_the_first_process_measures_is_not_missed():
-    runs = [noisy(number) for number in range(2)]
-    for run in runs:
-        run["rows"][1]["processes"][0]["peak"] = 5.0
-    runs[1]["rows"][1]["processes"][1]["peak"] = None
-    for row in runs[1]["rows"]:
-        del row["processes"][1:]  # a run of one process
-    assert told(question(speak), runs).left_out == []
+@settings(max_examples=50)
+@given(
+    st.lists(
+        st.dictionaries(  # of each row that a run has, what each of its processes has measured
+            st.sampled_from(["1 device", "2 devices", "ceiling"]),
+            st.lists(
+                st.fixed_dictionaries(
+                    {}, optional={"a": VALUE, "b": VALUE, "parts": st.dictionaries(st.sampled_from("xy"), VALUE)}
+                ),
+                min_size=1,
+                max_size=3,
+            ),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_a_run_that_lacks_a_number_of_another_is_left_out_and_that_is_said(measured):
+    """What first processes alone measure, the others may lack; and a run may have fewer processes."""
+    runs = []
+    had = []
+    for number, rows in enumerate(measured):
+        run = record(started=str(number))
+        run["rows"] = [{**row, "processes": rows[row["label"]]} for row in run["rows"] if row["label"] in rows]
+        runs.append(run)
+        at = [set() for _ in range(max([1, *map(len, rows.values())]))]
+        for label, processes in rows.items():
+            for has, own in zip(at, processes):
+                flat = {**own, **{f"parts {name}": value for name, value in own.get("parts", {}).items()}}
+                numbers = {name for name, value in flat.items() if isinstance(value, float) and math.isfinite(value)}
+                has |= {(label, name) for name in numbers}
+        had.append(at)
+    firsts = set().union(*(at[0] for at in had))
+    others = set().union(*(own for at in had for own in at[1:]))
+    left, said = [], []
+    for run, at in zip(runs, had):
+        missing = ((firsts | set().union(*at[1:])) - at[0]).union(*(others - own for own in at[1:]))
+        if not missing:
+            left.append(run)
+            continue
+        label, name = min(missing)
+        known = label in {row["label"] for row in run["rows"]}
+        what = f"{name!r} of {label!r}" if known else f"the case {label!r}"
+        said.append(f"The run of {run['started']} is left out: it lacks {what}.")
+    about = told(None, runs)
+    assert about.left_out == (said if left else [])
+    rows = {row.label: row for row in about}
+    shown = left or runs
+    assert {row["label"] for run in shown for row in run["rows"]} == set(rows)
+    lengths = [max(map(len, [row["processes"] for row in run["rows"]]), default=0) for run in shown]
+    for label, row in rows.items():
+        expected = []
+        for run, length in zip(shown, lengths):
+            own = [one["processes"] for one in run["rows"] if one["label"] == label] or [[]]
+            values = [process.get("a") for process in own[0]] + [None] * (length - len(own[0]))
+            expected += [value if value is not None and math.isfinite(value) else None for value in values]
+        if isinstance(row.get("a"), Number):
+            assert row.a.values == expected
+            assert row.a.runs == [at for at, length in enumerate(lengths) for _ in range(length)]
+    if rows:
+        why = "" if left or not all(run["rows"] for run in runs) else f" ({' '.join(said)})"
+        assert about.sentence == NO_ANSWER + why
 
 
 def test_a_case_that_failed_leaves_numbers_and_no_answer():

@@ -127,7 +127,7 @@ def set_up(case, s):
     if case.work != SQUARE:
         height = max(1, s.nbytes // 4 // s.width)
         width = s.width
-        copies = balanced(height, width, s.products, device, host)
+        copies = balanced(height, width, s.products, device, host, s.seed)
     # As many results as fit into half of the free memory.
     nbytes = 4 * height * width
     room = memory.available_bytes(device) // 2
@@ -172,12 +172,12 @@ def device_and_host(case, s):
 
 
 @lru_cache(maxsize=None)
-def balanced(height, width, products, device, host):
+def balanced(height, width, products, device, host, seed):
     """How often each result is copied (at least once) so that copying takes as long as the ``products``: once for all
     cases. Of large results there are few copies to push, for which Python needs a core, too."""
     copies = FIRST_COPIES
     for _ in range(2):
-        x, w = factors(height, width, device, 0)
+        x, w = factors(height, width, device, seed)
         job = repeated(x, w, True, products, copies, host)
         ran = []
         copied = []
