@@ -19,7 +19,7 @@ pytest := $(python) -m pytest -n 2 --dist worksteal
 install = @PYTHON="$(PYTHON)" VENV="$(VENV)" tools/install.sh "$(BACKEND)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test format lint check mutants torture reference report notebooks site live peers dist clean
+.PHONY: help run test golden format lint check mutants torture reference report notebooks site live peers dist clean
 # On a CI, pytest would print unequal bytes of a network in full: it takes longer than a test may.
 unexport CI BUILD_NUMBER
 # Two targets at once would install into one .venv at once.
@@ -38,6 +38,10 @@ test: ## the tests; ARGS="..." goes to pytest
 	$(install) test
 	$(pytest) $(ARGS)
 
+golden: ## write anew the texts and numbers that tests compare (10 minutes); read what it changes like code
+	$(install) test
+	MXDP_GOLDEN=write $(python) -m pytest -n 0 tests/experiments/test_golden.py tests/experiments/test_catalog.py $(ARGS)
+
 format: ## write all files as `make lint` wants them
 	$(install) test dev
 	$(python) -m ruff format .
@@ -53,7 +57,7 @@ lint: ## format, lint and types, without the tests
 check: lint ## all that must hold before a commit: lint, then the tests with branch coverage
 	$(pytest) --cov=mxdp --cov-branch --cov-config=setup.cfg $(ARGS)
 
-mutants: ## how much do the tests notice? change the code at 240 places, one at a time (40 minutes); ARGS="--help" for less
+mutants: ## how much do the tests notice? change the code at 240 places, one at a time (an hour); ARGS="--help" for less
 	$(install) test mutants
 	$(python) tools/mutants.py $(ARGS)
 
