@@ -28,7 +28,7 @@ ROOMS = ("data_parallel", "allreduce", "automatic_parallelism", "many_processes"
 SHARED = {"lab": (), "show": ("lab",)}
 """What each of the rooms that all experiments share may import of the other."""
 PURE = """__future__ typing dataclasses mxdp.plans mxdp.errors mxdp.files math os numbers functools itertools argparse
-sys difflib json shutil textwrap html contextlib collections statistics pathlib"""
+sys difflib json shutil textwrap html contextlib collections statistics pathlib re"""
 """What floor 0 imports. (shutil knows how wide the terminal of ``python -m mxdp.plans`` is, html makes its page.)"""
 MOST_FILES = 20
 MOST_LINES = 60

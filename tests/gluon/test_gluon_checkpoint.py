@@ -6,7 +6,7 @@ import tempfile
 
 import numpy as onp
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import mxdp
@@ -130,6 +130,7 @@ KINDS = [{}, {"shard_optimizer": True}, *[dict(kind=gluon.Trainer, **store) for 
     classic=st.booleans(),
 )
 def test_a_stopped_training_continues_bit_for_bit(optimiser, n, stop, tied, kind, classic):
+    assume(n > 1 or "update_on_kvstore" not in kind)  # MXNet's Trainer makes no store for one device, and asks it
     if optimiser == "nadam" and kind:  # it can't be cut, nor run on each device apart
         kind = {}
     (npx.reset_np if classic else npx.set_np)()
