@@ -57,9 +57,8 @@ def becomes(browser, script, wanted):
 
 def check_others(browser):
     """Whoever listens must let the browser have these."""
-    browser.run(
-        "window.taken = []; addEventListener('keydown', event => taken.push([event.key, event.defaultPrevented]))"
-    )
+    note = "event => taken.push([event.key, event.defaultPrevented])"
+    browser.run(f"window.taken = []; addEventListener('keydown', {note})")
     for keys in (["F5"], ["Control", "p"], ["x"], ["Control", "ArrowRight"]):
         browser.press(*keys)
     taken = browser.run("return taken")

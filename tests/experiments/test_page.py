@@ -34,10 +34,7 @@ from mxdp.tracing import Event, Timeline
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = "\"'></title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>&lt;[[DATA]]{{ 7 * 7 }}"
-TEMPLATES = [
-    *ROOT.glob("tools/*.html"),
-    *(path for end in ("j2", "html") for path in ROOT.glob(f"mxdp/**/*.{end}")),
-]
+TEMPLATES = [*ROOT.glob("tools/*.html"), *ROOT.glob("mxdp/**/*.html"), *ROOT.glob("mxdp/**/*.j2")]
 
 
 @pytest.fixture(autouse=True)
@@ -80,24 +77,12 @@ def results(known, tmp_path):
     return tmp_path
 
 
-def hostile_report(folder):
-    return page.write_report(folder).read_text(encoding="utf-8")
-
-
-def hostile_slides(folder):
-    return page.write_report(folder, slides=True).read_text(encoding="utf-8")
-
-
 def hostile_prediction(folder):
     network = replace(inputs.known_network("lenet", 1000.0)[0], name=EVIL)
     cluster = inputs.machine(devices=2).cluster
     asked = network, cluster, 8
     rows = [row._replace(title=EVIL) for row in all_ways(*asked)]
     return predicted_page(Predicted(*asked, rows, scaling(*asked), [Known(EVIL, EVIL, EVIL, EVIL)]))
-
-
-def hostile_plan(folder):
-    return moving(replace(plan("ring", 3), name=EVIL)).html
 
 
 def hostile_live(folder):
@@ -115,10 +100,10 @@ def hostile_live(folder):
 
 
 MADE = {
-    "report.html.j2": (hostile_report, 60),
-    "slides.html.j2": (hostile_slides, 20),
+    "report.html.j2": (lambda folder: page.write_report(folder).read_text(encoding="utf-8"), 60),
+    "slides.html.j2": (lambda folder: page.write_report(folder, slides=True).read_text(encoding="utf-8"), 20),
     "predict.html.j2": (hostile_prediction, 15),
-    "moving.html": (hostile_plan, 3),
+    "moving.html": (lambda folder: moving(replace(plan("ring", 3), name=EVIL)).html, 3),
     "live.html": (hostile_live, 0),
 }
 """Of each template: what makes a page of it, and how often at least the page shows the evil name as text."""

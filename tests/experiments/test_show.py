@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from littles import record
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from rich.console import Console
 
 from mxdp.errors import MxdpError, UsageError
@@ -287,6 +288,18 @@ def test_a_timeline_gets_a_picture_and_a_trace_and_a_damaged_one_is_named(tmp_pa
     assert "could not be drawn (TraceError: this timeline is damaged" in damaged["picture"].problem
 
 
+def test_a_panel_has_the_whole_of_a_slides_picture():
+    about, figures = words.shown([record()]).told, []
+    about.draw(lambda axes: axes.annotate("small", (0, 0), size=4))
+    pictures.saved(
+        lambda figure: figures.append(figure) or pictures.draw_told(about, figure, 3), "a", "svg", slide=True
+    )
+    ((axes,),) = [figure.axes for figure in figures]
+    assert list(axes.figure.get_size_inches()) == list(style.SLIDE)
+    assert axes.get_tightbbox().height > 0.6 * axes.figure.bbox.height
+    assert min(text.get_fontsize() for text in axes.figure.findobj(Text)) >= style.SMALLEST
+
+
 @pytest.mark.parametrize(
     ("name", "panel", "error", "said"),
     [
@@ -325,7 +338,7 @@ def test_bars_show_medians_whiskers_values_and_labels(rows, scale, above):
     assert (axes.get_xlabel(), axes.get_title()) == ("ms (bar: median, dots: processes)", "T")
     assert axes.get_xlim()[1] > 1.2 * max(chain(*dots))  # room for what stands behind a bar
     lowest, highest = axes.get_ylim()
-    assert highest < 0 < len(rows) - 1 < lowest
+    assert highest < 0 <= len(rows) - 1 < lowest
     colours = [matplotlib.colors.to_hex(patch.get_facecolor()).upper() for patch in axes.patches]
     own = style.COLOURS[0], style.GREY, style.COLOURS[0], style.COLOURS[1], style.COLOURS[0]
     assert colours == [colour.upper() for colour in own[: len(rows)]]
@@ -349,10 +362,12 @@ def test_if_all_runs_repeat_what_differs_by_seeds_dots_are_seeds(rows, of, dots)
     assert [list(line.get_xdata()) for line in axes.lines[1::2]] == dots
 
 
-def test_ticks_of_a_logarithmic_axis_are_plain():
+def test_a_legend_stands_below_and_ticks_of_a_logarithmic_axis_are_plain():
     axes = Figure().subplots()
-    axes.plot([1, 20_000], [1, 2])
-    axes.set(xscale="log")
+    axes.plot([1, 20_000], [1, 2], label="a")
+    axes.set(xscale="log", xlabel="x")
     style.plain_logarithmic(axes.xaxis)
+    style.legend_below(axes)
     axes.figure.draw_without_rendering()
     assert {"1", "2", "5", "10", "20", "50", "20,000"} <= {tick.get_text() for tick in axes.get_xticklabels()}
+    assert axes.get_legend().get_window_extent().y1 <= axes.xaxis.label.get_window_extent().y0

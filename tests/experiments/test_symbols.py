@@ -85,7 +85,7 @@ def graphs(draw):
         x = chained(draw, graph, x)
     if draw(st.booleans()):
         x = graph.add("Pooling", [x], global_pool=True, pool_type="avg", kernel=(1, 1))
-    graph.add("FullyConnected", [x], "weight", num_hidden=draw(FEW), no_bias=True)
+    graph.add("FullyConnected", [x], "weight", "bias", num_hidden=draw(FEW))
     return graph, shape
 
 
