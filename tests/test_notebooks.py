@@ -92,7 +92,8 @@ def tool(monkeypatch):
 
 @pytest.mark.parametrize("status", [0, 1])
 def test_a_site_with_a_warning_fails_and_shows_the_newest_results(tool, tmp_path, monkeypatch, status):
-    for page in ("README", "CONTRIBUTING", "CHANGELOG", "experiments/README", "docs/for-lecturers/answers"):
+    lecturers = ("docs/for-lecturers/README", "docs/for-lecturers/answers")
+    for page in ("README", "CONTRIBUTING", "CHANGELOG", "experiments/README", *lecturers):
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"{page}.md").touch()
     for version in ("0.9.0", "0.10.0"):
