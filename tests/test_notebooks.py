@@ -1,8 +1,7 @@
-"""The notebooks and the site: the first cell, that lessons are executed, that a broken page fails the build."""
+"""All tools' ``--help``, the notebooks' first cell, and the site: a broken page fails the build."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import runpy
@@ -18,6 +17,21 @@ ROOT = Path(__file__).resolve().parents[1]
 CELL = ROOT / "tools" / "setup_cell.py"
 
 
+@pytest.mark.parametrize(
+    "name", sorted({path.stem for path in CELL.parent.glob("*.py")} - {CELL.stem, "torture_victim"})
+)
+def test_help_prints_what_a_tool_does_and_runs_nothing(name, monkeypatch, capsys):
+    for package in ("jupytext", "nbformat", "nbclient", "sphinx.cmd.build"):  # of the extra `pages`
+        monkeypatch.setitem(sys.modules, package, MagicMock())
+    monkeypatch.syspath_prepend(str(CELL.parent))
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
+    monkeypatch.setattr("subprocess.Popen", None)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(CELL.with_name(f"{name}.py")), run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: ")
+
+
 def run(tmp_path, gpus, cell=CELL, installed=True):
     """The cell, where ``nvidia-smi`` lists these GPUs (None: there is none), and ``pip`` says what it would do."""
     programs = tmp_path / "bin"
@@ -25,18 +39,11 @@ def run(tmp_path, gpus, cell=CELL, installed=True):
     if gpus is not None:
         (programs / "nvidia-smi").write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in gpus))
         (programs / "nvidia-smi").chmod(0o755)
-    (tmp_path / "pip").mkdir()
-    (tmp_path / "pip" / "__init__.py").touch()
-    (tmp_path / "pip" / "__main__.py").write_text("import sys; print('pip', *sys.argv[1:], flush=True)")
-    folders = [str(ROOT)] if installed else []
-    return subprocess.run(
-        [sys.executable, *([] if installed else ["-S"]), str(cell)],
-        cwd=tmp_path,
-        env={"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": os.pathsep.join([str(tmp_path), *folders])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    (tmp_path / "pip.py").write_text("import sys; print('pip', *sys.argv[1:], flush=True)")
+    path = [str(tmp_path), *([str(ROOT)] if installed else [])]
+    env = {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(path)}
+    program = [sys.executable, *([] if installed else ["-S"]), str(cell)]
+    return subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -45,15 +52,13 @@ def run(tmp_path, gpus, cell=CELL, installed=True):
         (None, "No GPU was found: the lesson runs on CPU devices, such as cpu(0) and cpu(1)."),
         ([], "No GPU was found: the lesson runs on CPU devices, such as cpu(0) and cpu(1)."),
         (["NVIDIA H100, 9.0"], "MXNet 1.9.1 has no code for NVIDIA H100: the lesson runs on CPU devices."),
-        (
-            ["Tesla T4, 7.5", "Tesla T4, 7.5"],
-            "GPUs that MXNet 1.9.1 has code for: Tesla T4, Tesla T4. (mxdp was not run on a GPU by its authors.)",
-        ),
+        (["Tesla T4, 7.5"] * 2, "GPUs that MXNet 1.9.1 has code for: Tesla T4, Tesla T4. (mxdp was not run on a GPU"),
     ],
 )
 def test_it_says_in_one_sentence_what_it_found(tmp_path, gpus, sentence):
     done = run(tmp_path, gpus)
-    assert (done.returncode, done.stdout, done.stderr) == (0, sentence + "\n", "")
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 1, "")
+    assert done.stdout.startswith(sentence)
 
 
 def test_without_mxdp_it_asks_for_the_address(tmp_path):
@@ -74,26 +79,6 @@ def test_with_the_address_it_installs_what_the_machine_needs(tmp_path, gpus, ext
     ]
 
 
-@pytest.mark.parametrize("error", [None, RuntimeError("a cell failed")])
-def test_lessons_are_executed_and_then_written(tmp_path, monkeypatch, error):
-    log = MagicMock()
-    log.execute.side_effect = error
-    log.writes.return_value = "{}"
-    for module in ("jupytext", "traitlets", "traitlets.config"):
-        monkeypatch.setitem(sys.modules, module, MagicMock())
-    monkeypatch.setitem(sys.modules, "nbformat", log)
-    monkeypatch.setitem(sys.modules, "nbclient", SimpleNamespace(NotebookClient=lambda *_, **__: log))
-    monkeypatch.setenv("PYTHONPATH", "")
-    made = runpy.run_path(str(ROOT / "tools" / "notebooks.py"))["write"]
-    made.__globals__["LESSONS"] = tmp_path / "lessons"
-    (tmp_path / "lessons").mkdir()
-    (tmp_path / "lessons" / "a.py").touch()
-    with contextlib.nullcontext() if error is None else pytest.raises(RuntimeError, match="a cell failed"):
-        made(tmp_path)
-    assert [name for name, *_ in log.method_calls if "cell" not in name] == ["execute", "writes"][: 1 if error else 2]
-    assert {path.name for path in tmp_path.iterdir()} == {"lessons"} | ({"a.ipynb"} if error is None else set())
-
-
 @pytest.fixture
 def tool(monkeypatch):
     """``tools/site.py`` with Sphinx and the lessons' tool in name alone; ``tool(name)`` runs it so."""
@@ -106,16 +91,15 @@ def tool(monkeypatch):
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_a_site_with_a_warning_fails(tool, tmp_path, monkeypatch, status):
-    pages = ("README", "CONTRIBUTING", "CHANGELOG", "experiments/README", "docs/a")
-    for page in (*pages, "docs/for-lecturers/README", "docs/for-lecturers/answers"):
-        file = tmp_path / f"{page}.md"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("# Title")
-    run = tmp_path / "experiments" / "reference" / "some-machine" / "0.10.0" / "epochs" / "2025-01-02T030405.json"
-    for file in (run, run.parents[2] / "0.9.0" / "epochs" / "2024-01-02T030405.json"):
-        file.parent.mkdir(parents=True)
-        file.touch()
+def test_a_site_with_a_warning_fails_and_shows_the_newest_results(tool, tmp_path, monkeypatch, status):
+    lecturers = ("docs/for-lecturers/README", "docs/for-lecturers/answers")
+    for page in ("README", "CONTRIBUTING", "CHANGELOG", "experiments/README", *lecturers):
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{page}.md").touch()
+    for version in ("0.9.0", "0.10.0"):
+        run = tmp_path / "experiments" / "reference" / "some-machine" / version / "epochs" / f"2025-{version}.json"
+        run.parent.mkdir(parents=True)
+        run.touch()
     words, shown = [], []
     tool.build.build_main = lambda given: words.extend(given) or status
     tool.lessons.ROOT, tool.lessons.LESSONS = tmp_path, tmp_path / "lessons"
@@ -124,8 +108,7 @@ def test_a_site_with_a_warning_fails(tool, tmp_path, monkeypatch, status):
     monkeypatch.setattr(sys, "argv", ["site.py", str(tmp_path / "site")])
     with pytest.raises(SystemExit) as ended:
         tool.run("__main__")
-    assert ended.value.code == status
-    assert [path.parts[-3:] for path in shown] == [("results", *run.parts[-2:])]
+    assert (ended.value.code, [path.name for path in shown]) == (status, ["2025-0.10.0.json"])
     assert {"-W", "--keep-going", str(tmp_path / "site")} <= set(words)
 
 
@@ -141,27 +124,21 @@ def test_every_link_of_the_site_leads_to_a_page_or_a_file_and_to_a_heading_that_
     made = tool.run("site")
     made["rewritten"].__globals__.update(STAGE=tmp_path, FILES=tmp_path / "extra" / "files")
     sources = {place: source for source, place in made["PAGES"].items()}
-    lost = []
     for place, source in sources.items():
-        given = source.read_text(encoding="utf-8")
         if source.suffix == ".py":
             continue
+        given = source.read_text(encoding="utf-8")
         text = made["rewritten"](given, source)
         link = re.compile(r"\]\((?!\w+:)([^)#\s]*)#([^)\s]+)\)")
         links = link.findall(given)
         kept = [anchor for target, anchor in links if not target or (source.parent / target).resolve() in made["PAGES"]]
         assert [anchor for _, anchor in link.findall(text)] == kept
-        for target, anchor in link.findall(text):
+        for target, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", text):
             page = os.path.normpath(Path(place).parent / target) if target else place
-            if page not in sources or anchor not in anchors(sources[page]):
-                lost.append((place, target, anchor))
+            assert page in sources, (place, target)
+            assert not anchor or anchor in anchors(sources[page]), (place, target, anchor)
         for target in re.findall(r'(?:href|src)="([^"#:]+)"', text):
-            if not os.path.isfile(os.path.normpath(tmp_path / "extra" / Path(place).parent / target)):
-                lost.append((place, target))
-        for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text):
-            if os.path.normpath(Path(place).parent / target) not in sources:
-                lost.append((place, target))
-    assert lost == []
+            assert os.path.isfile(os.path.normpath(tmp_path / "extra" / Path(place).parent / target)), (place, target)
 
 
 def test_each_page_has_its_place_on_the_site_and_lessons_link_nothing_that_a_notebook_has_not():

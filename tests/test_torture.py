@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-TOOL = ROOT / "tools" / "torture.py"
+TOOL = Path(__file__).resolve().parents[1] / "tools" / "torture.py"
 BESIDE = Path(sys.executable).with_name("mpiexec")
 KINDS = ("kill_rank", "strangers", "kill_and_restart")
 
@@ -22,11 +22,9 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 
 @pytest.fixture
 def torture(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    spec = importlib.util.spec_from_file_location("torture", TOOL)
-    tool = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "torture", tool)
-    spec.loader.exec_module(tool)
+    monkeypatch.syspath_prepend(str(TOOL.parent))
+    monkeypatch.delitem(sys.modules, "torture", raising=False)
+    tool = importlib.import_module("torture")
     monkeypatch.setattr(tool, "undisturbed", lambda ranks, devices: tool.Undisturbed())
     return tool
 
@@ -66,13 +64,7 @@ def rewrite(name, old, new):
     return change
 
 
-def never_ends(job):
-    def wait(limit):
-        raise subprocess.TimeoutExpired("launcher", limit)
-
-    job.launcher.wait = wait
-
-
+NEVER = mock.Mock(side_effect=subprocess.TimeoutExpired("launcher", 1))
 WRONG = {
     "another result": (rewrite("out", "[{}] digest abc", "[{}] digest abd"), "another result"),
     "no result": (rewrite("out", "[{}] digest abc\n", ""), "another result"),
@@ -82,7 +74,7 @@ WRONG = {
     "one too many": (lambda job: (job.checkpoints / "5.npz").touch(), "the checkpoints are"),
     "half a checkpoint": (lambda job: (job.checkpoints / "4.npz.part").touch(), "left in the folder"),
     "a word": (lambda job: job.err.write_text(SENTENCE.format(0)), "on stderr is not one sentence"),
-    "never ends": (never_ends, "the launcher has not ended within"),
+    "never ends": (lambda job: setattr(job.launcher, "wait", NEVER), "the launcher has not ended within"),
     "a status": (lambda job: setattr(job.launcher, "status", 1), "exit status 1 in place of 0"),
     "temporary": (lambda job: (job.temporary / "x").touch(), "left behind: .*x"),
 }
@@ -103,10 +95,8 @@ def test_a_whole_training_passes_and_each_broken_promise_of_it_is_a_violation(wr
     assert job.complete
     change, said = WRONG[wrong]
     change(job)
-    job.complete = False
     with pytest.raises(torture.Violation, match=said):
         job.check_end([0], "nothing")
-    assert not job.complete
 
 
 @pytest.mark.parametrize(
@@ -114,11 +104,9 @@ def test_a_whole_training_passes_and_each_broken_promise_of_it_is_a_violation(wr
     [
         (3, ["{0}"], None),
         (3, ["{1}"], "not one sentence with"),
-        (3, ["{0}", "{0}"], "not one sentence with"),
         (3, [], "not one sentence with"),
         (3, ["Traceback {0}"], "not one sentence with"),
         (4, ["{0}"], "exit status 4 in place of 2 or 3"),
-        (0, [], "exit status 0 in place of 2 or 3"),
     ],
 )
 def test_a_training_that_was_ended_says_so_in_one_sentence_with_the_victims_rank(status, lines, said, torture, job):
@@ -159,20 +147,19 @@ def test_a_violation_ends_it_and_the_command_repeats_the_fault_alone(torture, mo
     assert [path.name for path in tmp_path.iterdir() if "fault" not in os.listdir(path)] == []
 
 
-@pytest.mark.parametrize("what", ["process", "temporary file", "shared memory"])
-def test_what_is_left_is_a_violation_and_a_process_is_ended(torture, what, tmp_path, monkeypatch):
+def test_what_is_left_is_a_violation_and_a_process_is_ended(torture, tmp_path, monkeypatch):
     monkeypatch.setattr(torture.time, "monotonic", iter(range(0, 1000, 8)).__next__)
     with torture.job_in_folder(torture.random.Random(0), 1, 1) as job:
-        left, shared = None, tmp_path / "shared"
-        if what == "process":
-            left = subprocess.Popen(["sleep", "1000"], env=job.environ())
-            while not job.processes():  # Popen returns a moment before the system shows the new program's variables
-                pass
-        place = f"process {left.pid}" if left else str(job.temporary / "x" if what == "temporary file" else shared)
-        if not left:
-            Path(place).write_text("")
+        shared = tmp_path / "shared"
+        shared.write_text("")
         (job.folder / "steps.shared.0").write_text(f"{tmp_path / 'given back'} {shared}\n")
-        with pytest.raises(torture.Violation, match=f"left behind: {place}$"):
+        with pytest.raises(torture.Violation, match=f"left behind: {shared}$"):
+            job.nothing_left()
+        shared.unlink()
+        left = subprocess.Popen(["sleep", "1000"], env=job.environ())
+        while not job.processes():  # Popen returns a moment before the system shows the new program's variables
+            pass
+        with pytest.raises(torture.Violation, match=f"left behind: process {left.pid}$"):
             job.nothing_left()
         monkeypatch.undo()
-    assert left is None or left.wait(10) == -9
+    assert left.wait(10) == -9

@@ -6,10 +6,9 @@ tests with ``MXDP_GOLDEN=write`` write it anew; what it changes is to be read li
 from __future__ import annotations
 
 import io
-import itertools
 import json
-import math
 import os
+import random
 import re
 import shutil
 from functools import lru_cache
@@ -23,8 +22,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from mxdp import process
-from mxdp.experiments.lab import Number, factor, result
-from mxdp.experiments.lab.module import discover
+from mxdp.experiments.lab import result
 from mxdp.experiments.show import page, pictures, terminal, words
 
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
@@ -62,11 +60,6 @@ def test_a_few_committed_results_are_shown_as_before():
     assert now == json.loads(GOLDEN.read_text(encoding="utf-8")), f"if this is meant: {COMMAND}"
 
 
-def test_every_committed_result_is_of_a_question():
-    ours = {name for name, question in discover().items() if question.module.__name__.startswith("mxdp.")}
-    assert {folder.name for folder in FOLDERS} <= ours
-
-
 # What a text says
 
 CAN_BE_LOOKED_UP = re.compile(r"ours\b|.*https://[\w.-]+/\S+")
@@ -96,99 +89,17 @@ def test_an_answer_is_a_sentence_that_can_be_read_aloud_and_sources_can_be_looke
         assert claim.holds is not None or not claim.source.startswith("ours"), claim.sentence
 
 
-WITH_INTERVAL = re.compile(r"([+-]?\d[\d,]*(?:\.\d+)?)(%?) \(([+-]?[\d.,]+%?(?:(?:, | to )[+-]?[\d.,]+%?)+)\)")
-"""A number, whether it is in percent, and what stands in brackets after it."""
-MOST_ROWS = 60
-"""Of longer tables, explanations quote numbers of several rows at once: only the answer is looked at."""
-
-
-def numbers_of(row):
-    for name, value in vars(row).items():
-        if isinstance(value, Number):
-            yield name, value
-        elif isinstance(value, dict):
-            yield from ((f"{name} {key}", one) for key, one in value.items() if isinstance(one, Number))
-
-
-def as_written(number, decimals, percent, signed):
-    """The number and what surrounds it, in this form."""
-
-    def write(value):
-        return f"{100 * value if percent else value:{'+' if signed else ''},.{decimals}f}{'%' * bool(percent)}"
-
-    return write(number.median), number.around(write)
-
-
-def possible(rows):
-    """All numbers of these rows, then how they differ and their quotients: over those of other rows, and in a row."""
-    known = [dict(numbers_of(row)) for row in rows]
-    yield from itertools.chain(*(own.values() for own in known))
-    for one, other in itertools.permutations(known, 2):
-        for name in one.keys() & other.keys():
-            yield one[name] / other[name]
-            yield one[name] - other[name]
-            yield factor(one[name] / other[name])
-            yield (one[name] + one[name]) / other[name]
-    for own in known:
-        for one, other in itertools.permutations(own.values(), 2):
-            yield one / other
-        yield from map(factor, own.values())
-
-
 @each_result
-def test_every_interval_of_a_text_is_that_of_a_number_of_the_rows(folder):
-    """Or of a quotient or a difference of two: the median and both ends."""
-    s = shown(folder)
-    text = s.told.sentence
-    if len(s.told.rows) <= MOST_ROWS:
-        text += f" {s.told.explanation}"
-    wanted = {found for found in WITH_INTERVAL.findall(text) if "e" not in found[0]}
-    candidates = possible(list(s.told))
-    while wanted:
-        number = next(candidates, None)
-        assert number is not None, f"of no row: {wanted}"
-        if math.isnan(number.median):
-            continue
-        for found in list(wanted):
-            median, percent, around = found
-            near = float(median.replace(",", "")) / (100 if percent else 1)
-            if abs(near - number.median) > 0.1 * abs(near) + 0.01:
-                continue
-            form = len(median.partition(".")[2]), percent, "+" in median + around
-            if as_written(number, *form) == (median + percent, around):
-                wanted.remove(found)
-
-
-@each_result
-def test_a_table_has_the_columns_that_are_declared_and_cells_that_are_numbers_of_their_rows(folder):
+def test_a_table_has_the_columns_that_are_declared_and_none_is_empty(folder):
     about = shown(folder).told
     for table, more in zip(terminal.tables(about, about.rows), (False, True)):
         columns = [column for column in about.columns if column.more == more]
         assert table.headings == ["", *(column.heading for column in columns)]
-        lines = {cells[0]: cells[1:] for cells in (*table.rows, *table.references)}
-        if not more:
-            assert list(lines) == [row.label for row in about]
-        filled = set()
-        for row in about:
-            for column, text in zip(columns, lines.get(row.label, ())):
-                if text != terminal.NOTHING:
-                    filled.add(column)
-                names = [column.name] if isinstance(column.name, str) else column.name
-                value = next((row.get(name) for name in names if row.get(name) is not None), None)
-                if not isinstance(value, Number) or value.truth or math.isnan(value.median):
-                    assert text != "?"
-                    continue
-                around = (value.low, value.high) if column.spread and value.low is not None else ()
-                apart = re.sub(r"(?<=[\dx%])-", " ", text)
-                texts = re.findall(r"[+-]?\d[\d,]*\.?\d*(?:e[+-]\d+)?%?", apart)[: 1 + len(around)]
-                for shown_value, known in zip(texts, (value.median, *around)):
-                    known *= column.scale * (100 if shown_value.endswith("%") else 1)
-                    plain = shown_value.strip("%").replace(",", "")
-                    digits = len(plain.partition("e")[0].partition(".")[2])
-                    size = 10 ** (int(plain.partition("e")[2] or 0) - digits)
-                    assert abs(abs(float(plain)) - abs(known)) <= 0.5001 * size, (row, column)
-                assert len(texts) == 1 + len(around)
-        assert filled == set(columns), "no column is empty"
+        lines = [*table.rows, *table.references]
+        assert more or [label for label, *_ in lines] == [row.label for row in about]
+        for cells in list(zip(*lines))[1:]:
+            assert {*cells} - {terminal.NOTHING}
+            assert "?" not in cells
 
 
 @each_result
@@ -213,22 +124,28 @@ def titles(axes):
     return [text for text in found if "\n" not in text.get_text()]
 
 
-@each_result
-def test_in_a_picture_no_text_is_cut_off_or_covered_by_another(folder, monkeypatch):
-    about, found = shown(folder).told, []
+def size(folder):
+    return max(path.stat().st_size for path in folder.glob("*.json"))
+
+
+def test_in_a_picture_no_text_is_cut_off_or_covered_by_another(monkeypatch):
+    """Of the largest results, and of others that are drawn at random."""
+    found = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *where, **how: found.append(figure))
-    pictures.saved(lambda figure: pictures.draw_told(about, figure), "a", "svg")
-    (figure,) = found
-    FigureCanvasAgg(figure).draw()
-    legends = [text for axes in figure.axes if axes.get_legend() for text in axes.get_legend().get_texts()]
-    texts = [text for axes in figure.axes for text in (*axes.texts, *titles(axes))]
-    boxes = [text.get_window_extent() for text in texts + legends if text.get_text()]
-    assert boxes
-    for number, box in enumerate(boxes):
-        assert figure.bbox.padded(1).contains(*box.min), box
-        assert figure.bbox.padded(1).contains(*box.max), box
-        # A box has room for letters that go below the line: boxes of lines without them may touch.
-        assert not any(box.padded(-2).overlaps(other.padded(-2)) for other in boxes[:number])
+    *others, a, b, c, d = sorted(FOLDERS, key=size)
+    for folder in (a, b, c, d, *random.sample(others, 6)):
+        pictures.saved(lambda figure: pictures.draw_told(shown(folder).told, figure), "a", "svg")  # noqa: B023
+        figure = found.pop()
+        FigureCanvasAgg(figure).draw()
+        legends = [text for axes in figure.axes if axes.get_legend() for text in axes.get_legend().get_texts()]
+        texts = [text for axes in figure.axes for text in (*axes.texts, *titles(axes))]
+        boxes = [text.get_window_extent() for text in texts + legends if text.get_text()]
+        assert boxes
+        for number, box in enumerate(boxes):
+            assert figure.bbox.padded(1).contains(*box.min), (folder.name, box)
+            assert figure.bbox.padded(1).contains(*box.max), (folder.name, box)
+            # A box has room for letters that go below the line: boxes of lines without them may touch.
+            assert not any(box.padded(-2).overlaps(other.padded(-2)) for other in boxes[:number]), folder.name
 
 
 def test_no_text_on_a_slide_is_less_than_14_pixels_high(tmp_path):

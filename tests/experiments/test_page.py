@@ -26,7 +26,7 @@ from mxdp.experiments.predict import inputs
 from mxdp.experiments.predict.inputs import Known
 from mxdp.experiments.predict.page import page as predicted_page
 from mxdp.experiments.predict.ways import Predicted, all_ways, scaling
-from mxdp.experiments.show import page, terminal
+from mxdp.experiments.show import page
 from mxdp.live.page import TOPICS, answer
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.show.moving import moving
@@ -34,10 +34,7 @@ from mxdp.tracing import Event, Timeline
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = "\"'></title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>&lt;[[DATA]]{{ 7 * 7 }}"
-TEMPLATES = [
-    *ROOT.glob("tools/*.html"),
-    *(path for end in ("j2", "html") for path in ROOT.glob(f"mxdp/**/*.{end}")),
-]
+TEMPLATES = [*ROOT.glob("tools/*.html"), *ROOT.glob("mxdp/**/*.html"), *ROOT.glob("mxdp/**/*.j2")]
 
 
 @pytest.fixture(autouse=True)
@@ -80,24 +77,12 @@ def results(known, tmp_path):
     return tmp_path
 
 
-def hostile_report(folder):
-    return page.write_report(folder).read_text(encoding="utf-8")
-
-
-def hostile_slides(folder):
-    return page.write_report(folder, slides=True).read_text(encoding="utf-8")
-
-
 def hostile_prediction(folder):
     network = replace(inputs.known_network("lenet", 1000.0)[0], name=EVIL)
     cluster = inputs.machine(devices=2).cluster
     asked = network, cluster, 8
     rows = [row._replace(title=EVIL) for row in all_ways(*asked)]
     return predicted_page(Predicted(*asked, rows, scaling(*asked), [Known(EVIL, EVIL, EVIL, EVIL)]))
-
-
-def hostile_plan(folder):
-    return moving(replace(plan("ring", 3), name=EVIL)).html
 
 
 def hostile_live(folder):
@@ -115,10 +100,10 @@ def hostile_live(folder):
 
 
 MADE = {
-    "report.html.j2": (hostile_report, 60),
-    "slides.html.j2": (hostile_slides, 20),
+    "report.html.j2": (lambda folder: page.write_report(folder).read_text(encoding="utf-8"), 60),
+    "slides.html.j2": (lambda folder: page.write_report(folder, slides=True).read_text(encoding="utf-8"), 20),
     "predict.html.j2": (hostile_prediction, 15),
-    "moving.html": (hostile_plan, 3),
+    "moving.html": (lambda folder: moving(replace(plan("ring", 3), name=EVIL)).html, 3),
     "live.html": (hostile_live, 0),
 }
 """Of each template: what makes a page of it, and how often at least the page shows the evil name as text."""
@@ -164,17 +149,14 @@ def test_what_an_address_says_is_never_markup():
 def test_the_page_says_everything_of_a_result(tmp_path):
     said = made(tmp_path, record()).words()
     for text in (
-        "mxdp: 1 experiment ", "a <deck>", "2.0 on 2 cores", "'median s': the time of a <round>.",
-        "Measured at 0.2.0 (0123456), Example <CPU> (family 25, model 17, AVX-512), 2 cores, 2025-01-02: 1 run. It",
         "Machine Example <CPU> (family 25, model 17, AVX-512), 2 cores, 8.0 GiB of memory",
-        "Python 3.11.7, mxnet 1.9.1, numpy 1.23.5", "Commit 0123456789ab",
+        "Python 3.11.7, mxnet 1.9.1, numpy 1.23.5",
         "devices median s speed-up accuracy 1 device cpu(0) 2.00 1.00x 83.0% 2 devices",
         "Equal to the serial run: 1,234 numbers checked, 0 wrong (every [red] gradient).",
-        "Two devices are 2.00 times as fast. (one look: 3 processes, no interval; measured on a busy machine) They",
         "In 1 of 2 processes other programs took 31% to 31% of the processors' time.",
         "Preset quick: devices 1, 2; lr 0.2; data_dir –; processes 3. Measured 2025-01-02 03:04 UTC, in 12 s.",
-        "OMP_NUM_THREADS: 1.", "1 device 2.000, 1.000, 4.000",
-    ):  # fmt: skip
+        "1 device 2.000, 1.000, 4.000",
+    ):
         assert text in said, text
 
 
@@ -191,8 +173,8 @@ def test_a_page_stands_alone_can_be_used_without_eyes_and_runs_its_own_script_al
     levels = [tag for tag, _ in html.tags if re.fullmatch("h[1-6]", tag)]
     assert levels == ["h2"] * 4 if slides else ["h1", "h2", "h2", "h2"]
     assert {attrs.get("scope") for tag, attrs in html.tags if tag == "th"} == (set() if slides else {"row", "col"})
-    boxes = [attrs for _, attrs in html.tags if attrs.get("class") == "scroll"]
-    assert {(box["tabindex"], box["role"]) for box in boxes} == (set() if slides else {("0", "region")})
+    boxes = {(attrs["tabindex"], attrs["role"]) for _, attrs in html.tags if attrs.get("class") == "scroll"}
+    assert boxes == (set() if slides else {("0", "region")})
     assert all(name in html.attributes("id") for name in html.attributes("aria-labelledby"))
 
 
@@ -204,14 +186,11 @@ def test_a_slide_has_a_sentence_and_a_picture_and_the_rest_is_in_notes(tmp_path)
         *("section", "h2", "figure", "aside", "section", "h2", "figure"),  # and its timeline
         *("section", "h2", "aside"),
     ]
-    for text in (
-        "Two devices are 2.00 times as fast. (one look: 3 processes, no interval; measured on a busy machine) fake "
-        "preset quick, measured 2025-01-02 03:04 UTC They share",
-        "Timed out. line one line two twin",
-        "Recorded: 1 device.",
-        "Measured: at 0.2.0 (0123456), Example <CPU> (family 25, model 17, AVX-512), 2 cores, 2025-01-02: 1 run.",
-    ):
-        assert text in html.words()
+    said = html.words()
+    assert "measured on a busy machine) fake preset quick, measured 2025-01-02 03:04 UTC They share" in said
+    assert "Timed out. line one line two twin" in said
+    assert "Recorded: 1 device." in said
+    assert "Measured: at 0.2.0 (0123456), Example <CPU>" in said
 
 
 def test_the_same_results_give_the_same_files_and_no_picture_is_written_twice(tmp_path):
@@ -226,15 +205,11 @@ def test_the_same_results_give_the_same_files_and_no_picture_is_written_twice(tm
 
 def test_a_picture_that_fails_is_a_sentence_and_the_rest_is_there(tmp_path):
     (tmp_path / "broken.svg").write_text("from a run before")
-    html = made(tmp_path, record("broken"), record(), record("nosuch"), failed("failed", "it fell", "twin"))
-    for text in (
-        "The picture of broken can't be drawn (TypeError: 'Axes' object is not subscriptable).",
-        "There is no picture of nosuch: this installation has no experiment of that name; MXDP_EXPERIMENTS names",
-        "There is no picture of twin: nothing was measured; measure it again.",
-    ):
-        assert text in html.words()
-    assert not (tmp_path / "broken.svg").exists()
-    assert len(html.attributes("src")) == 1
+    said = made(tmp_path, record("broken"), record(), record("nosuch"), failed("failed", "it fell", "twin")).words()
+    assert "The picture of broken can't be drawn (TypeError: 'Axes' object is not subscriptable)." in said
+    assert "There is no picture of nosuch: this installation has no experiment of that name; MXDP_EXPERIMENTS" in said
+    assert "There is no picture of twin: nothing was measured; measure it again." in said
+    assert [path.name for path in tmp_path.glob("*.svg")] == ["fake.svg"]
 
 
 def test_what_differs_between_machines_is_not_said_of_all(tmp_path):
@@ -260,12 +235,6 @@ def test_the_colours_of_a_child_and_what_is_no_text_do_not_reach_the_reader(tmp_
     assert "\x1b" not in said
 
 
-def test_a_table_that_does_not_seem_to_add_up_says_why(tmp_path):
-    found = record()
-    found["rows"][0]["processes"][1]["seconds"] = 4.0
-    assert terminal.NO_SUM in made(tmp_path, found).words()
-
-
 OWN = """'How long does it take?'
 PRESETS = {"quick": {}}
 cases = expect = oracle = set_up = None
@@ -279,14 +248,11 @@ def test_a_report_needs_no_mxnet_and_knows_a_teachers_own_question(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     result.write(record("own"), tmp_path / "out")
     code = (
-        "import sys; from mxdp.experiments.__main__ import main; main(['report', sys.argv[1]]); main(['list']); "
+        "import sys; from mxdp.experiments.__main__ import main; main(['report', 'out']); main(['list']); "
         "print(sorted({'mxnet', 'torch', 'scipy', 'sklearn', 'matplotlib.pyplot'} & set(sys.modules)))"
     )
     path = os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environ = {**os.environ, "PYTHONPATH": path, EXTRA_MODULES: "own"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "out")], env=environ, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "[]"
+    said = subprocess.check_output([sys.executable, "-c", code], env=environ, text=True, cwd=tmp_path)
+    assert said.splitlines()[-1] == "[]"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["own", "own.svg", "report.html"]
