@@ -67,7 +67,8 @@ def test_presets_fit_their_experiments_and_that_for_classes_trains():
     data, here = load(sizes["data"], seed=sizes["seed"]), devices(1, "cpu")
     replicas = [get_params(init_lenet(sizes["seed"]), here[0])]  # another number of devices gives the same accuracy
     stream, step = Stream(data.train, sizes["batch_size"], sizes["seed"]), TrainStep(replicas, here, sizes["lr"])
-    rounds = iter(range(sizes["processes"] * sizes["rounds"]))
-    while evaluate(data.test, replicas) <= 0.8:
-        next(rounds)
+    for _ in range(sizes["processes"] * sizes["rounds"]):
         train_steps(stream.take(sizes["samples"]), step)
+        if evaluate(data.test, replicas) > 0.9:  # the rounds after it are only for the clock
+            return
+    pytest.fail("it did not learn")
