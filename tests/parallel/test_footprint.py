@@ -113,61 +113,44 @@ def test_stages(normed, micro_batches, schedule, first, second):
 
 NORMED = (Conv(10, 3), BatchNorm(), Relu(), Pool(2), Conv(10, 3, padding=1), BatchNorm(), Relu(), Pool(2), Dense(10))
 OTHERS = {"normed": (NORMED, (2, 40, 40)), **NETS}
-STRATEGIES = {"Data": Data, "Layerwise": Layerwise, "Tile": Tile}
-STAGES = [
-    *(("lenet", *case) for case in ((1, "gpipe"), (2, "1f1b"), (8, "1f1b"), (8, "gpipe"))),
-    *(("stack", *case) for case in ((2, "gpipe"), (8, "1f1b"))),
+STRATEGIES = {"Data": Data, "Layerwise": Layerwise, "Tile": Tile, "Pipeline": Pipeline}
+CASES = [
+    *[("lenet", "Pipeline", 2, *plan) for plan in ((2, "1f1b"), (8, "gpipe"))],
+    *[("lenet", name, 2) for name in ("Layerwise", "Data", "Tile")],
+    *[("normed", *strategy) for strategy in (("Data", 1), ("Data", 2), ("Tile", 2))],
+    ("stack", "Pipeline", 2, 8, "1f1b"),
 ]
 """LeNet first: the other networks' operators use oneDNN's temporary space."""
-PEAKS = [
-    *(("lenet", *case) for case in (("Layerwise", 2), ("Data", 2), ("Tile", 2))),
-    *(("normed", *case) for case in (("Data", 1), ("Data", 2), ("Tile", 2))),
-]
 
 
-def of_stages(name, micro_batches, schedule, samples=32):
+def of_a_step(name, strategy, n, *plan):
     """(measured, predicted). How long a gradient waits for a stage that is slower depends on the moment: so the median
     of three steps."""
-    net, shape = NETS[name]
-    params, X, y = example(net, shape, samples)
-    strategy = Pipeline(net, params, shape, devices(2), micro_batches, schedule, CUTS[name][1])
-    strategy.step(X, y)
-    steps = [peak_bytes(lambda: strategy.step(X, y), strategy.devices) for _ in range(3)]
-    return list(map(statistics.median, zip(*steps))), strategy.peak_bytes(samples)
-
-
-def of_a_step(name, strategy, n, samples=64):
     net, shape = OTHERS[name]
+    samples = 32 if plan else 64
     params, X, y = example(net, shape, samples)
-    made = STRATEGIES[strategy](net, params, shape, devices(n))
+    options = (*plan, CUTS[name][1]) if plan else ()
+    made = STRATEGIES[strategy](net, params, shape, devices(n), *options)
     made.step(X, y)
-    return peak_bytes(lambda: made.step(X, y), devices(n)), made.peak_bytes(samples)
+    steps = [peak_bytes(lambda: made.step(X, y), made.devices) for _ in range(3)]
+    return list(map(statistics.median, zip(*steps))), made.peak_bytes(samples)
 
 
 def test_a_step_takes_as_much():
-    """Where devices exchange things, when a piece of work begins and what is still there depends on the moment."""
-    for (name, *_), (measured, predicted) in results("test_footprint", "of_a_step", PEAKS).items():
-        assert measured == pytest.approx(predicted, rel=0.2 if name == "lenet" else 0.3)
+    """Where devices exchange things, when work begins and what is still there depends on the moment; where a stage
+    keeps most, a gradient that waits adds little. The first stage's temporary space is not predicted."""
+    for (name, strategy, *_), (measured, predicted) in results("test_footprint", "of_a_step", CASES).items():
+        first = int(name == "stack")
+        fullest = max(predicted[first:])
+        for nbytes, expected in zip(measured[first:], predicted[first:]):
+            exact = strategy == "Pipeline" and expected == fullest
+            assert nbytes == pytest.approx(expected, rel=0.1 if exact else 0.3)
 
 
-def test_stages_take_as_much():
-    """Where most is kept, a gradient that waits adds little. The first device's temporary space is not predicted."""
-    for (name, *_), (measured, predicted) in results("test_footprint", "of_stages", STAGES).items():
-        known = slice(0 if name == "lenet" else 1, 2)
-        fullest = max(predicted[known])
-        for nbytes, expected in zip(measured[known], predicted[known]):
-            assert nbytes == pytest.approx(expected, rel=0.1 if expected == fullest else 0.3)
-
-
-@pytest.mark.parametrize(("micro_batches", "places"), [(1, 0), (2, 1), (3, 1)])
-@pytest.mark.parametrize("name", CUTS)
-def test_what_stays_is_what_the_stages_hold(name, micro_batches, places):
-    strategy = pipe(name, 3, micro_batches)
-    _, X, y = prepared(name)
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_what_stays_is_what_the_stages_hold(micro_batches):
+    strategy = pipe("stack", 3, micro_batches)
+    _, X, y = prepared("stack")
     strategy.step(X, y)
     held = [[*stage.flat, *stage._sums, *stage._addends, *stage._buffers.values()] for stage in strategy.stages]
     assert [sum(4 * array.size for array in arrays) for arrays in held] == strategy.lasting_bytes(SAMPLES)
-    assert [len(arrays) for arrays in held] == [
-        (2 + places) * len(stage.flat) + (0 if stage.first else len({0, SAMPLES % micro_batches}))
-        for stage in strategy.stages
-    ]

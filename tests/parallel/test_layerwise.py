@@ -28,11 +28,10 @@ def test_scores_may_be_pictures():
     [
         (LENET, (1, 28, 28), 2, [4 * 50 * 9 * 9, 4 * 10], [4 * 800]),
         (LENET, (1, 28, 28), 1, [], []),
-        (STACK, (3, 17, 19), 2, [4 * 16 * 8 * 9], [4 * 16 * 4 * 4]),  # its last layer has no partner
         (MIXED, (2, 6, 5), 3, [4 * 9, 4 * 6], [4 * 6, 4 * 9, 4 * 12]),  # before its first pair there are parameters
         ((Dense(6), Relu(), Dense(10)), (7,), 2, [4 * 10], []),
     ],
-    ids=["lenet", "one device", "stack", "mixed", "one pair"],
+    ids=["lenet", "one device", "mixed", "one pair"],
 )
 def test_each_allreduce_is_counted_when_it_is_done(net, shape, n, there, back, monkeypatch):
     params, X, y = example(net, shape, 4)

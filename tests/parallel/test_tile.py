@@ -2,46 +2,13 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from nets import STRIDED, UNSHRUNK, devices, serial
+from nets import devices, serial
 from serial import example, run, serial_run, wrong
 
 from mxdp.backend import np
-from mxdp.layers import BatchNorm, Conv, Dense, Pool, Relu, forward
+from mxdp.layers import Conv, Dense, Pool, Relu, forward
 from mxdp.parallel.tile import Tile
 from mxdp.plans.partition import bounds
-
-
-def tiles(grid):
-    return devices(grid[0] * grid[1])
-
-
-@st.composite
-def image_layers(draw):
-    kernel = draw(st.integers(1, 4))
-    numbers = draw(st.integers(1, 3)), draw(st.integers(0, kernel // 2))
-    if draw(st.booleans()):
-        return Conv(2, kernel, *numbers)
-    return Pool(kernel, *numbers, draw(st.sampled_from(["max", "avg"])))
-
-
-@settings(max_examples=40, phases=UNSHRUNK)
-@given(
-    net=st.lists(st.one_of(image_layers(), st.just(Relu()), st.just(BatchNorm())), min_size=1, max_size=3),
-    height=st.integers(5, 20),
-    width=st.integers(5, 20),
-    grid=st.sampled_from([(2, 2), (1, 4), (3, 1), (4, 1), (2, 3), (2, 4)]),
-)
-def test_pictures_are_those_of_the_whole(net, height, width, grid):
-    shape = (2, height, width)
-    try:
-        params, X, _ = example(net, shape, 2, "float64")
-        strategy = Tile(net, params, shape, tiles(grid), grid=grid)
-    except ValueError:
-        assume(False)
-    expected = forward(net, np.array(X), params).asnumpy()
-    onp.testing.assert_allclose(strategy.scores(X).asnumpy(), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_a_tile_that_needs_nothing_of_its_own():
@@ -51,9 +18,6 @@ def test_a_tile_that_needs_nothing_of_its_own():
     third = strategy.exchanges[1].rows[2]
     assert third.kept[0] == third.kept[1]
     assert wrong(run(strategy, X, y), serial_run(net, params, X, y)) == []
-
-
-# Without halos
 
 
 def whole_numbers(shape, seed=0):
@@ -101,8 +65,8 @@ def test_what_cannot_be_tiled_is_refused():
 
     with pytest.raises(ValueError, match=r"layer 0, rows: tile 0 of 4 .*smaller than the halo"):
         make((Conv(2, 5, padding=2),), (1, 4, 9), (4, 1))
-    with pytest.raises(ValueError, match="layer 3, columns: 4 -> 1 can't be cut into 2"):
-        make((*STRIDED[:3], Pool(4)), (2, 17, 7), (1, 2))
+    with pytest.raises(ValueError, match="layer 1, columns: 4 -> 1 can't be cut into 2"):
+        make((Conv(6, 3, 2, 1), Pool(4)), (2, 17, 7), (1, 2))
     with pytest.raises(ValueError, match="2 x 2 tiles need as many devices, not 3"):
         make((Conv(2, 3),), (1, 9, 9), (2, 2), 3)
     with pytest.raises(ValueError, match=r"pictures \(channels, height, width\), not from \(9,\)"):
