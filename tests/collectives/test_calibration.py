@@ -109,38 +109,31 @@ def test_a_call_that_takes_no_longer_than_its_start_has_a_rate_above_zero(known,
     assert {cost for rate in (machine.copy, machine.add) for _, cost in rate.alone} == {calibration.LEAST}
 
 
-def test_a_round_has_a_fence_at_both_ends(known):
+def test_it_is_the_median_of_the_rounds_behind_a_warm_up_with_a_fence_at_both_ends(known):
     known.queued = 100.0
+    known.delays = iter([1000.0, 5.0, 0.0, 3.0, 90.0, 1.0])
     call = known.prepare("_copyto", [], mx.nd.zeros((1,)))
-    assert calibration._median_seconds([call] * 4) == 4 * (0.25 + 0.5 + 8.0)
+    assert calibration._median_seconds([call], 5) == 0.25 + 0.5 + 8.0 + 3.0
     known.queued = 100.0
     assert start_seconds(mx.cpu(0), mx.cpu(1), hops=20) == 0.25 + 0.5 + 8.0
     assert not known.pushed, "the clock was read before a fence"
 
 
-@pytest.mark.parametrize("devices", [2, 4])
-def test_a_push_is_pythons_time_alone(known, devices):
+def test_a_push_is_pythons_time_alone(known):
     known.queued = 100.0
     known.delays = iter([1000.0])
-    assert push_seconds([mx.cpu(rank) for rank in range(devices)]) == pytest.approx(0.25)
+    assert push_seconds([mx.cpu(rank) for rank in range(3)]) == pytest.approx(0.25)
     assert len(known.pushed) == 1 + calibration.SHORT_ROUNDS
     assert not known.queued
 
 
-def test_it_is_the_median_of_the_rounds_behind_a_warm_up(known):
-    known.delays = iter([1000.0, 5.0, 0.0, 3.0, 90.0, 1.0])
-    call = known.prepare("_copyto", [], mx.nd.zeros((1,)))
-    assert calibration._median_seconds([call], 5) == 0.25 + 0.5 + 8.0 + 3.0
-
-
-@pytest.mark.parametrize("slow", [(0, 1, 2, 3, 4), (2, 3, 4, 5, 6)])
-def test_most_turns_may_have_two_workers_on_one_core(known, monkeypatch, slow):
+def test_most_turns_may_have_two_workers_on_one_core(known, monkeypatch):
     """Then sums and copies take twice as long, and start at another time."""
     turn = iter(range(calibration.TURNS))
     pushes = calibration.push_seconds
 
     def push_seconds(devices):
-        known.factor = 2.0 if next(turn) in slow else 1.0
+        known.factor = 2.0 if next(turn) < 5 else 1.0
         return pushes(devices)
 
     monkeypatch.setattr(calibration, "push_seconds", push_seconds)

@@ -2,22 +2,43 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
-from nets import devices, serial
-from serial import example, run, serial_run, wrong
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from nets import UNSHRUNK, devices, serial
+from serial import example as batch
+from serial import run, wrong
 
 from mxdp.backend import np
-from mxdp.layers import Conv, Dense, Pool, Relu, forward
+from mxdp.layers import BatchNorm, Conv, Dense, Pool, Relu, forward
 from mxdp.parallel.tile import Tile
 from mxdp.plans.partition import bounds
 
 
-def test_a_tile_that_needs_nothing_of_its_own():
-    net = (Conv(3, kernel=1), Conv(2, kernel=1, stride=3), Dense(10))  # of rows 0, 3 ... 15, the third tile sees 12
-    params, X, y = example(net, (2, 16, 4), 3, "float64")
-    strategy = Tile(net, params, (2, 16, 4), devices(4), grid=(4, 1))
-    third = strategy.exchanges[1].rows[2]
-    assert third.kept[0] == third.kept[1]
-    assert wrong(run(strategy, X, y), serial_run(net, params, X, y)) == []
+@st.composite
+def layers(draw):
+    kernel = draw(st.integers(1, 4))
+    numbers = kernel, draw(st.integers(1, 3)), draw(st.integers(0, kernel // 2))
+    image = Conv(2, *numbers), Pool(*numbers), Pool(*numbers, "avg")
+    return draw(st.sampled_from([*image, Relu(), BatchNorm()]))
+
+
+@settings(max_examples=40, phases=UNSHRUNK)
+@given(
+    net=st.lists(layers(), min_size=1, max_size=3),
+    sides=st.tuples(st.integers(5, 20), st.integers(5, 20)),
+    grid=st.sampled_from([(2, 2), (1, 4), (3, 1), (2, 3)]),
+)
+# Of rows 0, 3 ... 15, the third tile sees row 12, and needs nothing of its own.
+@example(net=[Conv(3, kernel=1), Conv(2, kernel=1, stride=3)], sides=(16, 4), grid=(4, 1))
+def test_pictures_are_those_of_the_whole(net, sides, grid):
+    shape = (2, *sides)
+    try:
+        params, X, _ = batch(net, shape, 2, "float64")
+        made = Tile(net, params, shape, devices(grid[0] * grid[1]), grid=grid)
+    except ValueError:
+        assume(False)
+    expected = forward(net, np.array(X), params).asnumpy()
+    onp.testing.assert_allclose(made.scores(X).asnumpy(), expected, rtol=1e-9, atol=1e-9)
 
 
 def whole_numbers(shape, seed=0):
@@ -29,7 +50,7 @@ def whole_numbers(shape, seed=0):
 def test_without_halos_the_error_is_at_the_seams_alone(sides, padding):
     """Whole numbers have exact sums, so that "no error" means none at all."""
     net = (Conv(3, 3, padding=padding), Relu(), Conv(2, 3, padding=padding))
-    params, _, _ = example(net, (2, *sides), 1)
+    params, _, _ = batch(net, (2, *sides), 1)
     params = [[np.array(whole_numbers(param.shape)) for param in layer] for layer in params]
     X = whole_numbers((2, 2, *sides), seed=1)
     exact = forward(net, np.array(X), params).asnumpy()
