@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as onp
 import pytest
+from children import printed
 from gate import Gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,7 +58,8 @@ def test_all_hold_the_exact_sum_again_and_again(devices, size, dtype):
             x[:] = mx.nd.array(numbers(rank, size, dtype), ctx=x.ctx, dtype=dtype)
 
 
-def check_who_reads_before(rank):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_reads_before_sees_the_vector_before_the_sum(rank):
     xs = vectors(2, 64)
     run = AllReduce(xs, "shared-memory")
     yes = mx.nd.ones((64,))
@@ -72,69 +71,42 @@ def check_who_reads_before(rank):
     assert before.asnumpy().tolist() == numbers(rank, 64).tolist()
 
 
-def check_who_reads_after(rank):
-    xs, aliases, alias = vectors(2, 64), [], jobs.alias
+def wrong_behind(devices, size, rank):
+    """How many numbers are not the sum, in the vectors and where others read them behind it, while what is written to
+    the vector of ``rank`` is late."""
+    xs, aliases, alias = vectors(devices, size), [], jobs.alias
     with patch.object(jobs, "alias", lambda chunk: aliases.append((chunk.ctx, alias(chunk))) or aliases[-1][1]):
         run = AllReduce(xs, "shared-memory")
     gates = [Gate(array) for device, array in aliases if device == mx.cpu(rank)]
     run()
-    after = xs[rank] + 0
-    time.sleep(0.1)
+    behind = [x + 0 for x in xs]
+    time.sleep(0.2)
     for gate in gates:
         gate.open()
-    assert after.asnumpy().tolist() == total(2, 64).tolist()
+    return sum(int((x.asnumpy() != total(devices, size)).sum()) for x in [*xs, *behind])
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("check", [check_who_reads_before, check_who_reads_after])
-def test_other_work_sees_the_vector_before_or_after_the_sum(check, rank):
-    check(rank)
+def test_who_reads_behind_sees_the_sum(rank):
+    assert wrong_behind(2, 64, rank) == 0
 
 
-BESIDE_SLOW_WRITES = """
-import sys, time
-import mxdp
-from mxdp.backend import mx, npx
-from mxdp.collectives import in_place as jobs
-from gate import Gate
-
-alias = jobs.alias
-
-def wrong(devices, *slow):  # chunks of the first vector
-    aliases = []
-    jobs.alias = lambda chunk: aliases.append((chunk.ctx, alias(chunk))) or aliases[-1][1]
-    xs = [mx.nd.full((600000,), 1 + rank, ctx=mx.cpu(rank)) for rank in range(devices)]
-    run = mxdp.AllReduce(xs, "shared-memory")
-    of_first = [each for device, each in aliases if device == mx.cpu(0)]
-    gates = [Gate(of_first[chunk]) for chunk in slow]
-    run()
-    behind = [x + 0 for x in xs]
-    time.sleep(0.3)
-    for gate in gates:
-        gate.open()
-    npx.waitall()
-    total = devices * (devices + 1) // 2
-    print(sum(int((x.asnumpy() != total).sum()) for x in [*xs, *behind]))
+WITHOUT_BULKS = """
+import sys
+from mxdp.backend import mx
+from test_in_place import wrong_behind
 
 mx.profiler.set_config(profile_all=True, aggregate_stats=True, filename=sys.argv[1])
 mx.profiler.set_state("run")
-wrong(2, 0, 1)
-wrong(3, 0, 1, 2)
+print(wrong_behind(2, 600000, 0), wrong_behind(3, 600000, 0))
 """
 
 
 def test_the_engine_knows_the_order_without_a_bulk(tmp_path):
     """MXNet's profiler switches bulks off while it collects aggregate statistics. Two workers keep no order."""
-    done = subprocess.run(
-        [sys.executable, "-c", BESIDE_SLOW_WRITES, str(tmp_path / "profile.json")],
-        cwd=Path(__file__).parents[1],  # where a child finds `gate`
-        env={**os.environ, "MXNET_CPU_WORKER_NTHREADS": "2"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["0"] * 2
+    here = Path(__file__).parent
+    options = dict(path=[here, here.parent], arguments=[tmp_path / "profile.json"], MXNET_CPU_WORKER_NTHREADS="2")
+    assert printed(WITHOUT_BULKS, **options).split() == ["0", "0"]
 
 
 @pytest.mark.parametrize("algorithm", ["shared-memory", "ring"])
