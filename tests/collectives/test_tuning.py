@@ -39,7 +39,6 @@ def test_it_is_the_least_of_all_predictions(devices, sizes, made_of):
     ("devices", "sizes", "on_amd", "on_intel"),
     [
         (2, [1], "shared-memory", "shared-memory"),  # no device waits for another before it
-        (4, [1], "shared-memory", "shared-memory"),
         (8, [1], "shared-memory", "shared-memory"),
         (2, [256], "naive", "naive"),  # a few kB cost operations alone
         (4, [65536], "naive", "naive"),
