@@ -68,8 +68,8 @@ def test_two_bits_lie_as_in_mxnet():
     assert len(form.encode(onp.zeros(1600, "float32"))) == 400
 
 
-def replicas(n, start=1.0):
-    return [get_params([np.full((3, 5), start), np.zeros(7)], device) for device in devices(n, "cpu")]
+def replicas(n):
+    return [get_params([np.ones((3, 5)), np.zeros(7)], device) for device in devices(n, "cpu")]
 
 
 def fill(params, vector):

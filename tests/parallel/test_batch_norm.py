@@ -134,7 +134,6 @@ def without_gradient(scales, *others):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda scales, *others: ([], *others), "the list is empty"),
         (lambda scales, *others: ([scales[0]] * 2, *others), "different devices, not on cpu(0), cpu(0)"),
         (lambda a, b, means, d: (a, b, [mean[:2] for mean in means], d), "needs means like scales"),
         (lambda a, b, c, variances: (a, b, c, variances[::-1]), "needs variances like scales"),
