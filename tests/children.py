@@ -17,7 +17,7 @@ needs_mxnet_alone = pytest.mark.skipif(
 )
 
 
-def child(code, *options, path=(), arguments=(), folder=None, **environ):
+def child(code, *options, path=(), arguments=(), folder=None, limit=120, **environ):
     """A finished Python process in ``folder``: its own ``environ`` and none of ours, ``path`` before the usual
     modules."""
     ours = set(process.describe()) - {"MXDP_TEST_MARK"}  # by which conftest.py finds what it leaves behind
@@ -29,7 +29,7 @@ def child(code, *options, path=(), arguments=(), folder=None, **environ):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=limit,
     )
 
 

@@ -96,40 +96,34 @@ def test_by_hand_all_count_until_backward_or_a_step_has_written(used, some):
     assert not any(param.grad.asnumpy().any() for params in device_params for param in params)
 
 
-REPLACED = {
-    "one gradient, by hand": lambda device_params: device_params[1][2].attach_grad(),
-    "all gradients of a replica": lambda device_params: [param.attach_grad() for param in device_params[0]],
-    "another GradientSync": GradientSync,
-    "one that sums a part": lambda device_params: GradientSync([params[1:3] for params in device_params]),
-    "no gradient": lambda device_params: autograd.mark_variables(
-        [device_params[0][4]], [np.zeros(SHAPES[4])], grad_reqs="null"
-    ),
-}
+GRADIENT, ARRAYS = "the gradient of .* another GradientSync", "the replicas hold other arrays"
 
 
-@pytest.mark.parametrize("how", REPLACED)
-def test_gradients_that_were_replaced_are_not_summed_in_silence(how):
+def no_gradient(replicas_):
+    autograd.mark_variables([replicas_[0][4]], [np.zeros(SHAPES[4])], grad_reqs="null")
+
+
+@pytest.mark.parametrize(
+    ("replace", "message"),
+    [
+        (lambda replicas_: replicas_[1][2].attach_grad(), GRADIENT),
+        (lambda replicas_: GradientSync([params[1:3] for params in replicas_]), GRADIENT),
+        (no_gradient, GRADIENT),
+        (lambda replicas_: replicas_[0].append(np.ones(2)), ARRAYS),
+        (lambda replicas_: replicas_[0].__setitem__(0, replicas_[0][0].copy()), ARRAYS),
+    ],
+    ids=["one, by hand", "another GradientSync", "no gradient", "one more", "a copy"],
+)
+def test_what_was_replaced_is_not_summed_in_silence(replace, message):
     """Also before any computation, when the new gradient's memory may not be allocated yet."""
     device_params = replicas(2)
     sync = GradientSync(device_params)
     sync()
     npx.waitall()
-    REPLACED[how](device_params)
+    replace(device_params)
     for call in (sync, sync.no_sync().__enter__):
-        with pytest.raises(RuntimeError, match=r"^GradientSync can't sum: the gradient of .* another GradientSync"):
+        with pytest.raises(RuntimeError, match=f"^GradientSync can't sum: {message}"):
             call()
-    GradientSync(device_params)()
-
-
-def test_an_array_that_was_replaced_in_a_list_is_not_left_out_in_silence():
-    """Its gradient would lie outside of all buckets."""
-    for replace in (lambda params: params.append(np.ones(2)), lambda params: params.__setitem__(0, params[0].copy())):
-        device_params = replicas(2)
-        sync = GradientSync(device_params)
-        replace(device_params[0])
-        for call in (sync, sync.no_sync().__enter__):
-            with pytest.raises(RuntimeError, match=r"^GradientSync can't sum: the replicas hold other arrays"):
-                call()
 
 
 def test_a_call_frees_what_it_takes_from_mxnet(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as onp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from mxdp.backend import mx, np
 from mxdp.collectives.shards import ShardedSync
 from mxdp.scratch import get_params
 
-LR = 0.25
+LR, TURNS = 0.25, 3
 
 
 @settings(max_examples=30, phases=UNSHRUNK)
@@ -30,47 +32,44 @@ def test_momentum_in_shards_is_numpys_of_each_array(shapes, n, ranks, bucket_mb,
     dtypes = [random.choice(["float32", "float64"]) for _ in shapes]
     accumulate = [bool(random.randint(2)) for _ in shapes]
     start = [random.randint(-8, 9, shape).astype(dtype) for shape, dtype in zip(shapes, dtypes)]
-    given_ = [[[random.randint(-8, 9, (3, *s)) for s in shapes] for _ in range(n)] for _ in range(ranks)]
+    gradients = [random.randint(-8, 9, (ranks, n, TURNS, *shape)) for shape in shapes]
 
     def train(world):
         first = [np.array(array, dtype=array.dtype) for array in start]
         replicas = [get_params(first, mx.cpu(number)) for number in range(n)]
         sync = ShardedSync(replicas, bucket_mb, accumulate, world)
         states = [[mx.nd.zeros_like(part.gradient) for part in parts] for parts in sync.parts]
-        history = []
-        for turn in range(3):
-            for params, arrays in zip(replicas, given_[world.rank]):
-                for param, array in zip(params, arrays):
-                    param.grad[()] = np.array(array[turn], dtype=param.dtype)
+        for turn in range(TURNS):
+            for device, params in enumerate(replicas):
+                for param, array in zip(params, gradients):
+                    param.grad[()] = np.array(array[world.rank, device, turn], dtype=param.dtype)
             sync()
-            for parts, its in zip(sync.parts, states):
-                for part, state in zip(parts, its):
-                    state[:] = momentum * state - LR * part.gradient
-                    weight = part.weight
-                    weight += state
+            for part, state in zip(chain(*sync.parts), chain(*states)):
+                state[:] = momentum * state - LR * part.gradient
+                weight = part.weight
+                weight += state
             sync.spread()
-            whole = sync.whole(states)
-            history.append([[param.asnumpy() for param in params] for params in (*replicas,)])
-            history[-1].append([array.copy() for array in whole])
-            for array in whole:
+            for array in sync.whole(states):
                 array[()] = onp.nan  # the caller's by now
         assert all(len({part.key for part in parts}) == len(parts) for parts in sync.parts)
-        return history, [sum(part.weight.size for part in parts) for parts in sync.parts], len(sync.buckets)
+        held = [[param.asnumpy() for param in params] for params in replicas]
+        shares = [sum(part.weight.size for part in parts) for parts in sync.parts]
+        return [*held, sync.whole(states)], shares, len(sync.buckets)
 
-    of_ranks = on_ranks(ranks, train)
-    params, states = start, [onp.zeros_like(array) for array in start]
-    for turn in range(3):
-        for number in range(len(shapes)):
-            total = sum(array[number][turn] for of_rank in given_ for array in of_rank)
-            states[number] = onp.asarray(momentum * states[number] - LR * total, dtypes[number])
-            params[number] = onp.asarray(params[number] + states[number], dtypes[number])
-        for history, _, _ in of_ranks:
-            for right, *held in zip([*params, *states], *[[*x, *history[turn][-1]] for x in history[turn][:-1]]):
-                for array in held:
-                    assert array.dtype == right.dtype
-                    onp.testing.assert_array_equal(array, right)
-    shares = [share for _, of_rank, _ in of_ranks for share in of_rank]
+    expected = []
+    for param, array in zip(start, gradients):
+        state = onp.zeros_like(param)
+        for total in array.sum((0, 1)):
+            state = onp.asarray(momentum * state - LR * total, param.dtype)
+            param = onp.asarray(param + state, param.dtype)
+        expected.append((param, state))
+    params, states = zip(*expected)
+    shares = []
+    for held, of_devices, buckets in on_ranks(ranks, train):
+        shares += of_devices
+        assert max(shares) - min(shares) <= 2 * buckets, "each is cut evenly, over devices and then over ranks"
+        for arrays, right in zip(held, [params] * n + [states]):
+            for array, known in zip(arrays, right):
+                assert array.dtype == known.dtype
+                onp.testing.assert_array_equal(array, known)
     assert sum(shares) == sum(array.size for array in start)
-    assert max(shares) - min(shares) <= 2 * of_ranks[0][2], (
-        "each bucket is cut evenly, over devices and then over ranks"
-    )

@@ -4,6 +4,7 @@ import numpy as onp
 from hypothesis import Phase
 
 from mxdp.backend import mx, np
+from mxdp.plans.cost.machine import Machine, Rate
 
 UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 """Of examples that take a tenth of a second: to shrink one would take minutes."""
@@ -17,3 +18,10 @@ def inputs(n, shape, dtype="float32"):
 
 def on_devices(arrays):
     return [np.array(array, dtype=array.dtype, ctx=mx.cpu(rank)) for rank, array in enumerate(arrays)]
+
+
+def turning_at(nbytes):
+    """A machine on which "auto" takes doubling, with few messages, up to this many bytes, and then shared memory."""
+    curve = ((1.0, 0.3625 / nbytes),)
+    rate = Rate(1.0, curve, curve)
+    return Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from hypothesis import Phase
 from hypothesis import strategies as st
-from serial import example, run, serial_run, wrong
+from serial import example, serial_run
 
 from mxdp.backend import mx, npx
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu, Residual
@@ -22,14 +22,7 @@ STACK = (
 )  # fmt: skip
 """The slides' stack of convolution, batch normalisation, relu and pooling, for images of any size."""
 
-STRIDED = (
-    Conv(6, kernel=3, stride=2, padding=1), BatchNorm(), Relu(), Pool(3, stride=2, padding=1),
-    Conv(7, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2, kind="avg"),
-    Dense(10),
-)  # fmt: skip
-"""Windows that overlap, stride 2, padding; for (2, 25, 19)."""
-
-NETS = {"lenet": (LENET, (1, 28, 28)), "stack": (STACK, (3, 17, 19)), "strided": (STRIDED, (2, 25, 19))}
+NETS = {"lenet": (LENET, (1, 28, 28)), "stack": (STACK, (3, 17, 19))}
 CUTS = {"lenet": [(), (3,), (3, 6), (1, 3, 6)], "stack": [(), (4,), (2, 6), (1, 4, 8)]}
 """Into 1, 2, 3 and 4 stages."""
 SAMPLES = 7
@@ -85,12 +78,6 @@ def serial(name, samples=SAMPLES, micro_batches=1):
     params, X, y = prepared(name, samples)
     net, shape = NETS[name]
     return net, shape, params, X, y, serial_run(net, params, X, y, bounds(samples, micro_batches))
-
-
-def faults(strategy, n, name):
-    """What of a strategy's run on ``n`` devices differs from the serial run."""
-    net, shape, params, X, y, expected = serial(name)
-    return set(wrong(run(strategy(net, params, shape, devices(n)), X, y), expected))
 
 
 def pipe(name, n=2, micro_batches=1, schedule="gpipe"):

@@ -15,16 +15,11 @@ from mxdp.scratch import cross_entropy, sgd
 
 LR, STEPS = 0.1, 3
 TOLERANCE = {"float32": 2e-5, "float64": 1e-9}
-"""Of the largest number of the same kind in the same layer.
+"""Of the largest number of the same kind in the same layer: a bias before a batch normalisation has a gradient of
+roundings alone, which are those of terms as large as the weight's.
 
-A split run adds the same terms in another order. Each float32 addition rounds by at most 2**-24 = 6e-8 of its partial
-sum. The longest sums here are those of a convolution's weight: a term for each sample and place, 6 x 26 x 26 = 4056 for
-LeNet; roundings of either sign add up as their square root, 64, to 4e-6 of the sum of the terms' sizes. Terms cancel,
-so the sum itself is smaller than that by a few times: 2e-5. (Float64: 4e-14, far within 1e-9.)
-
-Of the same *layer*, since a bias before a batch normalisation has no effect: its gradient is zero but for roundings,
-which are those of terms as large as the weight's.
-"""
+A float32 addition rounds by at most 2**-24. The longest sums are those of a convolution's weight: for LeNet 6 x 26 x 26
+terms, whose roundings add up to 64 x 6e-8 = 4e-6 of their sizes. Terms cancel, so the sum is a few times smaller."""
 
 
 def example(net, input_shape, samples, dtype="float32"):

@@ -134,9 +134,7 @@ def without_gradient(scales, *others):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda scales, *others: ([], *others), "the list is empty"),
         (lambda scales, *others: ([scales[0]] * 2, *others), "different devices, not on cpu(0), cpu(0)"),
-        (lambda scales, shifts, *others: (scales, shifts[:1], *others), "needs shifts like scales"),
         (lambda a, b, means, d: (a, b, [mean[:2] for mean in means], d), "needs means like scales"),
         (lambda a, b, c, variances: (a, b, c, variances[::-1]), "needs variances like scales"),
         (lambda a, b, c, d: (a, b, c, [d[0], c[1]]), "one was given twice"),
@@ -146,7 +144,6 @@ def without_gradient(scales, *others):
             lambda *kinds: [[array.astype("float16") for array in kind] for kind in kinds],
             "float32 or float64, not float16",
         ),
-        (lambda *kinds: (*kinds, -0.1), "from 0 to 1, not -0.1"),
         (lambda *kinds: (*kinds, 1.5), "from 0 to 1, not 1.5"),
         (lambda *kinds: (*kinds, float("nan")), "from 0 to 1, not nan"),
     ],
@@ -163,9 +160,7 @@ def test_bad_parameters_are_refused(change, message):
         (shards((2, 3), (2, 3))[::-1], "in this order, not on cpu(1), cpu(0)"),
         (shards((2, 4), (2, 4)), "(n, 3) or (n, 3, height, width) of its scales' dtype, not (2, 4)"),
         ([x.astype("float64") for x in shards((2, 3), (2, 3))], "of its scales' dtype, not (2, 3)"),
-        (shards((2, 3, 5), (2, 3, 5)), "not (2, 3, 5)"),
         (shards((2, 3, 5, 5), (2, 3, 5, 4)), "of one height and width, not (2, 3, 5, 4)"),
-        (shards((2, 3, 5, 5), (2, 3)), "of one height and width, not (2, 3)"),
         (shards((2, 3), (0, 3)), "shards with samples"),
     ],
 )

@@ -46,32 +46,22 @@ def test_a_layer_takes_the_median_of_its_rounds_and_nothing_back_without_a_gradi
     assert devices == {mx.cpu(1)}
 
 
-@pytest.fixture
-def cuts(monkeypatch):
-    """``find_cuts`` for LeNet, whose layers take the seconds that are given."""
+@pytest.mark.parametrize(
+    ("forward", "backward", "plan", "batch_size", "training", "cuts"),
+    [
+        ([1] * 9, [0, 0, 0, 5, 0, 0, 0, 0, 0], pipeline("gpipe", 3, 5), 3, True, (3, 4)),
+        ([1] * 9, [9, *[0] * 8], pipeline("gpipe", 2, 2), 7, True, (1,)),
+        ([1] * 9, [9, *[0] * 8], pipeline("gpipe", 2, 2), 7, False, (4,)),  # only the forward passes count
+    ],
+)
+def test_the_slowest_stage_is_as_fast_as_can_be(forward, backward, plan, batch_size, training, cuts, monkeypatch):
+    asked = []
 
-    def find(forward, backward, plan, batch_size=32, **options):
-        asked = []
+    def measure(net, params, *arguments):
+        asked.append(arguments)
+        return [LayerCost(*pair) for pair in zip(forward, backward)]
 
-        def measure(net, params, input_shape, device, samples):
-            asked.append((input_shape, device, samples))
-            return [LayerCost(*pair) for pair in zip(forward, backward)]
-
-        monkeypatch.setattr(layer_costs, "measure_layers", measure)
-        net, shape = NETS["lenet"]
-        borders = find_cuts(net, prepared("lenet")[0], shape, mx.cpu(2), plan, batch_size, **options)
-        assert asked == [(shape, mx.cpu(2), max(1, -(-batch_size // plan.micro_batches)))]
-        return borders
-
-    return find
-
-
-def test_the_slowest_stage_is_as_fast_as_can_be(cuts):
-    assert cuts([1, 1, 1, 5, 1, 1, 1, 1, 1], [0] * 9, pipeline("gpipe", 3, 4)) == (3, 4)
-    assert cuts([0] * 9, [1, 1, 1, 5, 1, 1, 1, 1, 1], pipeline("gpipe", 3, 5), batch_size=3) == (3, 4)
-
-
-def test_for_answers_only_the_forward_passes_count(cuts):
-    both = [1] * 9, [9, *[0] * 8]
-    assert cuts(*both, pipeline("gpipe", 2, 1)) == (1,)
-    assert cuts(*both, pipeline("gpipe", 2, 1), training=False) == (4,)
+    monkeypatch.setattr(layer_costs, "measure_layers", measure)
+    net, shape = NETS["lenet"]
+    assert find_cuts(net, prepared("lenet")[0], shape, mx.cpu(2), plan, batch_size, training=training) == cuts
+    assert asked == [(shape, mx.cpu(2), max(1, -(-batch_size // plan.micro_batches)))]

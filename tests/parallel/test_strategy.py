@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 
 import numpy as onp
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from nets import NETS, UNSHRUNK, copies, devices, drawn_nets, faults, pipe, serial
+from nets import UNSHRUNK, copies, devices, drawn_nets, serial
 from serial import example, run, serial_run, wrong
 
 from mxdp.backend import mx, np
@@ -22,7 +21,6 @@ from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.layerwise import Layerwise
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.parallel.stage_times import measure_stages
-from mxdp.parallel.strategy import Strategy
 from mxdp.parallel.tile import Tile
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.operations import operations
@@ -39,15 +37,6 @@ STRATEGIES = {
 }
 each_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 TOO_SMALL = "smaller than the halo", "can't be cut into"
-
-
-@each_strategy
-def test_has_the_common_form(strategy):
-    made = getattr(STRATEGIES[strategy], "func", STRATEGIES[strategy])
-    for name, method in vars(Strategy).items():
-        if inspect.isfunction(method) and not name.startswith("_"):
-            parameters = inspect.signature(getattr(made, name)).parameters
-            assert list(parameters) == list(inspect.signature(method).parameters)
 
 
 def drawn_strategy(name, draw, net, n):
@@ -106,12 +95,6 @@ def test_it_equals_the_serial_run_and_moves_what_it_says(strategy, drawn):
     assert made.traffic.total() == made.bytes_moved(len(X))
 
 
-@pytest.mark.parametrize("name", NETS)
-@pytest.mark.parametrize("strategy", sorted({*STRATEGIES} - {"combined"}))
-def test_in_float32_networks_of_the_slides_differ_by_roundings(strategy, name):
-    assert faults(STRATEGIES[strategy], 3, name) == set()
-
-
 @each_strategy
 def test_arrays_of_mxnet_are_taken_too_wherever_they_are(strategy):
     net, shape, params, X, y, expected = serial("lenet")
@@ -143,10 +126,9 @@ def test_what_is_no_array_of_samples_is_one_sentence(strategy):
     made = STRATEGIES[strategy](net, params, shape, devices(3))
     calls = [("X", X, lambda X: made.step(X, y)), ("y", y, lambda y: made.step(X, y)), ("X", X, made.scores)]
     if strategy == "pipeline":
-        calls += [("X", X, lambda X: measure_stages(made, X, y)), ("y", y, lambda y: measure_stages(made, X, y))]
-        calls += [("X", X, lambda X: measure_stages(made, X, None))]
+        calls += [("y", y, lambda y: measure_stages(made, X, y)), ("X", X, lambda X: measure_stages(made, X, None))]
     for name, good, call in calls:
-        for bad in (good.tolist(), good[..., 0].sum(), np.array(good).as_nd_ndarray(), np.array(1)):
+        for bad in (good.tolist(), np.array(good).as_nd_ndarray(), np.array(1)):
             with pytest.raises(TypeError, match=f"(?i)^{name} must be an array of "):
                 call(bad)
         with pytest.raises(TypeError, match=f"(?i)^{name} is complex64, which MXNet's arrays can't be"):
@@ -179,7 +161,7 @@ def test_the_arrays_that_a_layer_takes_lie_on_one_device(strategy, monkeypatch):
 
 @pytest.mark.parametrize(("strategy", "n", "options"), [(Data, 3, {"algorithm": "naive"}), (Tile, 4, {})])
 def test_every_copy_is_counted(strategy, n, options, tmp_path):
-    net, shape, params, X, y, _ = serial("strided")
+    net, shape, params, X, y, _ = serial("stack")
     made = strategy(net, params, shape, devices(n), **options)
     made.step(X, y)
     messages = made.traffic.messages
@@ -194,9 +176,19 @@ def test_every_copy_is_counted(strategy, n, options, tmp_path):
     assert copies(lambda: made.step(X, y), tmp_path / "trace.json") == expected
 
 
-def test_a_rounding_is_not_wrong_but_a_thousandth_is():
-    *_, X, y, expected = serial("lenet")
-    actual = run(pipe("lenet"), X, y)
-    assert wrong(actual, expected, tolerance=2e-6) == []
+class WithoutOne(Data):
+    """The last device leaves out its part."""
+
+    def _sum_gradients(self):
+        for param in self.held[-1]:
+            param.grad[()] = 0
+        super()._sum_gradients()
+
+
+def test_a_part_that_is_left_out_is_found_and_a_thousandth():
+    net, shape, params, X, y, expected = serial("lenet")
+    found = wrong(run(WithoutOne(net, params, shape, devices(3)), X, y), expected)
+    assert {name.split()[0] for name in found} == {"gradients", "params"}
+    actual = run(Data(net, params, shape, devices(3)), X, y)
     actual["gradients 3.1"][0] *= 1.001
     assert wrong(actual, expected) == ["gradients 3.1"]

@@ -38,7 +38,7 @@ def test_a_way_back_is_counted_only_where_there_is_one():
 
 
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("n", [1, 3, 4])
 def test_an_allreduce_moves_what_its_plan_sends(algorithm, n):
     moved = traffic.allreduce_bytes(algorithm, devices(n), 1000, 4)
     if algorithm == "shared-memory":  # half of it is read in place: it moves all the same
