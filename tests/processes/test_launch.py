@@ -66,31 +66,6 @@ def test_lines_have_their_rank_and_the_first_failure_its_last_lines_and_status(t
 
 
 @needs_mpi
-def test_a_rank_that_calls_mpi_abort_is_named():
-    pytest.importorskip("mpi4py")
-    code = (
-        "import mxdp; mxdp.world(); from mpi4py import MPI; w = MPI.COMM_WORLD; "  # which gives back MPICH's memory
-        "w.Barrier(); w.rank == 1 and w.Abort(7); w.Barrier()"
-    )
-    status, _, err = finish(start(code))
-    assert status == 7
-    # Where mpiexec has killed both guards before they have read a line, all that is known is that both are lost.
-    assert any(line.startswith("mxdp.launch: rank ") and "rank 1 on " in line for line in err)
-
-
-@needs_mpi
-def test_a_guard_that_is_stopped_is_not_heard_of():
-    """(A rank that is stopped: test_launcher_guard and test_launcher_ends.)"""
-    launcher = start(SLEEP, "--silent-after", "2")
-    started(launcher)[1]["[1]"].parent().suspend()
-    status, _, err = finish(launcher)
-    assert status == 124
-    assert "rank 1 on " in err[0]
-    assert "rank 0" not in err[0]
-    assert "not heard of for" in err[0]
-
-
-@needs_mpi
 def test_nothing_is_left_when_the_launcher_is_killed_while_a_rank_is_stopped():
     launcher = start(SLEEP)
     processes, ranks = started(launcher)
@@ -109,14 +84,6 @@ def test_a_signal_to_the_launcher_ends_everything():
     status, _, err = finish(launcher)
     assert status == 128 + signal.SIGTERM
     assert err == ["mxdp.launch: ended by SIGTERM; so are all ranks"]
-
-
-@needs_mpi
-def test_what_mpiexec_itself_says_is_shown():
-    status, _, err = finish(start("", "--mpiexec=-no-such-option", n=1))
-    assert status > 0
-    assert err[0].startswith("[mpiexec] ")
-    assert any(line.startswith("mxdp.launch: mpiexec failed with exit status") for line in err)
 
 
 VERSIONS = {
@@ -198,51 +165,37 @@ def test_another_mpi_or_none_is_a_sentence(says, sentence, monkeypatch, tmp_path
     assert sentence in capsys.readouterr().err
 
 
-# Each time that it is started, the ranks make two sums, and then one ends in its own way. The last time all end well.
 ENDS = """
-import argparse, sys, time, mxdp
+import os, sys, time, mxdp
 from mxdp.backend import np
-WAYS = [(1, lambda: argparse.ArgumentParser(prog="it").error("bad")), (0, sys.exit)]
-WAYS += [(0, lambda: sys.exit(world.sum([x])))]
-with open({file!r}, "a+") as file:
-    file.seek(0)
-    turn = len(file.read()) // 2
-    world = mxdp.world()
-    world.barrier()
-    file.write("x")
-victim, end = WAYS[turn] if turn < len(WAYS) else (None, None)
+first = not os.path.exists({file!r})
+world = mxdp.world()
+world.barrier()
+open({file!r}, "w").close()
 other, x = mxdp.world(), np.ones((3,))
 world.sum([x])
-other.sum([x])
 world.step_done()
-if world.rank == victim:
-    end()
-if turn == 1:
-    mxdp.world()  # for which the others wait, too
+if first and world.rank == 1:
+    sys.exit(2)
 other.sum([x])
 world.gather([x.tolist()])
 if world.rank == 0:
     time.sleep(0.7)  # evaluates
     print("evaluated", flush=True)
-sys.exit(0)
 """
 
 
 @needs_mpi
-def test_however_a_rank_ends_while_others_wait_for_it_the_job_ends(tmp_path):
-    """By argparse; with status 0 though too early; while it waits for the others, too, which don't come; then well."""
+def test_where_a_rank_ends_while_others_wait_for_it_the_job_ends_and_else_well(tmp_path):
+    """(Other ways to end: test_leaving, test_launcher_ends.)"""
     pytest.importorskip("mpi4py")
-    status, out, err = finish(start(ENDS.format(file=str(tmp_path / "turns")), "--restarts", "9"))
+    status, out, err = finish(start(ENDS.format(file=str(tmp_path / "begun")), "--restarts", "9"))
     assert status == 0
     assert out == ["[0] evaluated"]
-    ends = [line.partition("; all ranks")[0] for line in err if line.startswith("mxdp.launch: rank")]
-    assert [(end.split()[2], end.partition(" after step 1 ")[2]) for end in ends] == [
-        ("1", "failed with exit status 2"),
-        ("0", "ended with exit status 0 before the other ranks"),
-        ("0", "failed with exit status 1"),
-    ]
-    assert "[0] rank 0 of 2 ranks has ended, but rank 1 waits for its next sum, broadcast or gather" in err
-    assert "[1] it: error: bad" in err
+    (end,) = [line for line in err if line.startswith("mxdp.launch: rank")]
+    assert end.startswith("mxdp.launch: rank 1 on ")
+    assert " after step 1 failed with exit status 2; all ranks" in end
+    assert "[1] rank 1 of 2 ranks has ended, but rank 0 waits for its next sum, broadcast or gather" in err
 
 
 @needs_mpi
@@ -271,13 +224,9 @@ BAD = {
     "-n 2": "no command: write it last, after --",
     "-- true": "the following arguments are required: -n",
     "-n 2 train.py --lr 1": "put -- before the command, as in python -m mxdp.launch -n 2 -- python train.",
-    "-n 2 python x.py --restarts x": "put -- before the command, as in python -m mxdp.launch -n 2 -- ",
-    "-n 2 --no python x.py": "unrecognized arguments: --no",
     "-n 0 -- true": "-n is at least 1, not 0",
-    "-n x -- true": "argument -n: invalid int value: 'x'",
     "-n 1 --restarts -1 -- true": "--restarts is at least 0, not -1",
     "-n 1 --silent-after 1.9 -- true": "--silent-after is 0 (never) or at least 2 seconds, not 1.9",
-    "-n 1 --silent-after nan -- true": "--silent-after is 0 (never) or at least 2",
     "-n 1 --hung-after 1 -- true": "--hung-after is 0 (never) or at least 2 seconds, not 1",
     "-n 1 --hung-after inf -- true": "--hung-after is 0 (never) or at least 2 seconds, not inf",
     f"-n 1 --log-dir {__file__}/x -- true": "x: Not a directory",
