@@ -11,8 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from contextlib import contextmanager
 from unittest import mock
 
@@ -331,20 +329,6 @@ def test_the_folder_of_another_training_is_refused(call, tmp_path):
     assert made.lock(HEADER) is None, "for its own it has been looked at"
 
 
-def test_what_this_training_can_not_have_written_is_passed_over(tmp_path):
-    """Another training's is not even looked at."""
-
-    def check(arrays, facts):
-        assert arrays["x"].shape == (2, 3)
-        if facts["step"] == 2:
-            raise KeyError("mine")
-
-    made, _ = saved(tmp_path, 1, 2)
-    assert made.read(HEADER, check)[1] == {"step": 1}
-    with pytest.raises(MxdpError, match="holds another training"):
-        CheckpointFolder(tmp_path).read(OTHER, check=lambda arrays, facts: 1 / 0)
-
-
 def used(folder):
     return sum(path.stat().st_size for path in folder.iterdir())
 
@@ -447,27 +431,6 @@ def test_keep_is_a_positive_whole_number(keep, tmp_path):
     for kind in (CheckpointFolder, Checkpoint):
         with pytest.raises(ValueError, match="keep"):
             kind(tmp_path, keep)
-
-
-def test_wait_waits_as_long_as_the_disk_takes(tmp_path, monkeypatch):
-    """And the second write waits for the first. A limit of some seconds would be some milliseconds here."""
-    fsync, join, busy = os.fsync, threading.Thread.join, []
-
-    def slow(file):
-        busy.append(1)
-        assert len(busy) == 1, "two at once"
-        time.sleep(0.1)
-        fsync(file)
-        busy.pop()
-
-    def impatient(self, timeout=None):
-        join(self, None if timeout is None else timeout / 1000)
-
-    monkeypatch.setattr(os, "fsync", slow)
-    monkeypatch.setattr(threading.Thread, "join", impatient)
-    made, _ = saved(tmp_path, 1, 2)
-    assert names(tmp_path) == numbered(1, 2)
-    made.wait()
 
 
 def test_a_reader_beside_a_quick_writer_takes_the_newest(tmp_path, monkeypatch):

@@ -41,10 +41,10 @@ DIFFERENCES = {
 }
 
 
-def made(n, seed=0):
+def made(n):
     params = [gluon.Parameter(f"p{number}", shape=shape) for number, shape in enumerate(SHAPES)]
     for number, param in enumerate(params):
-        param.initialize(ctx=[mx.cpu(device) for device in range(n)], init=mx.init.Constant(1 + number + seed))
+        param.initialize(ctx=[mx.cpu(device) for device in range(n)], init=mx.init.Constant(1 + number))
     return params
 
 
@@ -76,7 +76,7 @@ def train(world, n, shards, halves, what, other, step):
     return values(params)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     st.sampled_from(sorted(DIFFERENCES)),
     st.integers(2, 3),
@@ -95,12 +95,6 @@ def test_a_difference_is_refused_on_every_rank_before_the_update(what, ranks, n,
     (sentence,) = sentences
     assert sentence.startswith("the ranks can't train together: rank ")
     assert ", rank 0 has " in sentence
-
-
-def test_without_the_comparison_ranks_part(monkeypatch):
-    monkeypatch.setattr(Trainer, "_record", lambda self, batch_size=None: {})
-    first, second = fake_mpi.run(2, lambda world: train(world, 1, False, False, "rate", 1, 1))
-    assert not onp.array_equal(first[0][0], second[0][0])
 
 
 ADAM = {"optimizer": "adam", "optimizer_params": {"learning_rate": 0.5}}
