@@ -46,26 +46,6 @@ def started(launcher, ranks=2):
 
 
 @needs_mpi
-def test_lines_have_their_rank_and_the_first_failure_its_last_lines_and_status(tmp_path):
-    """Streams stay apart. Rank 1 fails when the others have said all."""
-    code = RANKED + (
-        "[print('x' * 3000, rank) or print('bad', rank, file=sys.stderr) for _ in range(20)]; print('end', end=''); "
-        f"here = lambda rank: os.path.join({str(tmp_path)!r}, str(rank)); open(here(rank), 'w').close()\n"
-        "while rank == 1 and not (os.path.exists(here(0)) and os.path.exists(here(2))): time.sleep(0.05)\n"
-        "time.sleep(0.3)\nrank == 1 and sys.exit(print('it broke', file=sys.stderr) or 3)"
-    )
-    status, out, err = finish(start(code, n=3))
-    assert status == 3
-    assert out == sorted([f"[{r}] {'x' * 3000} {r}" for r in range(3)] * 20 + [f"[{r}] end" for r in range(3)])
-    *said, failure = err[:-10]
-    assert sorted(said) == sorted([f"[{r}] bad {r}" for r in range(3)] * 20 + ["[1] it broke"])
-    assert failure.startswith("mxdp.launch: rank 1 on ")
-    assert failure.endswith(" failed with exit status 3; all ranks are ended; its last lines:")
-    assert {line[:3] for line in err[-10:]} == {"[1]"}
-    assert "[1] it broke" in err[-10:]
-
-
-@needs_mpi
 def test_nothing_is_left_when_the_launcher_is_killed_while_a_rank_is_stopped():
     launcher = start(SLEEP)
     processes, ranks = started(launcher)

@@ -70,8 +70,8 @@ def slope(number, shape, replica, step):
 
 
 def train(make, n, first, total, values, steps, first_count, done, file):
-    """One part of a training on one rank: the parameters of each device. ``make``: the optimiser, its options, whether by
-    gluon's trainer, or else the options of mxdp's. ``first``: of its replicas, among ``total`` over all ranks. Other
+    """One part of a training on one rank: the parameters of each device. ``make``: the optimiser, its options, whether
+    by gluon's trainer, or else the options of mxdp's. ``first``: of its replicas, among ``total`` over all ranks. Other
     ranks than 0 begin with other values."""
     params = [gluon.Parameter(f"dense{first_count + i}_weight", shape=value.shape) for i, value in enumerate(values)]
     by_name = {param.name: param for param in params}

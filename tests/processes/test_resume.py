@@ -167,9 +167,6 @@ def test_the_time_before_the_stop_counts_also_of_a_training_stopped_again(tmp_pa
 
 OTHERS = {
     "lr is 0.5 there and 0.25 here; use another folder, or train as before": {"lr": 0.25},
-    "seed is 3 there and 4 here": {"seed": 4},
-    "momentum is None there and 0.5 here": {"momentum": 0.5},
-    "the data set is synthetic of 100 pictures, checksum ": {"data": load("synthetic", seed=1).take(100, 50)},
     "the data set is .*, lr is 0.5 there and 0.1 here": {"data": SMALL.take(90, 50), "lr": 0.1},
     "loss is squared there and <lambda> here": {"loss": lambda y_hat, y: squared(y_hat, y)},
     "net is linear there and <lambda> here;": {"net": lambda X, params: linear(X, params)},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections import Counter
 
@@ -54,8 +53,6 @@ def test_ranks_share_the_state_and_rank_0_alone_writes_all_of_it(ranks, n, tmp_p
     assert max(max(held) for held, _ in sharded) <= 1.05 * sum(whole) / (ranks * n)
     assert sum(sum(held) for held, _ in sharded) == sum(whole)
     assert [wrote for _, wrote in sharded] == [True] + [False] * (ranks - 1)
-    states = [pickle.loads((tmp_path / f"{shard}-0").read_bytes())[0] for shard in (0, 1)]
-    onp.testing.assert_equal(*[[[x.asnumpy() for x in leaves(its[i])] for i in sorted(its)] for its in states])
 
 
 @pytest.mark.parametrize(("ranks", "n"), [(2, 1), (2, 2), (3, 1)])
