@@ -99,10 +99,10 @@ def test_a_rank_that_ends_inside_mpi_is_a_failure_with_its_own_status(job, part,
     assert words in ends.what
 
 
-def silent_job(job, silent=0, hung=0, n=3):
+def silent_job(alone, silent=0, hung=0, n=3):
     """A job whose ranks are made here, at the time 100 s."""
-    made = job("pass", n=0, silent=silent, hung=hung)
-    made.size, made.now, made.progress = n, 100.0, 100.0
+    made = alone(n, silent, hung)
+    made.now = made.progress = 100.0
     made.ranks = {rank: Guarded(None, 100.0, rank, "h", step=5) for rank in range(n)}
     return made
 
@@ -112,10 +112,10 @@ LINES = st.tuples(st.integers(0, 2), st.sampled_from(["out", "err"]))
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each starts a process
 @given(lines=st.lists(LINES, max_size=60), failed=st.integers(0, 2), status=st.sampled_from([3, -9]), data=st.data())
-def test_what_is_shown_of_a_failed_rank_are_its_last_ten_lines(job, capsys, lines, failed, status, data):
+def test_what_is_shown_of_a_failed_rank_are_its_last_ten_lines(alone, capsys, lines, failed, status, data):
     """Of both streams, in the order in which they came, whatever the others say. The first failure counts, or a later
     signal, which has ended the others."""
-    made, said = silent_job(job), {0: [], 1: [], 2: []}
+    made, said = silent_job(alone), {0: [], 1: [], 2: []}
     for number, (rank, stream) in enumerate(lines):
         made.note(made.ranks[rank], {"step": number, "part": 0, stream: f"line {number}"})
         said[rank].append(f"[{rank}] line {number}")
@@ -141,8 +141,8 @@ def test_what_is_shown_of_a_failed_rank_are_its_last_ten_lines(job, capsys, line
         assert made.failure is before
 
 
-def test_what_is_shown_of_mpiexec_are_its_last_ten_lines(job, capsys, monkeypatch):
-    made, text = silent_job(job), "".join(f"line {number}\n" for number in range(25))
+def test_what_is_shown_of_mpiexec_are_its_last_ten_lines(alone, capsys, monkeypatch):
+    made, text = silent_job(alone), "".join(f"line {number}\n" for number in range(25))
     made.ranks.clear()
     made.outputs, texts = [0], [text.encode(), b""]
     with monkeypatch.context() as patched:
@@ -161,9 +161,9 @@ def test_what_is_shown_of_mpiexec_are_its_last_ten_lines(job, capsys, monkeypatc
 @pytest.mark.parametrize(
     ("closed", "killed", "seconds"), [(True, False, 0.5), (False, False, 1), (True, True, 0), (False, True, 1)]
 )
-def test_last_lines_of_a_failed_rank_are_waited_for(job, monkeypatch, closed, killed, seconds):
+def test_last_lines_of_a_failed_rank_are_waited_for(alone, monkeypatch, closed, killed, seconds):
     """And the end of one that was killed, which the others may tell before."""
-    made, now = silent_job(job), [0.0]
+    made, now = silent_job(alone), [0.0]
     made.wait = lambda: now.__setitem__(0, now[0] + 0.125)
     monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0]))
     made.hear_out()
@@ -174,8 +174,8 @@ def test_last_lines_of_a_failed_rank_are_waited_for(job, monkeypatch, closed, ki
     assert now == [seconds]
 
 
-def test_a_guard_that_is_gone_is_an_end_after_a_grace(job):
-    made = silent_job(job)
+def test_a_guard_that_is_gone_is_an_end_after_a_grace(alone):
+    made = silent_job(alone)
     for rank, ago in ((0, jobs.GRACE - 0.25), (2, 0)):
         made.ranks[rank].closed, made.ranks[rank].heard = True, made.now - ago
     assert made.silence() is None
@@ -197,8 +197,8 @@ def test_ranks_that_are_lost_are_named_by_what_they_last_said(said, what):
 
 @pytest.mark.parametrize("rank", range(3))
 @pytest.mark.parametrize("silent", [2, 60])
-def test_limits_hold_for_each_rank(job, rank, silent):
-    made = silent_job(job, silent)
+def test_limits_hold_for_each_rank(alone, rank, silent):
+    made = silent_job(alone, silent)
     made.ranks[rank].heard = made.now - silent + 0.01
     made.ranks[rank].stopped = silent - 0.01
     assert made.silence() is None
@@ -225,12 +225,12 @@ def test_limits_hold_for_each_rank(job, rank, silent):
     assert made.silence() is None
 
 
-def test_the_time_in_which_the_launcher_is_held_up_does_not_count(job, monkeypatch):
+def test_the_time_in_which_the_launcher_is_held_up_does_not_count(alone, monkeypatch):
     """Its own output is blocked, or it is stopped: for 1000 s in one of its turns. Then a rank is really silent."""
     clock = itertools.count(0, 0.2)
     late = [0.0]
     monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: next(clock) + late[0], time=time.time))
-    made = silent_job(job, silent=2, hung=3)
+    made = silent_job(alone, silent=2, hung=3)
     made.turn, made.steps = -0.2, 15
     monkeypatch.setattr(jobs, "connection", SimpleNamespace(wait=lambda sources, seconds: []))
     for _ in range(20):
@@ -248,8 +248,8 @@ def test_the_time_in_which_the_launcher_is_held_up_does_not_count(job, monkeypat
     assert 5 <= turns <= 11
 
 
-def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(job, monkeypatch):
-    made, sent, waited = silent_job(job, hung=60), [], []
+def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(alone, monkeypatch):
+    made, sent, waited = silent_job(alone, hung=60), [], []
     monkeypatch.setattr(jobs.Launch, "wait", lambda self: waited.append(1))
     monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=itertools.count(0, 0.25).__next__, time=time.time))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from types import SimpleNamespace
@@ -14,18 +13,14 @@ from hypothesis import strategies as st
 from mxdp.errors import MxdpError
 from mxdp.launch import job as jobs
 from mxdp.launch.guarded import Guarded
-from mxdp.launch.job import Launch
 
 LINES = st.binary(max_size=40) | st.sampled_from([b"[" * 60_000, b'{"exit": 9}', b" 1 h", b"PASSWORD 1 h", b'"' * 9000])
 every_case = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture
-def launcher(monkeypatch, capsys):
-    """A Launch of two ranks whose mpiexec has ended, and to which nobody has connected."""
-    made = Launch(["true"], dict(os.environ), 2, "127.0.0.1", 0, 0, {})
-    yield made
-    made.end()
+def launcher(alone):
+    return alone()
 
 
 def connected(launcher):

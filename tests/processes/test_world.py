@@ -187,10 +187,23 @@ class OnGpu(np.ndarray):
     ctx = property(lambda self: mx.gpu(0))
 
 
-CALLS = ("sum", "broadcast", "reduce_scatter", "all_gather", "gather", "barrier", "together")
+CALLS = ("sum", "broadcast", "reduce_scatter", "all_gather", "gather", "barrier")
 KINDS = st.tuples(
     st.sampled_from([0, 1, 5, 7]), st.sampled_from(["float32", "float64", "int32", "uint8"]), st.booleans()
 )
+
+
+def exchanged(call, of_ranks):
+    """What the call makes of each rank's array."""
+    n, total = len(of_ranks), sum(of_ranks)
+    shards = [Ranks(rank, n).shard(total.size) for rank in range(n)]
+    if call == "reduce_scatter":
+        ours = [array.copy() for array in of_ranks]
+        for array, shard in zip(ours, shards):
+            array[shard] = total[shard]
+        return ours
+    joined = onp.concatenate([array[shard] for array, shard in zip(of_ranks, shards)])
+    return [{"sum": total, "broadcast": of_ranks[0], "all_gather": joined}[call]] * n
 
 
 @settings(max_examples=40)
@@ -207,61 +220,40 @@ def test_every_exchange_is_exact_counted_and_carries_one_note(n, kinds, calls):
         return onp.arange(size).astype(dtype) * (rank + 1) + rank
 
     def work(world):
-        arrays, results = [], []
+        arrays = []
         for size, dtype, on_gpu in kinds:
             arrays.append(np.array(start(world.rank, size, dtype), dtype=dtype))
             arrays[-1].__class__ = OnGpu if on_gpu else np.ndarray
         note = Note(bytes([world.rank]) * 2, [np.full((3,), world.rank)])
         for number, (call, which) in enumerate(calls):
             array = arrays[which % len(arrays)]
-            if call in ("sum", "reduce_scatter"):
-                getattr(world, call)([array] if call == "sum" else array, note)
-            elif call in ("broadcast", "all_gather"):
-                getattr(world, call)([array] if call == "broadcast" else array)
-            elif call == "gather":
-                results.append(world.gather((number, world.rank)))
-            else:
-                results.append(world.together(lambda: world.rank * 3) if call == "together" else world.barrier())
+            arguments = {"sum": ([array], note), "reduce_scatter": (array, note), "broadcast": ([array],)}
+            arguments.update(all_gather=(array,), gather=((number, world.rank),), barrier=())
+            told = getattr(world, call)(*arguments[call])
+            assert told == ([(number, rank) for rank in range(n)] if call == "gather" else None)
         values = [array.asnumpy() for array in arrays]
         theirs = note.wait() if note.carrier is not None else note.theirs
-        return values, results, world.begun, theirs, len(world._staging)
+        return values, world.begun, theirs, len(world._staging)
 
     values = [[start(rank, size, dtype) for size, dtype, _ in kinds] for rank in range(n)]
-    begun, results, staged, carried = [0, 0], [], set(), False
-    for number, (call, which) in enumerate(calls):
-        place = which % len(kinds)
-        of_ranks, shards = (
-            [of_rank[place] for of_rank in values],
-            [Ranks(r, n).shard(kinds[place][0]) for r in range(n)],
-        )
-        if call in ("gather", "barrier", "together"):
-            begun[1] += 1
-            told = {"gather": [(number, rank) for rank in range(n)], "together": [rank * 3 for rank in range(n)]}
-            results.append(told.get(call))
-        elif kinds[place][0]:
-            begun[0] += 1
-            carried = carried or call in ("sum", "reduce_scatter")
-            staged |= {kinds[place][:2]} if kinds[place][2] else set()
-            before = [array.copy() for array in of_ranks]
-            for rank, array in enumerate(of_ranks):
-                if call == "sum":
-                    array[:] = sum(before)
-                elif call == "broadcast":
-                    array[:] = before[0]
-                elif call == "reduce_scatter":
-                    array[shards[rank]] = sum(before)[shards[rank]]
-                else:
-                    array[:] = onp.concatenate([before[owner][shard] for owner, shard in enumerate(shards)])
+    arrays_of = [(call, which % len(kinds)) for call, which in calls if call not in ("gather", "barrier")]
+    moved = [(call, place) for call, place in arrays_of if kinds[place][0]]
+    for call, place in moved:
+        for of_rank, array in zip(values, exchanged(call, [of_rank[place] for of_rank in values])):
+            of_rank[place] = array
+    begun = [len(moved), len(calls) - len(arrays_of)]
+    staged = {kinds[place][:2] for _, place in moved if kinds[place][2]}
+    carried = any(call in ("sum", "reduce_scatter") for call, _ in moved)
     notes = [bytes([rank]) * 2 + onp.full(3, rank).astype("float32").tobytes() for rank in range(n)]
     allgather = fake_mpi.Comm.Allgather
     with mock.patch.object(fake_mpi.Comm, "Allgather", autospec=True, side_effect=allgather) as travelled:
         ranks = fake_mpi.run(n, work)
     assert travelled.call_count == n * carried
     for (theirs, *others), of_rank in zip(ranks, values):
-        for mine, expected in zip(theirs, of_rank):
-            assert mine.dtype == expected.dtype
-            onp.testing.assert_array_equal(mine, expected)
-        assert others == [results, begun, notes if carried else [], len(staged)]
+        for its, expected in zip(theirs, of_rank):
+            assert its.dtype == expected.dtype
+            onp.testing.assert_array_equal(its, expected)
+        assert others == [begun, notes if carried else [], len(staged)]
 
 
 def mine(rank):
