@@ -65,7 +65,9 @@ DAMAGED = {
     "a list for the training": crafted(json.dumps({**HEADER, "training": [], "facts": {}})),
     "a list for the facts": crafted(json.dumps({**HEADER, "facts": []})),
     "no facts": crafted(json.dumps(HEADER)),
-    "compressed": crafted(onp.random.RandomState(0).bytes(9), compression=zipfile.ZIP_DEFLATED),
+    "compressed, and no shorter": crafted(
+        compression=zipfile.ZIP_DEFLATED, x=npy(onp.random.RandomState(0).randint(0, 256, 1000, "uint8"))
+    ),
     "huge": crafted(x=HUGE),
     "huge, and it says so": crafted(x=HUGE, says=8 * 8 * 10**12 + 1000),
     "no array": crafted(x=b"x" * 100),

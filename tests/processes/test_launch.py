@@ -83,13 +83,12 @@ LOOPBACK = launch.bound(None, None)[1]
     hosts=st.none() | st.sampled_from(["localhost", "localhost:2\n\n  # mine\nlocalhost\n127.0.0.1:3 # twice\n"]),
     interface=st.sampled_from([None, LOOPBACK]),
     more=st.lists(st.sampled_from(["-v", "-x A='b c'", *PLACES]), max_size=2, unique=True),
-    users=st.dictionaries(st.sampled_from(INTERFACES), st.just("mine")),
     silent=st.none() | st.integers(2, 99),
 )
-def test_all_options_are_handed_to_each_kind_of_mpiexec(kind, n, hosts, interface, more, users, silent):
-    """And its variables; a user's own stay. ``--print`` shows the same line and runs nothing."""
-    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, PATH=f"{folder}:/bin:/usr/bin", **users):
-        for name in set(INTERFACES) - set(users):
+def test_all_options_are_handed_to_each_kind_of_mpiexec(kind, n, hosts, interface, more, silent):
+    """And its variables (a user's own stay: tests/test_options.py). ``--print`` shows the line and runs nothing."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, PATH=f"{folder}:/bin:/usr/bin"):
+        for name in INTERFACES:
             os.environ.pop(name, None)
         program = Path(folder, "mpiexec")
         version = f"[ $1 = --version ] && echo '{VERSIONS[kind]}' && exit"
@@ -107,7 +106,7 @@ def test_all_options_are_handed_to_each_kind_of_mpiexec(kind, n, hosts, interfac
         words = Path(folder, "words").read_text().splitlines()
         environ = dict(line.split("=", 1) for line in Path(folder, "environ").read_text().splitlines() if "=" in line)
     bound = interface or (None if hosts else LOOPBACK)
-    added = {name: bound for name in INTERFACES if bound and name not in users}
+    added = {name: bound for name in INTERFACES if bound}
     file = f"{folder}/hosts"
     place = []
     if kind == "mpich" and not hosts and not set(more) & set(PLACES):
@@ -122,7 +121,7 @@ def test_all_options_are_handed_to_each_kind_of_mpiexec(kind, n, hosts, interfac
     assert words == [*expected, f"{folder}/python", launch.guard.__file__, "train", "x y"]
     settings_ = [f"{name}={value}" for name, value in added.items()]
     assert shlex.split(shown.getvalue()) == [*settings_, str(program), *expected, "train", "x y"]
-    assert {name: environ.get(name) for name in (*added, *users)} == {**added, **users}
+    assert {name: environ[name] for name in INTERFACES if name in environ} == added
     assert environ["PYTHONUNBUFFERED"] == "1"
     address, _, _, said = environ["MXDP_LAUNCH"].split()
     assert (address, float(said)) == ("127.0.0.1", 60 if silent is None else silent)
