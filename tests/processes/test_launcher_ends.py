@@ -76,15 +76,10 @@ def test_an_mpiexec_that_does_not_end_is_ended(job, monkeypatch):
     assert job("pass", how="hangs").run() is None
 
 
-def test_a_launcher_that_is_silent_ends_the_ranks(job):
-    silent = job("time.sleep(1000)", silent=2)  # not run: it says nothing
-    assert silent.mpiexec.wait(60) != 0
-    silent.end()
-
-
-def test_mpiexec_has_a_session_of_its_own(job):
-    """So Ctrl-C in a terminal reaches the launcher alone."""
-    assert os.getsid(job("time.sleep(1000)").mpiexec.pid) != os.getsid(0)
+def test_a_rank_that_is_stopped_is_an_end(job):
+    ends = job("rank and os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(1000)", silent=2).run()
+    assert (ends.status, ends.what.split(" on ")[0]) == (124, "rank 1")
+    assert "has been stopped for" in ends.what
 
 
 @pytest.mark.parametrize(
@@ -104,10 +99,10 @@ def test_a_rank_that_ends_inside_mpi_is_a_failure_with_its_own_status(job, part,
     assert words in ends.what
 
 
-def silent_job(job, silent=0, hung=0, n=3):
+def silent_job(alone, silent=0, hung=0, n=3):
     """A job whose ranks are made here, at the time 100 s."""
-    made = job("pass", n=0, silent=silent, hung=hung)
-    made.size, made.now, made.progress = n, 100.0, 100.0
+    made = alone(n, silent, hung)
+    made.now = made.progress = 100.0
     made.ranks = {rank: Guarded(None, 100.0, rank, "h", step=5) for rank in range(n)}
     return made
 
@@ -115,12 +110,12 @@ def silent_job(job, silent=0, hung=0, n=3):
 LINES = st.tuples(st.integers(0, 2), st.sampled_from(["out", "err"]))
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each starts a process
 @given(lines=st.lists(LINES, max_size=60), failed=st.integers(0, 2), status=st.sampled_from([3, -9]), data=st.data())
-def test_what_is_shown_of_a_failed_rank_are_its_last_ten_lines(job, capsys, lines, failed, status, data):
+def test_what_is_shown_of_a_failed_rank_are_its_last_ten_lines(alone, capsys, lines, failed, status, data):
     """Of both streams, in the order in which they came, whatever the others say. The first failure counts, or a later
     signal, which has ended the others."""
-    made, said = silent_job(job), {0: [], 1: [], 2: []}
+    made, said = silent_job(alone), {0: [], 1: [], 2: []}
     for number, (rank, stream) in enumerate(lines):
         made.note(made.ranks[rank], {"step": number, "part": 0, stream: f"line {number}"})
         said[rank].append(f"[{rank}] line {number}")
@@ -146,8 +141,8 @@ def test_what_is_shown_of_a_failed_rank_are_its_last_ten_lines(job, capsys, line
         assert made.failure is before
 
 
-def test_what_is_shown_of_mpiexec_are_its_last_ten_lines(job, capsys, monkeypatch):
-    made, text = silent_job(job), "".join(f"line {number}\n" for number in range(25))
+def test_what_is_shown_of_mpiexec_are_its_last_ten_lines(alone, capsys, monkeypatch):
+    made, text = silent_job(alone), "".join(f"line {number}\n" for number in range(25))
     made.ranks.clear()
     made.outputs, texts = [0], [text.encode(), b""]
     with monkeypatch.context() as patched:
@@ -166,9 +161,9 @@ def test_what_is_shown_of_mpiexec_are_its_last_ten_lines(job, capsys, monkeypatc
 @pytest.mark.parametrize(
     ("closed", "killed", "seconds"), [(True, False, 0.5), (False, False, 1), (True, True, 0), (False, True, 1)]
 )
-def test_last_lines_of_a_failed_rank_are_waited_for(job, monkeypatch, closed, killed, seconds):
+def test_last_lines_of_a_failed_rank_are_waited_for(alone, monkeypatch, closed, killed, seconds):
     """And the end of one that was killed, which the others may tell before."""
-    made, now = silent_job(job), [0.0]
+    made, now = silent_job(alone), [0.0]
     made.wait = lambda: now.__setitem__(0, now[0] + 0.125)
     monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0]))
     made.hear_out()
@@ -179,8 +174,8 @@ def test_last_lines_of_a_failed_rank_are_waited_for(job, monkeypatch, closed, ki
     assert now == [seconds]
 
 
-def test_a_guard_that_is_gone_is_an_end_after_a_grace(job):
-    made = silent_job(job)
+def test_a_guard_that_is_gone_is_an_end_after_a_grace(alone):
+    made = silent_job(alone)
     for rank, ago in ((0, jobs.GRACE - 0.25), (2, 0)):
         made.ranks[rank].closed, made.ranks[rank].heard = True, made.now - ago
     assert made.silence() is None
@@ -202,8 +197,8 @@ def test_ranks_that_are_lost_are_named_by_what_they_last_said(said, what):
 
 @pytest.mark.parametrize("rank", range(3))
 @pytest.mark.parametrize("silent", [2, 60])
-def test_limits_hold_for_each_rank(job, rank, silent):
-    made = silent_job(job, silent)
+def test_limits_hold_for_each_rank(alone, rank, silent):
+    made = silent_job(alone, silent)
     made.ranks[rank].heard = made.now - silent + 0.01
     made.ranks[rank].stopped = silent - 0.01
     assert made.silence() is None
@@ -230,12 +225,12 @@ def test_limits_hold_for_each_rank(job, rank, silent):
     assert made.silence() is None
 
 
-def test_the_time_in_which_the_launcher_is_held_up_does_not_count(job, monkeypatch):
+def test_the_time_in_which_the_launcher_is_held_up_does_not_count(alone, monkeypatch):
     """Its own output is blocked, or it is stopped: for 1000 s in one of its turns. Then a rank is really silent."""
     clock = itertools.count(0, 0.2)
     late = [0.0]
     monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: next(clock) + late[0], time=time.time))
-    made = silent_job(job, silent=2, hung=3)
+    made = silent_job(alone, silent=2, hung=3)
     made.turn, made.steps = -0.2, 15
     monkeypatch.setattr(jobs, "connection", SimpleNamespace(wait=lambda sources, seconds: []))
     for _ in range(20):
@@ -253,8 +248,8 @@ def test_the_time_in_which_the_launcher_is_held_up_does_not_count(job, monkeypat
     assert 5 <= turns <= 11
 
 
-def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(job, monkeypatch):
-    made, sent, waited = silent_job(job, hung=60), [], []
+def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(alone, monkeypatch):
+    made, sent, waited = silent_job(alone, hung=60), [], []
     monkeypatch.setattr(jobs.Launch, "wait", lambda self: waited.append(1))
     monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=itertools.count(0, 0.25).__next__, time=time.time))
 
@@ -279,13 +274,14 @@ def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(job, monkeyp
 
 @pytest.fixture
 def launched(monkeypatch):
-    """What ``main`` gives to Launch, each time; a job ends as ``failures`` says."""
+    """What ``main`` gives to Launch, each time; a job ends as ``failures`` says. (That each option arrives:
+    tests/test_options.py.)"""
     found, failures = [], []
 
     class Recorded:
         def __init__(self, words, environ, size, address, silent, hung, logs):
             handlers = [signal.getsignal(number) for number in launch.SIGNALS]
-            found.append(SimpleNamespace(**{name: value for name, value in locals().items() if name != "self"}))
+            found.append(SimpleNamespace(environ=environ, logs=logs, handlers=handlers))
 
         def run(self):
             for number, file in found[-1].logs.items():
@@ -297,18 +293,15 @@ def launched(monkeypatch):
     return SimpleNamespace(found=found, failures=failures)
 
 
-def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypatch, tmp_path):
+def test_restarts_append_to_the_logs_and_the_environment_is_the_users(launched, monkeypatch, tmp_path):
     assert process.prepare_process().set  # what a rank must not inherit
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     monkeypatch.setenv("MINE", "1")
-    words = ["-n", "3", "--restarts", "1", "--mpiexec", "-a 'b c'", "--silent-after", "2", "--hung-after", "3.5"]
+    words = ["-n", "3", "--restarts", "1"]
     launched.failures.append(LaunchFailure(5, "it failed"))
     assert launch.main([*words, "--log-dir", str(tmp_path / "new" / "logs"), "--", "train", "x y"]) == 0
     assert len(launched.found) == 2
     for started in launched.found:
-        assert started.words[:3] == ["mpiexec", "-a", "b c"]
-        assert started.words[-2:] == ["train", "x y"]
-        assert (started.size, started.address, started.silent, started.hung) == (3, "127.0.0.1", 2, 3.5)
         kept = {name: value for name, value in started.environ.items() if name not in launch.INTERFACES}
         assert kept == {"PYTHONUNBUFFERED": "1", **process.unprepared()}
         assert not set(process.prepare_process().set) & set(kept)
@@ -316,10 +309,6 @@ def test_each_option_arrives_and_the_environment_is_the_users(launched, monkeypa
     assert [file.read_text() for file in files] == ["00", "11", "22"]  # a restart appends
     assert launch.main(["-n", "2", "--log-dir", str(files[0].parent), "--", "train"]) == 0
     assert [file.read_text() for file in files] == ["000", "111", "22"]  # and so does another launch
-    assert (launched.found[-1].silent, launched.found[-1].hung) == (60, 0)
-    launched.failures += [LaunchFailure(4, "it failed")] * 9
-    assert launch.main(["-n", "1", "--restarts", "2", "--", "train"]) == 4
-    assert len(launched.failures) == 9 - 3, "restarts have an end"
 
 
 def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):

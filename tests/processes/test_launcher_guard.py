@@ -130,13 +130,6 @@ def test_the_guard_waits_for_a_launcher_that_says_nothing_no_longer_than_it_was_
     assert 1 + silent < played.now < 1 + silent + BEAT + 0.01
 
 
-def test_a_launcher_that_hangs_up_is_an_end():
-    played = Played([(1, lambda played: played.launcher.shutdown(socket.SHUT_WR)), *exits(50)])
-    with pytest.raises(ConnectionError):
-        played.run()
-    assert played.now == 1
-
-
 @pytest.mark.parametrize(
     ("ended", "part", "status"), [(0, 0, 0), (0, INSIDE, 1), (3, INSIDE, 3), (0, 2, 0), (-9, 0, -9)]
 )

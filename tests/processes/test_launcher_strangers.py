@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from types import SimpleNamespace
@@ -14,18 +13,14 @@ from hypothesis import strategies as st
 from mxdp.errors import MxdpError
 from mxdp.launch import job as jobs
 from mxdp.launch.guarded import Guarded
-from mxdp.launch.job import Launch
 
 LINES = st.binary(max_size=40) | st.sampled_from([b"[" * 60_000, b'{"exit": 9}', b" 1 h", b"PASSWORD 1 h", b'"' * 9000])
 every_case = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture
-def launcher(monkeypatch, capsys):
-    """A Launch of two ranks whose mpiexec has ended, and to which nobody has connected."""
-    made = Launch(["true"], dict(os.environ), 2, "127.0.0.1", 0, 0, {})
-    yield made
-    made.end()
+def launcher(alone):
+    return alone()
 
 
 def connected(launcher):
@@ -59,23 +54,14 @@ def test_a_stranger_reaches_nothing_whatever_it_says(launcher, monkeypatch, line
         assert (launcher.ranks, launcher.failure, launcher.connections) == ({}, None, {})
 
 
-@pytest.mark.parametrize("change", [lambda p: "", lambda p: p[:-1], lambda p: p + "0", lambda p: p.upper() + "A"])
-def test_only_the_whole_password_is_one(launcher, change):
+@pytest.mark.parametrize("first", ["{0} -1 h", "{0} 2 h", "{0} 0 h", " 1 h", "{0}0 1 h", "{0:.31} 1 h"])
+def test_a_rank_calls_once_is_one_of_the_job_and_says_the_whole_password(launcher, first):
+    launcher.ranks[0] = known = Guarded(None, 0.0, 0, closed=True, exit=0, part=2)
     ours, guard = connected(launcher)
     with ours:
-        hear(launcher, guard, ours, f"{change(launcher.password)} 0 h".encode(), b'{"step": 0, "part": 0, "exit": 9}')
+        hear(launcher, guard, ours, first.format(launcher.password).encode(), b'{"step": 0, "part": 0, "exit": 9}')
     assert guard.closed
-    assert (launcher.ranks, launcher.failure) == ({}, None)
-
-
-@pytest.mark.parametrize("rank", [-1, 2, 0])
-def test_a_rank_calls_once_and_is_one_of_the_job(launcher, rank):
-    launcher.ranks[0] = first = Guarded(None, 0.0, 0, closed=True, exit=0, part=2)
-    ours, guard = connected(launcher)
-    with ours:
-        hear(launcher, guard, ours, f"{launcher.password} {rank} h".encode(), b'{"step": 0, "part": 0, "exit": 9}')
-    assert guard.closed
-    assert (launcher.ranks, launcher.failure) == ({0: first}, None)
+    assert (launcher.ranks, launcher.failure) == ({0: known}, None)
 
 
 def test_strangers_do_not_fill_the_launcher_and_a_guard_still_gets_in(launcher):

@@ -1,4 +1,4 @@
-"""Ranks started by mpiexec equal one process: sums, broadcasts, training, gluon. (Few starts: each takes seconds.)"""
+"""Ranks started by mpiexec equal one process: sums, broadcasts, masks, training. (Few starts: each takes seconds.)"""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as onp
 import pytest
 
+import mxdp
 from mxdp import train
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
@@ -127,73 +128,23 @@ def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(ran
 
 
 TRAIN = """
-data = mxdp.load("synthetic").take(101, 51)
-history = mxdp.train({devices}, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None, world=world)
-say([[p.asnumpy().tolist() for p in history.device_params[-1]], history.test_accuracies,
-     [epoch.loss for epoch in history.epochs]])
+import time
+said = []
+for devices in (1, 2):
+    data = mxdp.load("synthetic").take(101, 51)
+    history = mxdp.train(devices, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None, world=world)
+    said.append([[p.asnumpy().tolist() for p in history.device_params[-1]], history.test_accuracies,
+                 [epoch.loss for epoch in history.epochs]])
+say(said)
+world.rank or time.sleep(1.5)  # for which the other waits
 """
 """101 samples in batches of 30 over 2 ranks of 2 devices: shards of 8 and 7, a last batch of 11."""
 
 
-def one_after_the_other(codes):
-    """One script, as a process needs seconds to load MXNet: what each of ``codes`` says, in a list. Rank 0 ends last,
-    for which the other waits."""
-    said = (code.replace("say(", "all_said.append(") for code in codes)
-    return "\n".join(["import time\nall_said = []", *said, "say(all_said)\nworld.rank or time.sleep(1.5)"])
-
-
-GLUON = """
-mx.random.seed({seed})
-on = mxdp.devices({devices}, "cpu")
-net = gluon.nn.Sequential()
-net.add(gluon.nn.Dense(7, activation="relu", in_units=5), gluon.nn.Dense(3, in_units=7))
-net.initialize(ctx=on)
-options = dict(learning_rate=0.1, momentum=0.9)
-trainer = {trainer}
-random, loss = onp.random.RandomState(0), gluon.loss.L2Loss()
-for _ in range(4):
-    X, y, own = random.rand(10, 5).astype("float32"), random.rand(10, 3).astype("float32"), world.shard(10)
-    with autograd.record():
-        losses = [loss(net(X), y) for X, y in zip(*mxdp.split_batch(X[own], y[own], on))]
-    autograd.backward(losses)
-    trainer.step(10)
-say([p.data(on[-1]).asnumpy().tolist() for p in net.collect_params().values()])
-"""
-
-
-PLAIN = 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore="device")'
-TRAINERS = [
-    # Other initial values on each rank: rank 0's count.
-    ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'),
-    ("world.rank", 'mxdp.Trainer(net.collect_params(), "sgd", options, kvstore="mxdpmpi")'),
-    ("0", 'gluon.Trainer(net.collect_params(), "sgd", options, kvstore=mx.kv.create("mxdpmpi"))'),
-]
-
-
 @needs_mpi
-def test_two_ranks_equal_one_process_and_continue_bit_for_bit(ranks, tmp_path):
-    """By mxdp's loop, by gluon's with each trainer, and from a checkpoint, with each device's running means."""
-    loops = [TRAIN.format(devices=devices) for devices in (1, 2)]
-    serial = GLUON.format(seed=0, devices=1, trainer=PLAIN).replace("world.shard(10)", "slice(None)")
-    several = [(seed, on, trainer) for seed, trainer in TRAINERS for on in (1, 2)]
-    codes = [GLUON.format(seed=seed, devices=on, trainer=trainer) for seed, on, trainer in several]
-    kept = continuing(tmp_path / "kept")
-    results, _ = ranks(2, one_after_the_other([*loops, serial, *codes, *kept(seed=0)]))
-    check_loops(*(of_rank[:2] for of_rank in results))
-    of_gluon, whole = zip(*((of_rank[2:-2], of_rank[-2:]) for of_rank in results))
-    assert of_gluon[0] == of_gluon[1]
-    expected, *others = of_gluon[0]
-    for how, params in zip(several, others):
-        for param, wanted in zip(params, expected):
-            onp.testing.assert_allclose(param, wanted, rtol=1e-5, atol=1e-7, err_msg=str(how))
-    continued, _ = ranks(2, one_after_the_other(kept(seed=5)))
-    assert [printed.pop(0) for of_rank in (*whole, *continued) for printed in of_rank] == [0] * 4 + [2] * 4
-    assert continued == list(whole)
-    for one, other in zip(*whole):
-        assert one != other  # in the running means alone
-
-
-def check_loops(*results):
+def test_training_on_two_ranks_equals_one_process(ranks):
+    """(Gluon's training: test_random_trainings; from a checkpoint: test_resume, test_agreement.)"""
+    results, _ = ranks(2, TRAIN)
     assert results[0] == results[1]  # bit for bit
     data = load("synthetic").take(101, 51)
     serial, two = (train(n, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None) for n in (1, 2))
@@ -206,24 +157,7 @@ def check_loops(*results):
     assert results[0][0][0] == [param.asnumpy().tolist() for param in two.device_params[0]]
 
 
-def continuing(folder):
-    """A gluon training, on a device and on two, that saves in its midst and continues from there."""
-    kept = f"""
-kept = mxdp.Checkpoint({str(folder)!r} + str(len(on)), world=world, report=lambda line: None)
-start = (kept.load(net, trainer) or dict(step=0))["step"]
-random, loss"""
-    code = GLUON.replace("net.initialize", "net.add(gluon.nn.BatchNorm(in_channels=3))\nnet.initialize")
-    code = code.replace("random, loss", kept).replace("range(4)", "range(start, 4)")
-    code = code.replace("    X, y, own", "    random.seed(step)\n    X, y, own").replace("for _ in", "for step in")
-    code = code.replace("trainer.step(10)", "trainer.step(10)\n    step == 1 and kept.save(net, trainer, step=2)")
-    code = code.replace("say([", "kept.wait()\nsay([start] + [")
-    trainer = 'mxdp.Trainer(net.collect_params(), "sgd", options, world=world)'
-    return lambda seed: [code.format(seed=seed, devices=on, trainer=trainer) for on in (1, 2)]
-
-
 def test_a_world_is_for_stores_of_mxdp():
-    import mxdp
-
     several = World()
     several.size = 2
     with pytest.raises(ValueError, match="not for kvstore='device'"):
