@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import numpy
 import pytest
 import wrapt
-from children import child, distribution, needs_mxnet_alone, printed
+from children import child, distribution, printed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -38,17 +38,6 @@ with mock.patch.object(metadata, "distributions", wraps=metadata.distributions) 
 print(listed.call_count)
 """
     assert printed(code) == "False 128 1\n1\n"
-
-
-@needs_mxnet_alone
-def test_mxnet_imported_first_is_one_warning_at_once():
-    code = "import mxnet; import mxdp; import sys; print('used', file=sys.stderr)" + 2 * "; mxdp.devices(2, 'cpu')"
-    done = child(code, "-W", "ignore", "-W", "always::UserWarning")
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stderr.splitlines() if "MxdpWarning" in line or line == "used"]
-    assert lines[1:] == ["used"]
-    assert lines[0].startswith("<string>:1: MxdpWarning: MXNet was imported before mxdp and no longer takes")
-    assert "Restart the kernel" in lines[0]
 
 
 OVERLAP = """

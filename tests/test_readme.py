@@ -308,7 +308,3 @@ def test_what_a_page_refers_to_is_there():
         len(list(wrong_links(ROOT / "README.md", f"# Here\n[x](docs/install.md#python-313) [x](#here) {wrong}"))) == 4
     )
     assert [(page, link) for page in LINKED for link in wrong_links(page, page.read_text(encoding="utf-8"))] == []
-
-
-def test_the_front_page_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
