@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy
 import pytest
 import wrapt
-from children import child, distribution, needs_mxnet_alone, printed
+from children import child, distribution, printed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,63 +22,22 @@ from mxdp.errors import BackendError
 V100, H100 = cuda.Gpu(0, "Tesla V100", (7, 0)), cuda.Gpu(1, "NVIDIA H100", (9, 0))
 
 
-def bare_child(code, path=(), **environ):
-    """As :func:`child`, with no installed package but the one that ``import mxdp`` itself needs."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "wrapt").symlink_to(Path(wrapt.__file__).parent)
-        return child(code, "-S", path=[*path, folder], **environ)
-
-
-def last_line(done):
-    assert done.returncode == 1, done
-    return done.stderr.strip().splitlines()[-1]
-
-
 # What importing does
 
 
-def test_mxnet_is_imported_after_the_variables_are_set():
-    variables = "os.environ['MXNET_CPU_TEMP_COPY'], os.environ['OMP_NUM_THREADS']"
-    code = f"import os, sys\nfrom mxdp.backend import mx\nprint('mxnet' in sys.modules, {variables})\nmx.nd"
-    assert printed(code) == "False 128 1\n"
-
-
-def test_the_first_use_lists_the_installed_distributions_once():
-    """It reads a file of each, which takes as long as a tenth of MXNet's import."""
+def test_mxnet_is_imported_after_the_variables_are_set_and_the_installed_distributions_are_listed_once():
+    """To list them reads a file of each, which takes as long as a tenth of MXNet's import."""
     code = """
+import os, sys
 from importlib import metadata
 from unittest import mock
 from mxdp.backend import mx, np
+print("mxnet" in sys.modules, os.environ["MXNET_CPU_TEMP_COPY"], os.environ["OMP_NUM_THREADS"])
 with mock.patch.object(metadata, "distributions", wraps=metadata.distributions) as listed:
     mx.nd, np.ones, mx.nd
 print(listed.call_count)
 """
-    assert printed(code) == "1\n"
-
-
-@needs_mxnet_alone
-def test_mxnet_imported_first_is_one_warning_at_once():
-    code = "import mxnet; import mxdp; import sys; print('used', file=sys.stderr)" + 2 * "; mxdp.devices(2, 'cpu')"
-    done = child(code, "-W", "ignore", "-W", "always::UserWarning")
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stderr.splitlines() if "MxdpWarning" in line or line == "used"]
-    assert lines[1:] == ["used"]
-    assert lines[0].startswith("<string>:1: MxdpWarning: MXNet was imported before mxdp and no longer takes")
-    assert "Restart the kernel" in lines[0]
-
-
-@pytest.mark.parametrize(
-    ("code", "environ"),
-    [
-        ("import mxdp; import mxnet; import mxdp.backend", {}),
-        pytest.param("import mxnet; import mxdp.backend", process.SETTINGS, marks=needs_mxnet_alone),
-        pytest.param("import mxnet; import mxdp.backend", {"MXDP_PREPARE": "0"}, marks=needs_mxnet_alone),
-    ],
-)
-def test_no_warning_where_mxnet_has_the_settings_or_nobody_wants_them(code, environ):
-    done = child(code, "-W", "ignore", "-W", "always::UserWarning", **environ)
-    assert done.returncode == 0, done.stderr
-    assert "MxdpWarning" not in done.stderr
+    assert printed(code) == "False 128 1\n1\n"
 
 
 OVERLAP = """
@@ -138,66 +95,50 @@ def test_with_mxnets_own_temporary_space_the_second_device_waits(tmp_path):
 # Installations that can't work: ``-S`` leaves out the installed packages, and ``path`` brings what there is instead.
 
 
-def broken_mxnet(folder, wheel, line):
-    """A folder in which ``import mxnet`` ends with ``line``."""
-    distribution(folder, wheel, "1.9.1")
-    distribution(folder, "numpy", "1.23.5")
-    for part in Path(numpy.__file__).parents[1].glob("numpy*"):
-        if not part.name.endswith(".dist-info"):
-            (folder / part.name).symlink_to(part)
-    (folder / "mxnet").mkdir()
-    (folder / "mxnet" / "__init__.py").write_text(line)
-    return folder
-
-
 @pytest.mark.parametrize(
-    ("wheels", "code", "words"),
+    ("wheels", "words"),
     [
-        ([], "import mxdp.backend", "MXNet is not installed"),
-        ([], "import mxdp; mxdp.devices(1)", "MXNet is not installed"),
-        (["mxnet", "mxnet_cu112"], "import mxdp.backend", "mxnet and mxnet-cu112 are both installed"),
-        (["mxnet"], "import mxdp.backend", "NumPy is not installed, and MXNet needs it: `pip install numpy`."),
+        ([], "MXNet is not installed"),
+        (["mxnet", "mxnet_cu112"], "mxnet and mxnet-cu112 are both installed"),
+        (["mxnet"], "NumPy is not installed, and MXNet needs it: `pip install numpy`."),
     ],
 )
-def test_an_installation_without_mxnet_with_both_wheels_or_without_numpy(tmp_path, wheels, code, words):
+def test_an_installation_without_mxnet_with_both_wheels_or_without_numpy(tmp_path, wheels, words):
+    (tmp_path / "wrapt").symlink_to(Path(wrapt.__file__).parent)  # which `import mxdp` itself needs
     for wheel in wheels:
         distribution(tmp_path, wheel, "1.9.1")
-    text = last_line(bare_child(code, path=[tmp_path]))
-    assert text.startswith(f"mxdp.errors.BackendError: {words}")
+    done = child("import mxdp; mxdp.devices(1)", "-S", path=[tmp_path])
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith(f"mxdp.errors.BackendError: {words}")
 
 
-MISSING = "raise OSError('{}: cannot open shared object file: No such file or directory')"
+def test_a_missing_library_is_named_where_mxnet_is_imported(tmp_path):
+    (tmp_path / "mxnet.py").write_text("raise OSError('libgomp.so.1: cannot open shared object file')")
+    done = child("from mxdp.backend import mx; mx.nd", path=[tmp_path])
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("mxdp.errors.BackendError: MXNet needs libgomp.so.1, which is missing: install it")
 
 
-needs_no_driver = pytest.mark.skipif(cuda.driver_installed(), reason="this machine has NVIDIA's driver")
-
-
-@pytest.mark.parametrize(
-    ("wheel", "line", "words"),
-    [
-        ("mxnet", MISSING.format("libgomp.so.1"), "MXNet needs libgomp.so.1, which is missing: install it"),
-        ("mxnet", "import gone", "MXNet can't be imported (No module named 'gone'): install it again."),
-        # The driver is said first, whichever library the loader stumbled over.
-        pytest.param("mxnet_cu112", MISSING.format("libcudnn.so.8"), cuda.NO_DRIVER, marks=needs_no_driver),
-    ],
-)
-def test_an_mxnet_that_can_not_be_loaded(tmp_path, wheel, line, words):
-    folder = broken_mxnet(tmp_path, wheel, line)
-    text = last_line(bare_child("from mxdp.backend import mx; mx.nd", path=[folder]))
-    assert text.startswith(f"mxdp.errors.BackendError: {words}")
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None or not sys.platform.startswith("linux"), reason="compiles a driver")
-def test_the_gpu_build_without_its_libraries(tmp_path):
-    source = tmp_path / "driver.c"
-    source.write_text("int cuInit(unsigned flags) { return 0; }")
-    subprocess.run(["gcc", "-shared", "-o", str(tmp_path / "libcuda.so.1"), str(source)], check=True, timeout=60)
-    folder = broken_mxnet(tmp_path, "mxnet_cu112", MISSING.format("libcublas.so.11"))
-    done = bare_child("from mxdp.backend import mx; mx.nd", path=[folder], LD_LIBRARY_PATH=str(tmp_path))
-    text = last_line(done)
-    assert text.startswith("mxdp.errors.BackendError: mxnet-cu112 needs libcu")
-    assert '"nvidia-cublas-cu11"' in text
-    assert '"nvidia-cudnn-cu11<9"' in text
+@given(wheel=st.sampled_from(["mxnet", "mxnet-cu112"]), driver=st.booleans(), lost=st.booleans(), gone=st.booleans())
+def test_an_mxnet_that_can_not_be_loaded(wheel, driver, lost, gone):
+    """The driver is said first, whichever library the loader stumbled over."""
+    error = ImportError("gone") if gone else OSError("libz.so.1: cannot open shared object file")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "installed_backends", lambda: {wheel: "1.9.1"})
+        patch.setattr(process, "prepare_process", lambda: SimpleNamespace(warnings=[]))
+        patch.setattr(cuda, "preload", lambda: ["it needs libcublas"] * lost)
+        patch.setattr(cuda, "driver_installed", lambda: driver)
+        patch.setattr(backend, "importlib", SimpleNamespace(import_module=Mock(side_effect=error)))
+        with pytest.raises(BackendError) as raised:
+            backend._import_mxnet()
+    said = cuda.import_problem(error)
+    if gone:
+        said = "MXNet can't be imported (gone): install it again."
+    elif wheel == "mxnet-cu112" and not driver:
+        said = cuda.NO_DRIVER
+    elif wheel == "mxnet-cu112" and lost:
+        said = "it needs libcublas"
+    assert str(raised.value) == said
 
 
 # Devices
@@ -221,39 +162,31 @@ def machine(monkeypatch):
     return make
 
 
-def gpus(number):
-    return [cuda.Gpu(index, "Tesla V100", (7, 0)) for index in range(number)]
-
-
-@given(there=st.integers(0, 4), n=st.integers(1, 4), kind=st.sampled_from(["auto", "cpu", "gpu"]))
+@given(
+    codes=st.lists(st.booleans(), max_size=4),
+    seen=st.none() | st.integers(0, 4),
+    n=st.integers(1, 4),
+    kind=st.sampled_from(["auto", "cpu", "gpu"]),
+)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_gpus_where_all_n_are_there_and_never_a_mix(machine, there, n, kind):
-    machine(*gpus(there))
-    assert backend.num_gpus() == there
-    if kind == "gpu" and there < n:
-        words = rf"{n} GPUs? w\w+ asked for, this machine has {there} and MXNet can use {there}: "
+def test_gpus_with_code_that_mxnet_counts_where_n_are_there_and_never_a_mix(machine, codes, seen, n, kind):
+    there = [cuda.Gpu(index, "", (7, 0) if code else (9, 0)) for index, code in enumerate(codes)]
+    machine(*there, seen=backend.mx.MXNetError("CUDA: unknown error") if seen is None else seen)
+    counted = seen or 0
+    usable = [f"gpu({gpu.index})" for gpu in there[:counted] if gpu.usable]
+    assert backend.num_gpus() == counted
+    assert [str(device) for device in backend.usable_gpus()] == usable
+    if kind == "gpu" and len(usable) < n:
+        words = rf"{n} GPUs? w\w+ asked for, this machine has {len(codes)} and MXNet can use {len(usable)}: "
         with pytest.raises(BackendError, match=words):
             backend.devices(n, kind)
         return
-    found = "gpu" if kind != "cpu" and there >= n else "cpu"
-    assert [str(device) for device in backend.devices(n, kind)] == [f"{found}({number})" for number in range(n)]
-
-
-def test_a_gpu_without_code_is_left_out(machine):
-    machine(cuda.Gpu(0, "NVIDIA H100", (9, 0)), cuda.Gpu(1, "Tesla V100", (7, 0)))
-    assert backend.num_gpus() == 2
-    assert [str(device) for device in backend.usable_gpus()] == ["gpu(1)"]
-    assert [str(device) for device in backend.devices(1)] == ["gpu(1)"]
-    assert [str(device) for device in backend.devices(2)] == ["cpu(0)", "cpu(1)"]
-
-
-def test_only_gpus_that_mxnet_counts(machine):
-    machine(*gpus(2), seen=1)
-    assert [str(device) for device in backend.usable_gpus()] == ["gpu(0)"]
+    found = usable[:n] if kind != "cpu" and len(usable) >= n else [f"cpu({number})" for number in range(n)]
+    assert [str(device) for device in backend.devices(n, kind)] == found
 
 
 def test_a_wrong_number_or_kind_is_named():
-    for n in (0, -1, True, False, 1.0, "2", None):
+    for n in (0, -1, True, 1.0, "2", None):
         with pytest.raises(ValueError, match=rf"devices\(n\) takes a whole number of at least 1, not {n!r}"):
             backend.devices(n)
     for kind in ("tpu", "", None, "CPU"):
@@ -262,32 +195,21 @@ def test_a_wrong_number_or_kind_is_named():
 
 
 @pytest.mark.parametrize(
-    ("n", "setting", "seen", "usable", "cure"),
+    ("setting", "cure"),
     [
-        (1, {"build": "none"}, 0, 0, "CPU build; use kind='cpu'."),
-        (2, {"gpus": gpus(4), "seen": 0, "build": "none"}, 4, 0, 'CPU build; `pip install ".[cu112]"`'),
-        (3, {"gpus": gpus(2)}, 2, 2, "ask for fewer, or use kind='cpu'."),
-        (2, {"gpus": [V100, H100]}, 2, 1, cuda.gpu_problem(H100)),
-        (1, {"problem": cuda.NO_GPU}, 0, 0, cuda.NO_GPU),
-        (1, {"gpus": [V100], "seen": 0}, 1, 0, "MXNet itself counts 0 (CUDA does not start): see `nvidia-smi`"),
-        (1, {"gpus": [V100], "seen": backend.mx.MXNetError("T\n\nCUDA: bad\n")}, 1, 0, "counts 0 (CUDA: bad)"),
+        ({"build": "none"}, "CPU build; use kind='cpu'."),
+        ({"there": [V100], "seen": 0, "build": "none"}, 'CPU build; `pip install ".[cu112]"`'),
+        ({"there": [V100]}, "ask for fewer, or use kind='cpu'."),
+        ({"there": [V100, H100]}, cuda.gpu_problem(H100)),
+        ({"problem": cuda.NO_GPU}, cuda.NO_GPU),
+        ({"there": [V100], "seen": 0}, "MXNet itself counts 0 (CUDA does not start): see `nvidia-smi`"),
+        ({"there": [V100], "seen": backend.mx.MXNetError("T\n\nCUDA: bad\n")}, "counts 0 (CUDA: bad)"),
     ],
 )
-def test_gpus_that_are_not_there(machine, n, setting, seen, usable, cure):
-    setting = dict(setting)
-    machine(*setting.pop("gpus", []), **setting)
-    with pytest.raises(BackendError) as raised:
-        backend.devices(n, "gpu")
-    assert re.match(
-        rf"{n} GPUs? w\w+ asked for, this machine has {seen} and MXNet can use {usable}: ", str(raised.value)
-    )
-    assert cure in str(raised.value)
-
-
-def test_a_failed_count_is_no_gpu_and_auto_takes_cpus(machine):
-    machine(V100, seen=backend.mx.MXNetError("CUDA: unknown error"))
-    assert backend.num_gpus() == 0
-    assert [str(device) for device in backend.devices(1)] == ["cpu(0)"]
+def test_gpus_that_are_not_there(machine, setting, cure):
+    machine(*setting.get("there", []), **{name: value for name, value in setting.items() if name != "there"})
+    with pytest.raises(BackendError, match=re.escape(cure)):
+        backend.devices(2, "gpu")
 
 
 SPOILT = {"MXNET_CPU_TEMP_COPY": "4", "OMP_NUM_THREADS": "2"}
@@ -298,7 +220,7 @@ SPOILT = {"MXNET_CPU_TEMP_COPY": "4", "OMP_NUM_THREADS": "2"}
     [(1, "cpu", SPOILT, 0), (2, "cpu", SPOILT, 2), (2, "auto", SPOILT, 0), (2, "cpu", process.SETTINGS, 0)],
 )
 def test_two_cpu_devices_with_settings_that_spoil_them_are_warned_of(machine, monkeypatch, n, kind, variables, count):
-    machine(*gpus(2))
+    machine(V100, V100)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(process, "_issued", set())

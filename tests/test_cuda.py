@@ -1,4 +1,4 @@
-"""mxdp.cuda, without a GPU: stand-ins for the driver, and libraries compiled here under CUDA's names."""
+"""mxdp.cuda, without a GPU: stand-ins for the loader and the driver."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import ctypes
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock, call
 
 import pytest
 from hypothesis import given
@@ -19,16 +19,7 @@ from mxdp import cuda
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = list(cuda.LIBRARIES)
-
-
-def loader_of(there=()):
-    """Stands in for ctypes.CDLL: has only the libraries whose file name is in ``there``."""
-
-    def load(path, mode=ctypes.DEFAULT_MODE):
-        if os.path.basename(path) not in there:
-            raise OSError(f"{path}: cannot open shared object file: No such file or directory")
-
-    return Mock(side_effect=load)
+GONE = ": cannot open shared object file: No such file or directory"
 
 
 def fake_cuda(gpus, version=11040, **fails):
@@ -51,10 +42,6 @@ def fake_cuda(gpus, version=11040, **fails):
     return SimpleNamespace(**functions)
 
 
-def query(*arguments, **options):
-    return cuda.query_driver(lambda name: fake_cuda(*arguments, **options))
-
-
 V100, A10, H100 = ("Tesla V100", (7, 0)), ("NVIDIA A10", (8, 6)), ("NVIDIA H100", (9, 0))
 
 
@@ -70,48 +57,46 @@ def test_a_library_is_loaded_after_those_it_needs():
     assert NAMES.index("libcublas.so.11") < NAMES.index("libcudnn.so.8")
 
 
-def test_preload_takes_the_packages_file_then_the_systems(tmp_path):
-    folder = tmp_path / "cudnn" / "lib"
-    folder.mkdir(parents=True)
-    (folder / "libcudnn.so.8").touch()
-    loader = loader_of(there=NAMES)
-    assert cuda.preload([tmp_path, folder], loader) == []
-    assert loader.call_args_list == [
-        call(str(folder / name) if name == "libcudnn.so.8" else name, ctypes.RTLD_GLOBAL) for name in NAMES
-    ]
+PLACES = st.sampled_from(["package", "damaged", "system", "missing"])
 
 
-def test_several_missing_libraries_are_one_sentence_and_each_package_once():
-    loader = loader_of(there=[name for name in NAMES if "cublas" not in name and "nccl" not in name])
-    assert cuda.preload([], loader) == [
-        "mxnet-cu112 needs libcublasLt.so.11, libcublas.so.11, libnccl.so.2, which are missing:"
-        ' `pip install "nvidia-cublas-cu11" "nvidia-nccl-cu11"`.'
-    ]
-
-
-def test_a_damaged_library_is_named(tmp_path):
-    (tmp_path / "libcufft.so.10").write_text("not a library")
-    others = loader_of(there=NAMES)
+@given(places=st.tuples(*[PLACES for _ in NAMES]))
+def test_a_library_is_the_package_s_or_else_the_system_s_and_others_are_named(places):
+    where, loaded = dict(zip(NAMES, places)), []
 
     def loader(path, mode):
-        return ctypes.CDLL(path, mode) if path.startswith(str(tmp_path)) else others(path, mode)
+        loaded.append(path)
+        assert mode == ctypes.RTLD_GLOBAL
+        if where[os.path.basename(path)] in ("damaged", "missing"):
+            raise OSError("bad")
 
-    (text,) = cuda.preload([tmp_path], loader)
-    assert text.startswith(f"{tmp_path / 'libcufft.so.10'} can't be loaded (")
-    assert text.endswith(': `pip install --force-reinstall "nvidia-cufft-cu11"`.')
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "lib")
+        folder.mkdir()
+        for library, place in where.items():
+            if place in ("package", "damaged"):
+                (folder / library).touch()
+        said = cuda.preload([Path(name), folder], loader)
+    paths = {library: str(folder / library) for library in NAMES if where[library] in ("package", "damaged")}
+    assert loaded == [paths.get(library, library) for library in NAMES]
+    missing = [library for library in NAMES if where[library] == "missing"]
+    if missing:
+        needs, cure = said.pop(0).split(", which ")
+        assert needs == f"mxnet-cu112 needs {', '.join(missing)}"
+        wanted = dict.fromkeys(cuda.LIBRARIES[library] for library in missing)
+        assert re.findall('"(.*?)"', cure) == list(wanted)
+    damaged = [library for library in NAMES if where[library] == "damaged"]
+    assert [text.split(" (bad)")[0] for text in said] == [f"{paths[library]} can't be loaded" for library in damaged]
+    assert all(cuda.LIBRARIES[library] in text for library, text in zip(damaged, said))
 
 
 def test_the_packages_folders_are_found_in_every_place(tmp_path, monkeypatch):
-    for place, package in (("user", "cudnn"), ("site", "nccl"), ("site", "cublas")):
-        (tmp_path / place / "nvidia" / package / "lib").mkdir(parents=True)
-    (tmp_path / "site" / "nvidia" / "other").mkdir()
+    folders = [tmp_path / place / "lib" for place in ("user/nvidia/cudnn", "site/nvidia/cublas", "site/nvidia/nccl")]
+    for folder in (*folders, tmp_path / "site/nvidia/other/no"):
+        folder.mkdir(parents=True)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "user"), str(tmp_path / "site")])
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
-    assert [str(folder.relative_to(tmp_path)) for folder in cuda.package_folders()] == [
-        "user/nvidia/cudnn/lib",
-        "site/nvidia/cublas/lib",
-        "site/nvidia/nccl/lib",
-    ]
+    assert cuda.package_folders() == folders
 
 
 @given(
@@ -122,52 +107,43 @@ def test_code_runs_within_its_generation_from_its_minor_version_on_and_a_gpu_wit
     gpu = cuda.Gpu(1, "Some GPU", capability)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda, "COMPILED", tuple(sorted(compiled)))
-        usable, text = gpu.usable, cuda.gpu_problem(gpu) or ""
+        usable, text = gpu.usable, cuda.gpu_problem(gpu)
     assert usable is any(major == capability[0] and minor <= capability[1] for major, minor in compiled)
-    assert usable is (not text)
-    number = ".".join(map(str, capability))
-    assert usable or text.startswith(f"gpu(1), Some GPU, has compute capability {number}, and mxnet-cu112")
+    assert usable is (text is None)
+    if not usable:
+        number = ".".join(map(str, capability))
+        assert text.startswith(f"gpu(1), Some GPU, has compute capability {number}, and mxnet-cu112")
+        other = "an older" if capability > max(compiled) else "a newer"
+        assert text.endswith(f"kind='cpu', or {other} GPU.")
 
 
-@pytest.mark.parametrize(("other", "capability"), [("a newer", (3, 7)), ("an older", (9, 0))])
-def test_what_to_do_about_a_gpu_without_code(other, capability):
-    assert cuda.gpu_problem(cuda.Gpu(1, "", capability)).endswith(f"kind='cpu', or {other} GPU.")
-    assert cuda.gpu_problem(cuda.Gpu(0, *A10)) is None
+FUNCTIONS = st.sampled_from(["cuInit", "cuDeviceGetCount", "cuDriverGetVersion"])
 
 
-def test_the_drivers_gpus():
-    gpus = (cuda.Gpu(0, *V100), cuda.Gpu(1, *A10), cuda.Gpu(2, *H100))
-    assert query([V100, A10, H100]) == cuda.Driver(None, gpus)
-
-
-def test_no_driver():
-    assert cuda.query_driver(loader_of()) == cuda.Driver(cuda.NO_DRIVER)
-    assert not cuda.driver_installed(loader_of())
-    assert cuda.driver_installed(loader_of(there=["libcuda.so.1"]))
-
-
-FAILS = "NVIDIA's driver fails ({}: CUDA_ERROR_OUT_OF_LUCK 999): see `nvidia-smi`."
-FUNCTIONS = "cuInit", "cuDeviceGetCount", "cuDeviceGetAttribute"
-
-
-@pytest.mark.parametrize(
-    ("gpus", "fails", "problem"),
-    [
-        ([], {}, cuda.NO_GPU),
-        ([V100], {"cuInit": 100}, cuda.NO_GPU),
-        *(([V100], {function: 999}, FAILS.format(function)) for function in FUNCTIONS),
-    ],
+@given(
+    gpus=st.lists(st.sampled_from([V100, A10, H100]), max_size=3),
+    version=st.sampled_from([9020, 10020, 11000, 11040, 12000]),
+    fails=st.dictionaries(FUNCTIONS, st.sampled_from([100, 999]), max_size=1),
 )
-def test_a_driver_without_gpus_or_that_fails(gpus, fails, problem):
-    assert query(gpus, **fails) == cuda.Driver(problem)
+def test_the_driver_names_its_gpus_or_its_problem(gpus, version, fails):
+    driver = cuda.query_driver(lambda name: fake_cuda(gpus, version, **fails))
+    if fails or not gpus:
+        ((function, status),) = fails.items() or [("", 100)]
+        failed = f"NVIDIA's driver fails ({function}: CUDA_ERROR_OUT_OF_LUCK 999): see `nvidia-smi`."
+        assert driver == cuda.Driver(cuda.NO_GPU if status == 100 else failed)
+        return
+    assert driver.gpus == tuple(cuda.Gpu(index, *gpu) for index, gpu in enumerate(gpus))
+    assert (driver.problem is None) == (version >= 11000)
+    assert version >= 11000 or f"CUDA {version // 1000}.{version // 10 % 10}, and mxnet-cu112" in driver.problem
 
 
-def test_a_driver_too_old():
-    driver = query([V100], version=10020)
-    assert driver.problem.startswith(
-        "NVIDIA's driver is for CUDA 10.2, and mxnet-cu112 needs one for CUDA 11.0 or later"
-    )
-    assert query([V100], version=11000).problem is None
+def test_without_a_driver():
+    def loader(path):
+        raise OSError(path)
+
+    assert cuda.query_driver(loader) == cuda.Driver(cuda.NO_DRIVER)
+    assert not cuda.driver_installed(loader)
+    assert cuda.driver_installed(lambda path: path == "libcuda.so.1" or loader(path))
 
 
 def test_problems_lists_libraries_driver_and_gpus():
@@ -179,9 +155,6 @@ def test_problems_lists_libraries_driver_and_gpus():
     assert cuda.problems([], lambda path, *mode: fake_cuda([V100, A10])) == []
     names = [text.split(",")[0] for text in cuda.problems([], loader)]
     assert names == ["mxnet-cu112 needs libnccl.so.2", "NVIDIA's driver is for CUDA 10.1", "gpu(1)"]
-
-
-GONE = ": cannot open shared object file: No such file or directory"
 
 
 @pytest.mark.parametrize(

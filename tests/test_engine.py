@@ -37,9 +37,6 @@ def test_numpys_numbers_are_attributes():
     out = mx.nd.zeros((2,))
     prepare("multi_sgd_update", [w, x], out, lrs=[Spelt(0.5)], wds=(Spelt(0),), num_weights=onp.int64(1))()
     assert out.asnumpy().tolist() == [-2, -5]
-    shaped = mx.nd.zeros((1, 2))
-    prepare("Reshape", [x], shaped, shape=(onp.int64(1), onp.int32(2)), reverse=onp.bool_(False))()
-    assert shaped.asnumpy().tolist() == [[6, 12]]
 
 
 def test_the_arrays_are_kept():
@@ -51,18 +48,15 @@ def test_the_arrays_are_kept():
     assert len(others) == 50
 
 
-def test_an_unknown_operator_is_named():
+def test_an_unknown_operator_is_named_and_what_one_refuses_it_still_refuses():
     with pytest.raises(ValueError, match="no operator 'elemwise_ad'"):
         prepare("elemwise_ad", [], mx.nd.zeros((1,)))
-
-
-def test_what_the_operator_refuses_it_still_refuses():
     call = prepare("elemwise_add", [mx.nd.zeros((2,)), mx.nd.zeros((3,))], mx.nd.zeros((2,)))
     with pytest.raises(mx.MXNetError, match=r"expected \[2\], got \[3\]"):
         call()
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [2, 3])
 def test_a_sum_into_its_first_part(count):
     parts = [mx.nd.array([1.0, 10.0]) * 2**number for number in range(count)]
     prepare_sum(parts, parts[0])()
@@ -70,31 +64,20 @@ def test_a_sum_into_its_first_part(count):
     assert parts[-1].asnumpy().tolist() == [2 ** (count - 1), 10 * 2 ** (count - 1)]
 
 
-def test_an_event_is_set_when_its_arrays_are_written_and_not_before():
-    x = np.ones((2, 2))
-    gate = Gate(x)
-    y = x + 1
-    event = CompletionEvent([y])
-    time.sleep(0.05)
-    assert event.at is None
-    opened = time.perf_counter()
-    gate.open()
-    assert opened < event.wait() <= time.perf_counter()
-    assert event.at == event.wait()
-    assert (y.asnumpy() == 2).all()
-
-
-def test_it_needs_all_of_its_arrays_and_not_what_is_queued_on_the_first_device():
+def test_an_event_needs_all_of_its_arrays_however_long_and_not_what_is_queued_on_the_first_device(monkeypatch):
     """MXNet's own ``wait_to_read`` waits for that queue, and that is why there are completion events."""
+    monkeypatch.setattr(engine, "SLICE_SECONDS", 0.001)
     free, held = np.ones((2,), ctx=mx.cpu(1)), np.ones((2,))
     npx.waitall()
     gate = Gate(held)
     behind = held + 1
     both, one = CompletionEvent([free, behind]), CompletionEvent([free + 1])
     assert one.wait() == one.at
+    time.sleep(0.05)
     assert both.at is None
-    gate.open()
-    both.wait()
+    begun = time.perf_counter()
+    threading.Timer(0.1, gate.open).start()
+    assert begun + 0.1 <= both.wait() == both.at <= time.perf_counter()
     assert behind.asnumpy().tolist() == [2, 2]
 
 
@@ -104,16 +87,6 @@ def test_recorded_it_is_no_work():
         CompletionEvent([x + 1]).wait()
     kinds = {event.name: event.kind for event in recording.timeline.lanes["cpu(0)"]}
     assert kinds["mxdp job"] == "engine"
-
-
-def test_a_wait_lasts_as_long_as_its_array(monkeypatch):
-    monkeypatch.setattr(engine, "SLICE_SECONDS", 0.001)
-    x = np.ones((2,))
-    npx.waitall()
-    gate = Gate(x)
-    event = CompletionEvent([x])
-    threading.Timer(0.1, gate.open).start()
-    assert event.wait() == event.at
 
 
 def test_a_wait_for_an_array_that_failed_ends():
@@ -174,25 +147,22 @@ def test_python_does_not_end_before_the_engine_has_called_and_dropped():
 
 
 FORKS = """
-import json, multiprocessing, os, subprocess, sys, threading, time, warnings
-import numpy
-import mxdp
+import json, multiprocessing, os, subprocess, sys, threading, warnings
 from mxdp.backend import np, npx
 from mxdp.engine import CompletionEvent
 from gate import Gate
 from mxdp.errors import BackendError
 from mxdp.process import MxdpWarning
-from mxdp.training import TrainStep
 
-X, y = numpy.ones((64, 1, 28, 28), "float32"), numpy.zeros(64, "int32")
-
-def trainer(devices):
-    return TrainStep([mxdp.get_params(mxdp.init_lenet(0), device) for device in devices], devices, 0.1)
+def work():
+    x = np.ones((200, 200))
+    for _ in range(9):
+        x = np.dot(x, x) * 0
+        event = CompletionEvent([x])
+    return event
 
 def child():
-    step = trainer(mxdp.devices(1, "cpu"))
-    for _ in range(4):
-        step(X[:4], y[:4])[0].wait_to_read()
+    work().wait()
 
 def by_multiprocessing():
     process = multiprocessing.get_context("fork").Process(target=child)
@@ -223,7 +193,7 @@ def in_a_job():
     job.wait()
     return job.status
 
-found, step = {}, trainer(mxdp.devices(2, "cpu"))
+found = {}
 for way in (
     by_multiprocessing,
     that_ends_by_itself,
@@ -231,8 +201,7 @@ for way in (
     lambda: subprocess.run(["true"], preexec_fn=lambda: None).returncode,
     in_a_job,
 ):
-    for _ in range(3):
-        step(X, y)
+    work()
     found[way.__name__ + str(len(found))] = way()
 
 over, x = threading.Event(), np.ones((2,))

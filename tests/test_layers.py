@@ -38,6 +38,14 @@ MOST_TOKENS = 30
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
+def module_of(path):
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path) for path in FILES}
+
+
 def room(module):
     """``mxdp.plans.partition`` -> ``mxdp.plans``."""
     return ".".join(module.split(".")[:2])
@@ -48,25 +56,29 @@ def of_experiments(module):
     return module.partition("mxdp.experiments.")[2].split(".")[0]
 
 
-def module_of(path):
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
 @functools.lru_cache(maxsize=None)
 def tree(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path):
-    """Modules that the file imports, anywhere in it. ``from mxdp import x`` counts as ``mxdp.x``, and so does a room of
-    the experiments."""
-    for node in ast.walk(tree(path)):
+def imports(path, typing=True):
+    """Modules that the file imports, anywhere in it, or but for its types. Of ``from mxdp import x`` that is
+    ``mxdp.x``, and so it is of another package of mxdp's."""
+    nodes = list(ast.walk(tree(path)))
+    hidden = set()
+    if not typing:
+        types = [node for node in nodes if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+        hidden = {id(inner) for block in types for inner in ast.walk(block)}
+    for node in nodes:
+        if id(node) in hidden:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            whole = node.module in ("mxdp", "mxdp.experiments")
-            yield from ([f"{node.module}.{a.name}" for a in node.names] if whole else [node.module])
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES or node.module == "mxdp" else node.module for name in inner)
+        elif isinstance(node, ast.Constant) and node.value in MODULES and not typing:
+            yield node.value
 
 
 def violations(path):
@@ -194,26 +206,6 @@ def test_the_drawing_in_contributing_is_of_this_house():
     assert {f"mxdp.{path.split('/')[1].split('.')[0]}": floor for path, floor in floors.items()} == FLOORS
 
 
-MODULES = {module_of(path) for path in FILES}
-
-
-def run_time_imports(path):
-    """Modules of mxdp's that the file imports, anywhere but for its types; also by the text of their names."""
-    nodes = list(ast.walk(tree(path)))
-    typing = [node for node in nodes if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
-    hidden = {id(inner) for block in typing for inner in ast.walk(block)}
-    for node in nodes:
-        if id(node) in hidden:
-            continue
-        if isinstance(node, ast.Constant) and node.value in MODULES:
-            yield node.value
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name if name in MODULES else node.module for name in inner)
-
-
 def in_circles(graph):
     """The modules from which a way leads into a circle of imports."""
     free = {module for module in graph if not graph[module] & set(graph)}
@@ -222,7 +214,7 @@ def in_circles(graph):
 
 
 def test_no_modules_import_each_other():
-    graph = {module_of(path): set(run_time_imports(path)) & MODULES - {module_of(path)} for path in FILES}
+    graph = {module_of(path): set(imports(path, typing=False)) & MODULES - {module_of(path)} for path in FILES}
     assert in_circles(graph) == []
 
 

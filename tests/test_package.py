@@ -12,6 +12,19 @@ import pytest
 
 import mxdp
 
+ROOT = Path(mxdp.__file__).parents[1]
+
+
+def run(*words, **options):
+    """A finished Python."""
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, **options)
+
+
+def configuration():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    return config["options"], config["options.package_data"]
+
 
 def test_every_public_name_is_there_and_no_module_hides_it():
     for name in mxdp.__all__:
@@ -29,16 +42,14 @@ def test_importing_mxdp_prepares_the_process_and_loads_nothing_heavy():
         "heavy = ('mxnet', 'numpy', 'matplotlib', 'mxdp.backend', 'mxdp.gluon', 'mxdp.plans')\n"
         "assert not [name for name in sys.modules if name.startswith(heavy)]"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert run("-c", code).returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "lines"),
-    [(["-m", "mxdp.experiments", "list"], 1), (["-m", "mxdp.launch"], 1), (["-c", "import mxdp; mxdp.train"], 6)],
+    ("words", "lines"), [(["-m", "mxdp.experiments", "list"], 1), (["-c", "import mxdp; mxdp.train"], 6)]
 )
-def test_a_python_without_what_mxdp_needs_is_told_to_activate_the_environment(words, lines, tmp_path):
-    bare = [sys.executable, "-S", "-E", *words]  # as a Python that nothing was installed for
-    done = subprocess.run(bare, cwd=Path(mxdp.__file__).parents[1], capture_output=True, text=True)
+def test_a_python_without_what_mxdp_needs_is_told_to_activate_the_environment(words, lines):
+    done = run("-S", "-E", *words, cwd=ROOT)  # as a Python that nothing was installed for
     assert done.returncode == 1
     assert re.search(r"mxdp needs .*wrapt.*\.venv/bin/activate", done.stderr.splitlines()[-1])
     # Python 3.13 marks the code below each line of a traceback.
@@ -52,8 +63,7 @@ def test_plans_and_predictions_can_be_imported_where_nothing_is_installed():
         "from mxdp.plans.show.moving import moving\n"
         "import sys; assert not {'numpy', 'wrapt', 'mxnet', 'matplotlib'} & set(sys.modules)"
     )
-    bare = [sys.executable, "-S", "-E", "-c", code]
-    subprocess.run(bare, cwd=Path(mxdp.__file__).parents[1], check=True, timeout=60)
+    assert run("-S", "-E", "-c", code, cwd=ROOT).returncode == 0
 
 
 EXTRAS = ("filelock", "jinja2", "matplotlib", "rich", "scipy", "sklearn", "tomli")
@@ -64,8 +74,6 @@ from mxdp.backend import gluon, mx, np
 
 history = mxdp.train(2, 20, 0.1, 1, data=mxdp.load("synthetic").take(60, 20))
 devices = mxdp.devices(2)
-replicas = [mxdp.get_params(mxdp.init_lenet(), device) for device in devices]
-mxdp.train_batch(np.zeros((4, 1, 28, 28)), np.zeros(4, dtype="int32"), replicas, devices, 0.1)
 net = gluon.nn.Dense(2, in_units=3)
 net.initialize(ctx=devices)
 trainer = mxdp.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
@@ -82,15 +90,13 @@ def without_extras(tmp_path):
     """The environment of a Python that has none of them."""
     blocked = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS}))"  # as if they were not installed
     (tmp_path / "sitecustomize.py").write_text(blocked)
-    return {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(mxdp.__file__).parents[1]}"}
+    return {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
 
 
 def test_the_core_needs_numpy_and_little_else(without_extras):
-    done = subprocess.run([sys.executable, "-c", CORE], env=without_extras, capture_output=True, text=True)
+    done = run("-c", CORE, env=without_extras)
     assert done.returncode == 0, done.stderr
-    config = configparser.ConfigParser()
-    config.read(Path(mxdp.__file__).parents[1] / "setup.cfg")
-    core = re.findall(r"^[\w-]+", config["options"]["install_requires"], re.MULTILINE)
+    core = re.findall(r"^[\w-]+", configuration()[0]["install_requires"], re.MULTILINE)
     assert core == ["numpy", "psutil", "wrapt"]
 
 
@@ -99,14 +105,13 @@ def test_the_core_needs_numpy_and_little_else(without_extras):
     [
         (["-m", "mxdp.experiments", "list"], "experiments"),
         (["-m", "mxdp.exercises", "list"], "experiments"),
-        (["-m", "mxdp.scratch", "--data", "digits"], "data"),
         (["-c", "import mxdp; mxdp.Curves()"], "experiments"),
         (["-c", "import mxdp; mxdp.load()"], "data"),
     ],
 )
 def test_a_missing_extra_is_a_sentence_with_the_command(words, extra, without_extras, tmp_path):
     environ = {**without_extras, "MXDP_DATA_DIR": "", "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, *words], env=environ, capture_output=True, text=True)
+    done = run(*words, env=environ)
     assert done.returncode in (1, 2)
     said = done.stderr.splitlines()
     assert f'`python -m pip install "mxdp[{extra}]"` installs it' in said[-1]
@@ -114,7 +119,7 @@ def test_a_missing_extra_is_a_sentence_with_the_command(words, extra, without_ex
 
 
 def test_the_package_says_what_it_can_be_run_as():
-    printed = subprocess.run([sys.executable, "-m", "mxdp"], capture_output=True, text=True, check=True).stdout
+    printed = run("-m", "mxdp").stdout
     for name in re.findall(r"python -m (mxdp\.\w+)", printed):
         assert importlib.util.find_spec(name)
     assert "mxdp.experiments" in printed
@@ -124,17 +129,17 @@ def test_the_package_says_what_it_can_be_run_as():
 def test_a_script_beside_the_clone_finds_the_package_and_not_the_clone(words, tmp_path):
     (tmp_path / "mxdp").symlink_to(Path(__file__).parents[1])
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run([sys.executable, *words], cwd=str(tmp_path), env=environment, capture_output=True, text=True)
+    done = run(*words, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert "cpu(0)" in done.stdout or "stock-loop" in done.stdout
 
 
 def test_a_wheel_has_every_file_that_is_no_module():
-    config = configparser.ConfigParser()
-    config.read(Path(__file__).parents[1] / "setup.cfg")
-    declared, root = set(), Path(mxdp.__file__).parents[1]
-    for package, patterns in config["options.package_data"].items():
-        for pattern in patterns.split(","):
-            declared |= set(root.joinpath(*package.split(".")).glob(pattern.strip()))
-    files = {path for path in (root / "mxdp").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
-    assert files - {root / "mxdp" / "ruff.toml"} == declared
+    patterns = [
+        f"{package.replace('.', '/')}/{pattern.strip()}"
+        for package, several in configuration()[1].items()
+        for pattern in several.split(",")
+    ]
+    declared = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    files = {path for path in (ROOT / "mxdp").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert files - {ROOT / "mxdp" / "ruff.toml"} == declared

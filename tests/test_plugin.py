@@ -42,7 +42,10 @@ def run(code):
 
 @pytest.mark.parametrize(
     "imports",
-    ["import mxdp, mxnet as mx", pytest.param("import mxnet as mx, mxdp", marks=needs_mxnet_alone)],
+    [
+        "import wrapt; wrapt.register_post_import_hook(id, 'mxnet'); import mxdp, mxnet as mx",
+        pytest.param("import mxnet as mx, mxdp", marks=needs_mxnet_alone),
+    ],
 )
 def test_the_names_are_there_whatever_was_imported_first_and_a_classic_program_stays_classic(imports):
     printed = run(
@@ -61,10 +64,9 @@ def test_the_names_are_there_whatever_was_imported_first_and_a_classic_program_s
         "assert mx.kv.create('MXDPring').type == 'mxdpring'"
     )
     assert "overriding" not in printed
-    # Only where MXNet was first, its settings came too late.
-    assert (
-        printed.count("MXNet was imported before mxdp") == printed.count("MxdpWarning") == int(imports.endswith("mxdp"))
-    )
+    # Only where MXNet was first, its settings came too late: one warning, at the import's line.
+    late = int(imports.endswith("mxdp"))
+    assert printed.count("<string>:1: MxdpWarning: MXNet was imported before") == printed.count("MxdpWarning") == late
 
 
 KEPT = """
@@ -85,7 +87,7 @@ mxdp.split_batch(numpy.ones((2, 1), "float32"), numpy.ones(2, "float32"), [mx.cp
 """
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_functions_that_promise_numpy_semantics_turn_them_on_each_time_and_nothing_else_does(seed):
     """In any order of first and later uses, also in a thread, whose semantics are its own."""
     uses = [(use, False) for use in KEPT.strip().splitlines()] + [(use, True) for use in TURNED_ON.strip().splitlines()]
@@ -121,29 +123,21 @@ def test_mxnet_imported_in_a_thread_and_by_a_submodule():
     )
 
 
-def test_semantics_that_are_on_stay_on():
-    run(f"import mxdp, mxnet as mx\nmx.npx.set_np()\nmx.kv.create('mxdpring')\n{NUMPY}")
-    run(
-        "import mxdp, mxnet as mx\nmx.util.set_np_shape(True)\nmx.kv.create('mxdpring')\n"
-        "assert mx.util.is_np_shape() and not mx.util.is_np_array()"
-    )
-
-
 def test_without_mxnet_in_the_program_numpy_semantics_are_on_as_ever():
     run(f"from mxdp import Trainer\nfrom mxdp.backend import mx\n{NUMPY}")
 
 
-@pytest.mark.parametrize("array", [True, False])
-def test_semantics_are_kept_after_an_error_too(array):
+@pytest.mark.parametrize(("shape", "array"), [(True, True), (True, False), (False, False)])
+def test_semantics_are_kept_after_an_error_too(shape, array):
     @plugin.semantics_kept()
     def switch():
         mx.util.set_np(shape=True, array=not array)
         raise ZeroDivisionError
 
     try:
-        mx.util.set_np(shape=array, array=array)
+        mx.util.set_np(shape=shape, array=array)
         with pytest.raises(ZeroDivisionError):
             switch()
-        assert (mx.util.is_np_shape(), mx.util.is_np_array()) == (array, array)
+        assert (mx.util.is_np_shape(), mx.util.is_np_array()) == (shape, array)
     finally:
         npx.set_np()

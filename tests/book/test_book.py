@@ -58,20 +58,16 @@ def test_what_somebody_has_replaced_since_stays(replaced):
     d2l.try_gpu = usual
 
 
-def test_without_gpus_the_devices_are_different_cpus_and_cpu_0_stays_the_cpu(replaced, capsys):
-    assert d2l.try_all_gpus() == [mx.cpu(1), mx.cpu(2)]
-    assert [d2l.try_gpu(i) for i in range(2)] == [npx.gpu(0), npx.gpu(1)] == d2l.try_all_gpus()
-    assert (d2l.num_gpus(), npx.cpu(), d2l.try_gpu()) == (2, mx.cpu(0), mx.cpu(1))
-    words = "there are not 2 usable GPUs here: CPU devices work, cpu(1) for gpu(0), cpu(2) for gpu(1)"
-    assert capsys.readouterr().err == f"mxdp.book: {words}\n"
-
-
 @pytest.mark.parametrize("there", [0, 1, 2, 3])
-def test_gpus_are_taken_if_there_are_enough(replaced, monkeypatch, capsys, there):
+def test_gpus_are_taken_if_there_are_enough_else_different_cpus_and_cpu_0_stays_the_cpu(
+    replaced, monkeypatch, capsys, there
+):
     monkeypatch.setattr(book, "usable_gpus", lambda: [mx.gpu(number) for number in range(there)])
     expected = [mx.gpu(number) for number in range(there)] if there >= 2 else [mx.cpu(1), mx.cpu(2)]
-    assert d2l.try_all_gpus() == expected
-    assert bool(capsys.readouterr().err) == (there < 2)
+    assert [d2l.try_gpu(i) for i in range(len(expected))] == d2l.try_all_gpus() == expected
+    assert (d2l.num_gpus(), npx.cpu(), npx.gpu(1)) == (len(expected), mx.cpu(0), expected[1])
+    words = "there are not 2 usable GPUs here: CPU devices work, cpu(1) for gpu(0), cpu(2) for gpu(1)"
+    assert capsys.readouterr().err == ("" if there >= 2 else f"mxdp.book: {words}\n")
 
 
 def test_more_devices_are_asked_for_by_a_variable(replaced, monkeypatch, capsys):
@@ -81,7 +77,7 @@ def test_more_devices_are_asked_for_by_a_variable(replaced, monkeypatch, capsys)
     assert "try_gpu(10) is cpu(0), since there are 2 devices: MXDP_BOOK_DEVICES=11 gives" in capsys.readouterr().err
     monkeypatch.setenv(book.DEVICES, "3")
     assert d2l.try_gpu(2) == mx.cpu(3)
-    for wrong in ("0", "two", "-1", "1.5"):
+    for wrong in ("0", "two", "1.5"):
         monkeypatch.setenv(book.DEVICES, wrong)
         with pytest.raises(UsageError, match=f"MXDP_BOOK_DEVICES must be a whole number, not '{wrong}'"):
             d2l.try_all_gpus()
@@ -101,9 +97,7 @@ def test_the_loader_gives_every_picture_once_in_an_order_of_each_epoch(replaced,
     for _ in range(2):
         batches = list(train)
         assert [(X.shape, y.shape) for X, y in batches] == [((n, 1, 28, 28), (n,)) for n in (32, 32, 6)]
-        assert {(str(onp.dtype(X.dtype)), str(onp.dtype(y.dtype)), X.ctx) for X, y in batches} == {
-            ("float32", "int32", mx.cpu(0))
-        }
+        assert all((onp.dtype(X.dtype), onp.dtype(y.dtype)) == ("float32", "int32") for X, y in batches)
         X = onp.concatenate([X.asnumpy() for X, _ in batches])
         orders.append([int((picture == synthetic.train.X).all(axis=(1, 2, 3)).argmax()) for picture in X])
         assert sorted(orders[-1]) == list(range(70))
@@ -178,12 +172,8 @@ def test_outside_a_notebook_points_are_printed(replaced, capsys):
     two = d2l.Animator(xlabel="epoch", legend=["train loss", "test acc"])
     two.add(0.5, (1.0, None))
     two.add(1, (None, 0.75))
-    assert capsys.readouterr().out.splitlines() == [
-        "epoch 1: test acc 0.250",
-        "epoch 2: test acc 0.500",
-        "epoch 0.5: train loss 1.000",
-        "epoch 1: test acc 0.750",
-    ]
+    one = "epoch 1: test acc 0.250\nepoch 2: test acc 0.500\n"
+    assert capsys.readouterr().out == f"{one}epoch 0.5: train loss 1.000\nepoch 1: test acc 0.750\n"
     assert (animator.X, animator.Y) == ([[1, 2]], [[0.25, 0.5]])
     assert (two.X, two.Y) == ([[0.5], [1]], [[1.0], [0.75]])
 
@@ -226,10 +216,6 @@ raise RuntimeError
 ```{.python .input}
 %%tab mxnet, jax
 !echo a shell
-```
-
-```{.python .input}
-%%tab all
 if tab.selected('mxnet', 'jax'):
     print(len(devices))
 if tab.selected('pytorch'):
@@ -256,15 +242,16 @@ def test_a_chapters_cells_for_mxnet_run_in_order_up_to_one_that_fails(tmp_path):
     lines = re.sub(r"^Out\[\d\]: ", "", done.stdout, flags=re.M).split("\n")
     assert lines[:3] == ["[cpu(1), cpu(2), cpu(3)]", "a shell", "3"], done.stderr
     assert (done.returncode, "after" in lines) == (1, False)
-    assert "mxdp: cell 5 of 6 failed: ZeroDivisionError: division by zero" in done.stderr
+    assert "mxdp: cell 4 of 5 failed: ZeroDivisionError: division by zero" in done.stderr
 
 
-def test_a_notebook_runs(tmp_path):
+def test_a_notebook_s_code_is_run(tmp_path, monkeypatch):
     cells = '[{"cell_type": "markdown", "source": ["no code"]}, {"cell_type": "code", "source": ["x = 2\\n", "x + 1"]}]'
     (tmp_path / "a.ipynb").write_text(f'{{"cells": {cells}}}')
-    done = run(tmp_path, "run", "a.ipynb")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("3\n")
+    seen = []
+    monkeypatch.setattr(command, "run_cells", seen.extend)
+    command.main(["run", str(tmp_path / "a.ipynb")])
+    assert seen == ["x = 2\nx + 1"]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +261,7 @@ def test_a_notebook_runs(tmp_path):
         ("a.txt", "", [], r"a.txt is neither a chapter \(.md\) nor a notebook \(.ipynb\)"),
         ("a.md", "# No code", [], "a.md has no cell for MXNet"),
         ("a.ipynb", "{]", [], "a.ipynb is no notebook"),
-        pytest.param("a.ipynb", "[" * 100_000, [], "a.ipynb is no notebook", id="deep"),
+        pytest.param("a.ipynb", "[" * 9999, [], "a.ipynb is no notebook", id="deep"),
         ("a.ipynb", '{"cells": [1]}', [], "a.ipynb is no notebook"),
         ("a.md", CHAPTER, ["--samples", "0"], "--samples must be at least 1, not 0"),
         ("a.md", CHAPTER, ["--devices", "-1"], "--devices must be at least 1, not -1"),
@@ -299,8 +286,8 @@ def test_without_the_books_library_it_says_how_to_install_it(tmp_path):
     done = run(tmp_path, "list", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     assert "mxdp.book needs the book's library" in done.stderr
     assert "pip install --no-deps d2l==1.0.3" in done.stderr
+    assert done.stderr.count("\n") == 1, "no traceback"
     assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1, "no traceback"
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

@@ -31,7 +31,7 @@ REPORT = dict(file="", exercises=[], problem="", printed="", right=True)
 
 def file_of(folder, text):
     file = folder / "student.py"
-    file.write_text(text)
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
     return file
 
 
@@ -66,6 +66,7 @@ HARMLESS = {
     f"{FIRST}    for _ in range(10**5): nbytes = [nbytes]\n    return nbytes": "It is nested too deeply (Rec",
     "import sys; sys.exit('enough')": "It calls sys.exit(enough)",
     "def fill_buckets(:": "Line 1 is not valid Python",
+    b"x = '\xff'\n": "'utf-8' codec can't decode byte 0xff",
     "import nothing_like_it": "Line 1 (import nothing_like_it) raises ModuleNotFoundError",
     "from mxdp.scratch import naive_allreduce": "It defines none of the functions that can be checked",
 }
@@ -107,8 +108,7 @@ def test_an_error_is_told_in_one_sentence(tmp_path, checked_here, text):
 @pytest.mark.parametrize("text", ["(" * 3000, "-" * 30000 + "1", "x" + "+1" * 30000], ids=["brackets", "signs", "sums"])
 def test_what_is_nested_too_deeply_is_a_short_sentence(text, tmp_path, checked_here):
     problem = problem_in(checked_here(file_of(tmp_path, f"x = 1\nx = {text}")))
-    assert re.match(r"It is nested too deeply|Line 2 is not valid Python", problem)
-    assert len(problem) < 200
+    assert re.match(r"(It is nested too deeply|Line 2 is not valid Python).{0,170}$", problem)
 
 
 @pytest.mark.parametrize(("number", "name"), HANDED_IN)
@@ -120,22 +120,13 @@ def test_a_file_must_hold_a_whole_exercise_and_the_one_that_is_asked_for(number,
     assert [exercise["function"] for exercise in report["exercises"]] == list(dict.fromkeys(expected))
 
 
-def test_bytes_that_are_no_text_are_a_sentence(tmp_path, checked_here):
-    file = tmp_path / "student.py"
-    file.write_bytes(b"x = '\xff'\n")
-    problem = problem_in(checked_here(file))
-    assert "raises" in problem or "valid Python" in problem
-
-
 def test_no_file_descriptor_leads_to_the_answers(tmp_path):
-    text = """import os
+    text = """import contextlib, os
 def scribble():
     for descriptor in range(3, 30):
         for text in (b"x", b'{"done": true}\\n'):
-            try:
+            with contextlib.suppress(OSError):
                 os.write(descriptor, text)
-            except OSError:
-                pass
     os.closerange(3, 100)
 scribble()
 def gpipe(stages, micro_batches):
@@ -178,14 +169,6 @@ def test_the_parent_reads_no_file_and_keeps_the_end_of_what_is_printed(tmp_path)
     assert int(pid) != os.getpid()
 
 
-def test_another_seed_gives_other_sizes():
-    sizes = [
-        [str(trial.given) for case in EXERCISES["ring_allreduce"].cases(seed).values() for trial in case]
-        for seed in (0, 0, 1)
-    ]
-    assert sizes[0] == sizes[1] != sizes[2]
-
-
 def test_sizes_at_random_begin_with_the_smallest():
     *_, others = EXERCISES["ring_allreduce"].cases(0).values()
     devices = [len(trial.given) for trial in others]
@@ -223,17 +206,14 @@ def test_several_files_can_be_told_apart(tmp_path, capsys):
     assert list(bob.values())[:5] == [str(files[1]), "1 6", "0", "9", "11"]
     assert bob["problem"].startswith("2 gradients, room for 6 bytes: The result is wrong.")
     assert list(eve.values())[:5] == [str(files[2]), "", "0", "0", "0"]
-    main(["check", str(files[2]), "--exercise", "6", "--csv", str(table)])
-    with table.open(newline="") as rows:
-        assert [row["exercise"] for row in csv.DictReader(rows)] == ["6"]
     suites = ElementTree.parse(xml).getroot().findall("testsuite")
     assert [suite.get("name") for suite in suites] == [*map(str, files)]
     counts = [[suite.get(name) for name in ("tests", "failures", "errors")] for suite in suites]
     assert counts == [["6", "0", "0"], ["11", "2", "0"], ["1", "0", "1"]]
     failure = suites[1].find("testcase/failure")
-    assert failure is not None
-    assert "compare with <=" in failure.get("message", "")
-    assert "yours" in (failure.text or "")
+    assert ("compare with <=" in failure.get("message"), "yours" in failure.text) == (True, True)
+    main(["check", str(files[2]), "--exercise", "6", "--csv", str(table)])
+    assert table.read_text().splitlines()[1].split(",")[1] == "6"
 
 
 def test_json_is_one_report_or_a_list(tmp_path, monkeypatch, capsys):
@@ -296,16 +276,13 @@ def test_the_page_shows_what_is_printed(tmp_path):
 
 
 def test_what_comes_next_is_the_order_of_the_lab():
-    page = (ROOT / "docs" / "for-lecturers" / "README.md").read_text()
-    first = re.search(r"exercises (\d), (\d), (\d) and (\d) of", " ".join(page.split()))
-    then = re.search(r"go on with (\d), (\d) and (\d)", " ".join(page.split()))
-    assert first
-    assert then
+    page = " ".join((ROOT / "docs" / "for-lecturers" / "README.md").read_text().split())
+    ordered = re.search(r"exercises (\d), (\d), (\d) and (\d) of.*go on with (\d), (\d) and (\d)", page).groups()
     names = {one.file: one.number for one in EXERCISES.values()}
     walked = [1]
     while words := following(walked[-1]):
         walked.append(names[words.rpartition(", ")[2]])
-    assert walked[:7] == [int(number) for number in (*first.groups(), *then.groups())]
+    assert walked[:7] == list(map(int, ordered))
     assert sorted(walked) == sorted(set(names.values()))
 
 
@@ -327,5 +304,5 @@ def test_watch_checks_at_each_save_until_ctrl_c(tmp_path, monkeypatch, capsys):
 
 
 def test_the_parent_imports_no_mxnet():
-    code = "import sys, mxdp.exercises.check, mxdp.exercises.__main__; print('mxnet' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    code = "import sys, mxdp.exercises.check, mxdp.exercises.__main__; sys.exit('mxnet' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
