@@ -31,16 +31,16 @@ def test_sgd_prepares_its_calls_anew_where_a_number_is_another_one(momentum, mon
         before = len(made)
         backward(params)
         trainer.step(4)
-        name = "sgd_mom_update" if momentum else "sgd_update"
-        options = {"rescale_grad": 0.25, "clip_gradient": trainer.optimizer.clip_gradient}
-        options.update({"momentum": trainer.optimizer.momentum} if momentum else {})
-        wd = trainer.optimizer.wd
-        large = (name, dict(lr=0.5, wd=wd, **options))
-        if wd and not momentum:  # it rounds otherwise then
-            large = (f"multi_{name}", dict(lrs=(0.5,), wds=(wd,), num_weights=1, **options))
-        small = (f"multi_{name}", dict(lrs=(1.0,), wds=(wd / 2,), num_weights=1, **options))
         anew = before == 0 or any(change.values())
-        assert made[before:] == [large, small] * anew
+        assert len(made) == before + 2 * anew
+        for (name, options), rate in zip(made[before:], (1, 2)):  # it rounds otherwise alone with a decay
+            several = rate == 2 or (trainer.optimizer.wd > 0 and not momentum)
+            assert name == f"{'multi_' * several}sgd_{'mom_' * (momentum > 0)}update"
+            rates = options["lrs" if several else "lr"], options["wds" if several else "wd"]
+            expected = 0.5 * rate, trainer.optimizer.wd / rate
+            assert rates == (tuple((number,) for number in expected) if several else expected)
+            assert (options["rescale_grad"], options["clip_gradient"]) == (0.25, trainer.optimizer.clip_gradient)
+            assert options.get("momentum", 0.0) == trainer.optimizer.momentum
     if not momentum:
         trainer.optimizer.momentum = 0.5
         backward(params)

@@ -119,6 +119,8 @@ def predicting(X, params):
 
 BAD_NETS = [predicting, "lenet", None, lambda X, params: 3.0, lambda X, params: np.ones((len(X), 10))]
 BAD_LOSSES = ["cross_entropy", None, lambda y_hat, y: y_hat.mean(), lambda y_hat, y: y_hat, lambda y_hat, y: None]
+BAD_GRAPHS = [lambda y_hat, y: 0 * y, lambda y_hat, y: -np.log(npx.softmax(y_hat)[range(len(y_hat)), y])]
+"""Losses that only :func:`mxdp.train_batch` takes."""
 BAD_PARTS = [(slice(None), slice(9)), (slice(None), 0), slice(1)]
 """Of scores."""
 BAD_PARAMS = [[], [*mxdp.init_lenet()[:-1], 3.0], np.zeros((784, 10)), "random", [np.zeros((784, 10), dtype="float64")]]
@@ -150,6 +152,7 @@ CALLS = [
     (sync, "bucket_mb", ["25", None, 0, float("nan"), True]),
     (sync, "algorithm", ["rign", 3]),
     (bound_step, "net", BAD_NETS),
+    (bound_step, "loss", BAD_GRAPHS),
     (bound_step, "sync", ["ring", 2, GradientSync(replicas()), GradientSync([params[::-1] for params in replicas()])]),
     (bound_step, "run_ahead", [-1, 0.5, float("nan"), -math.inf, "2", None, True, [2]]),
     *[(one, name, NOT_COUNTS) for one in (train, scratch_train) for name in ("num_devices", "batch_size")],

@@ -10,8 +10,7 @@ from small_networks import cpus, replicas_on
 
 from mxdp.backend import np
 from mxdp.collectives import GradientSync
-from mxdp.collectives.shards import ShardedSync
-from mxdp.training import loop, update
+from mxdp.training import update
 from mxdp.training.update import KEPT, ROOM, Update, prepare_update
 
 SMALL, LARGE = (1 << 14) - 1, 1 << 14
@@ -59,21 +58,3 @@ def test_the_calls_for_the_last_batch_sizes_are_kept(monkeypatch):
     for samples in [*range(1, KEPT + 1), 1, KEPT + 1, 1, 3, 2, 3]:
         step(samples)
     assert made == [1 / samples for samples in [*range(1, KEPT + 1), KEPT + 1, 2] for _ in replicas]
-
-
-@pytest.mark.parametrize("shards", [False, True])
-def test_train_cuts_the_momentum_if_it_is_told_to(shards, monkeypatch):
-    made = []
-
-    class Stopped(Exception):
-        pass
-
-    def step(device_params, devices, lr, sync, *more, momentum):
-        made.extend([sync, momentum])
-        raise Stopped
-
-    monkeypatch.setattr(loop, "TrainStep", step)
-    with pytest.raises(Stopped):
-        loop.train(2, 8, 0.1, 1, "cpu", "synthetic", momentum=0.9, shard_optimizer=shards)
-    assert made == [made[0], 0.9]
-    assert type(made[0]) is (ShardedSync if shards else GradientSync)
