@@ -177,23 +177,30 @@ class Oracle:
 
     def change(self, step, places):
         """As :func:`change` does."""
-        every, one = range(len(self.shapes)), [step.which]
+        which = step.which
         if step.change == "cast":
-            kind = "float64" if self.weights[step.which].dtype == onp.float32 else "float32"
-            self.weights[step.which] = self.weights[step.which].astype(kind)
+            kind = other_kind(self.weights[which])
+            self.weights[which] = self.weights[which].astype(kind)
             states = self.updater.states
-            if step.which in states:
-                states[step.which] = mapped(states[step.which], lambda x: x.astype(kind))
-            self.fresh[step.which] = [False] * self.n
+            if which in states:
+                states[which] = mapped(states[which], lambda x: x.astype(kind))
+            self.fresh[which] = [False] * self.n
         elif step.change == "initialise":
-            self.weights[step.which][()] = 0
-            self.make_gradients(one)
+            self.weights[which][()] = 0
+            self.make_gradients([which])
         elif step.change == "move":
-            self.n = places[0] + places[1] - self.n
-            self.make_gradients(every)
-        elif step.change in ("add", "freeze"):
-            self.requests[step.which] = "add" if step.change == "add" else "null"
-            self.make_gradients(one)
+            self.n = sum(places) - self.n
+            self.make_gradients(range(len(self.shapes)))
+        elif step.change:
+            self.requests[which] = REQUESTS[step.change]
+            self.make_gradients([which])
+
+
+REQUESTS = {"add": "add", "freeze": "null"}
+
+
+def other_kind(array):
+    return "float64" if array.dtype == onp.float32 else "float32"
 
 
 def start(shape):
@@ -203,16 +210,16 @@ def start(shape):
 def change(params, step, places):
     param = params[step.which]
     if step.change == "cast":
-        param.cast("float64" if param.dtype == onp.float32 else "float32")
+        param.cast(other_kind(param))
     elif step.change == "initialise":
         param.initialize(ctx=param.list_ctx(), init="zeros", force_reinit=True)
     elif step.change == "move":
-        n = places[0] + places[1] - len(param.list_ctx())
+        n = sum(places) - len(param.list_ctx())
         for each in params:
             each.reset_ctx(devices(n))
-    elif step.change in ("add", "freeze"):
+    elif step.change:
         param.grad_req = "null"
-        param.grad_req = "add" if step.change == "add" else "null"
+        param.grad_req = REQUESTS[step.change]
 
 
 def backward(params, shards, unused):

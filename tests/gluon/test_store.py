@@ -202,14 +202,3 @@ def test_gluons_own_trainer_is_refused_an_optimiser_that_it_cannot_run_on_each_d
         refused = pytest.raises(ValueError, match=r"on each device apart.*use mxdp.Trainer, or kvstore='device'")
         with refused if (n, make) == (2, gluon.Trainer) else nullcontext():
             trainer.step(1)
-
-
-def test_keys_that_are_known_are_summed_as_the_new_choice_says():
-    kv, arrays = Store("auto"), [np.ones((1 << 18,), ctx=mx.cpu(device)) for device in range(4)]
-    made = []
-    for cores, maker in ((1, "AuthenticAMD"), (4, "AuthenticAMD")):
-        kv.choose_for(cores, maker)
-        kv.pushpull("key", arrays)
-        made.append(len(kv._ready["key"][-1]))
-    assert made[0] != made[1], "naive with one core, else shared-memory"
-    assert [float(x[0]) for x in arrays] == [16.0] * 4

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import numpy as onp
 import pytest
 from small_training import SGD, assert_equal, backward, by_devices, devices, parameters, weights
 
@@ -13,6 +14,7 @@ from mxdp.backend import gluon
 from mxdp.collectives.tuning import choose
 from mxdp.gluon import Store, Trainer
 from mxdp.plans.cost.machine import CPU
+from mxdp.processes import World
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -32,6 +34,32 @@ def test_two_trainers_at_once(shared):
     for kvstore in ("mxdpring", Store("ring")):
         for kind in (Trainer, gluon.Trainer):
             assert_equal(run(partial(kind, kvstore=kvstore)), expected)
+
+
+class OfTwoRanks(World):
+    """A world whose other rank has gradients of 1, and has used all parameters."""
+
+    size, rank = 2, 0
+
+    def __init__(self):
+        self.broadcast = lambda arrays: None
+        self.gather = lambda value: [value, value]
+        self.step_done = lambda: None
+
+    def sum(self, arrays, note):
+        for array in arrays:
+            array += 1
+        mine = note.told()
+        note.theirs = [mine, mine[:4] + b"\1" * (len(note.mine) - 4) + mine[len(note.mine) :]]
+        note.carrier = arrays[0]
+
+
+def test_a_rank_without_a_sample_steps_with_the_others():
+    params = parameters(2)
+    trainer = Trainer(params, "sgd", {"learning_rate": 0.5}, world=OfTwoRanks())
+    for step in range(1, 4):
+        trainer.step(4)
+        assert_equal(weights(params), [[onp.full(param.shape, 1 - step / 8)] * 2 for param in params])
 
 
 @pytest.mark.parametrize(

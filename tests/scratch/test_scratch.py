@@ -95,16 +95,16 @@ def test_the_command_trains_on_each_number_of_devices(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("option", "value", "message"),
     [
-        (["--data", "digit"], "no data set is called 'digit'"),
-        (["--data", "digits", "--devices", "0"], "--devices takes numbers of devices, such as 1,2, not '0'"),
-        (["--data", "digits", "--devices", "two"], "'two'"),
-        (["--data", "digits", "--epochs", "0"], "num_epochs must be a positive int, not 0"),
+        ("--data", "digit", "no data set is called 'digit'"),
+        ("--devices", "0", "--devices takes numbers of devices, such as 1,2, not '0'"),
+        ("--devices", "two", "'two'"),
+        ("--epochs", "0", "num_epochs must be a positive int, not 0"),
     ],
 )
-def test_a_bad_command_is_told_in_a_sentence(arguments, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["scratch", *arguments])
+def test_a_bad_command_is_told_in_a_sentence(option, value, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["scratch", "--data", "digits", option, value])
     with pytest.raises(SystemExit, match="2"):
         runpy.run_path(scratch.__file__, run_name="__main__")
     assert message in capsys.readouterr().err.splitlines()[-1]

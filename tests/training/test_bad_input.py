@@ -71,12 +71,6 @@ BAD_Y = [Y.tolist(), None, onp.eye(10, dtype="float32")[Y], onp.array(["shirt"] 
 BAD_Y += [with_label(10, at=-1), with_label(-1), with_label(1.5, "float32"), with_label(float("nan"), "float32")]
 
 
-def of_a_split(values):
-    """Arrays that are wrong for a :class:`Split`: pictures of any size and classes of any number are right there."""
-    arrays = [x for x in values if isinstance(x, onp.ndarray)]
-    return [x for x in arrays if len(x.shape) not in (1, 4) or len(x) != 8 or x.dtype == "float64"]
-
-
 def step(X=X, y=Y, params=None, devices=DEVICES, lr=0.1, **more):
     mxdp.train_batch(X, y, params or replicas(), devices, lr, **more)
 
@@ -189,10 +183,8 @@ CALLS = [
     (lambda devices: mxdp.split_and_load(X, devices), "devices", BAD_DEVICES),
     (lambda y: mxdp.split_batch(X, y, DEVICES), "y", [Y.tolist(), None, Y[:7], onp.array(3)]),
     (lambda device: mxdp.get_params(mxdp.init_lenet(), device), "device", ["cpu(0)", None, 0, DEVICES]),
-    (lambda y: Split(X, y), "y", [*of_a_split(BAD_Y), with_label(-1), Y.tolist()]),
-    (lambda X: Split(X, Y), "X", [*of_a_split(BAD_X), onp.full_like(X, float("nan")), onp.zeros((8, 1, 0, 28))]),
-    (lambda X: Split(X, Y), "X", [onp.full_like(X, float("inf")), onp.zeros((16, 1, 28, 28), "float32")[::2]]),
-    (lambda name: mxdp.load(name), "name", [(1, 2), X, DATA, "digit"]),
+    (lambda y: Split(X, y), "y", [with_label(-1), Y.tolist()]),
+    (lambda X: Split(X, Y), "X", [onp.full_like(X, float("nan")), onp.full_like(X, float("inf")), X.tolist()]),
 ]  # fmt: skip
 
 

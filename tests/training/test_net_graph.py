@@ -39,11 +39,16 @@ def pooled(X, params):
     return npx.layer_norm(h, params[0][:6, 0], params[0][6:, 0])[:, :OUT] + params[3]
 
 
+def one_score(X, params):
+    return (X.astype("float32") @ params[0] + params[1])[:, 0]
+
+
 WORK = {
     "helper functions": (mlp, cross_entropy),
     "statistics, masks, slices": (chosen, cross_entropy),
     "pooling and layer_norm": (pooled, cross_entropy),
     "gluon's loss": (mlp, gluon.loss.SoftmaxCrossEntropyLoss()),
+    "numbers": (one_score, gluon.loss.L2Loss()),
 }
 
 
@@ -54,6 +59,7 @@ WORK = {
     lengths=st.lists(st.integers(1, 9), min_size=2, max_size=4),
 )
 def test_a_network_of_ones_own_has_the_bits_of_train_batch(name, n, lengths):
+    """Also for samples of any shape, and labels that are no classes."""
     net, loss = WORK[name]
     some = cpus(n)
     fast, slow = replicas_on(some), replicas_on(some)
@@ -61,8 +67,11 @@ def test_a_network_of_ones_own_has_the_bits_of_train_batch(name, n, lengths):
     own = lambda: [ring_allreduce([param.grad for param in same]) for same in zip(*fast)]  # noqa: E731
     step = TrainStep(fast, some, 0.3, own if n > 2 else None, net=net, loss=loss)
     for seed, samples in enumerate(lengths):
-        last = train_steps([batch(samples, seed)], step)
-        assert bits(last) == bits(train_batch(*batch(samples, seed), slow, some, 0.3, net=net, loss=loss))
+        X, y = batch(samples, seed, (IN,) if net is one_score else (3, 4))
+        if net is one_score:
+            X, y = (9 * X).astype("uint8"), (y / 7).astype("float32")
+        last = train_steps([(X, y)], step)
+        assert bits(last) == bits(train_batch(X, y, slow, some, 0.3, net=net, loss=loss))
         assert all_bits(fast) == all_bits(slow)
     assert bits(fast[0])[0] != bits(parameters())[0]
 
@@ -89,20 +98,6 @@ def test_a_bound_net_gives_the_scores_of_any_arrays_as_they_are_now(data):
             kept[-1] = scores, expected + 1
         for array, values in kept:
             assert array.asnumpy().tobytes() == values.tobytes()
-
-
-def test_samples_of_any_shape_and_labels_that_are_no_classes():
-    def net(X, params):
-        return (X.astype("float32") @ params[0] + params[1])[:, 0]
-
-    (device,), random, loss = cpus(1), onp.random.RandomState(0), gluon.loss.L2Loss()
-    fast, slow = (get_params(parameters()[:2], device) for _ in range(2))
-    step = TrainStep([fast], [device], 0.1, net=net, loss=loss)
-    for samples in (6, 3, 6):
-        X, y = random.randint(0, 9, size=(samples, IN)).astype("uint8"), random.normal(size=samples).astype("float32")
-        step(X, y)
-        train_batch(X, y, [slow], [device], 0.1, net=net, loss=loss)
-    assert bits(fast) == bits(slow)
 
 
 def test_a_step_calls_the_network_for_new_shapes_alone():

@@ -219,12 +219,10 @@ def test_steps_and_evaluations_of_any_lengths_leave_nothing_behind():
 
 
 def test_labels_of_another_dtype_and_another_byte_order_are_taken():
-    fast, slow = replicas_on(cpus(2)), replicas_on(cpus(2))
-    step = step_of(fast)
-    X, y = batch(6)
+    (fast,), (slow,) = replicas_on(cpus(1)), replicas_on(cpus(1))
+    step, (X, y) = step_of([fast]), batch(6)
     for labels in (*map(y.astype, (">i4", "int64", "float32", "uint8")), np.array(y).astype("float32")):
-        assert bits(step(X.astype(">f4"), labels)) == bits(slow_step(X, labels, slow))
-    assert all_bits(fast) == all_bits(slow)
+        assert bits(step(X.astype(">f4"), labels)) == bits(slow_step(X, labels, [slow]))
 
 
 @pytest.mark.parametrize("sums", ["train_batch", *SUMS])

@@ -197,11 +197,10 @@ def test_a_training_that_is_stopped_anywhere_continues_as_if_it_were_not(
         again = run(devices[1], shards[1], **kept)
         told = [*lines]
         lines.clear()
-        nothing = run(devices[1], shards[1], **kept)
+        run(devices[1], shards[1], **kept)
     assert devices[0] != devices[1] or not any("the checkpoint is of" in line for line in told)
     assert f"nothing is left to train: {EPOCHS} epochs of {EPOCHS} are finished" in lines
     assert [epoch.number for epoch in again.epochs] == [*range(1, EPOCHS + 1)]
-    assert (nothing.epochs, nothing.test_accuracies) == (again.epochs, again.test_accuracies)
     exact = devices[0] == devices[1] and in_order(devices[0], any(shards))
     tolerances = dict(rtol=0, atol=0) if exact else dict(rtol=1e-4, atol=1e-5)
     for one, other in zip(undisturbed.device_params[0], again.device_params[0]):
