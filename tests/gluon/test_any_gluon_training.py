@@ -50,7 +50,6 @@ class Training(NamedTuple):
     kvstore: str
     bucket_mb: float
     parameters: int
-    by_name: bool
     steps: List[Step]
 
 
@@ -81,7 +80,6 @@ def trainings(draw, optimizers=OPTIMIZERS):
         draw(st.sampled_from(NAMES)),
         draw(st.sampled_from([25, 1e-4])),
         parameters,
-        draw(st.booleans()),
         draw(st.lists(steps, min_size=2, max_size=6)),
     )
 
@@ -251,7 +249,7 @@ def make_parameters(training):
 def make_trainer(training, params):
     name, options = training.optimizer
     options = copy.deepcopy(options)
-    given_ = {param.name: param for param in params} if training.by_name else list(params)
+    given_ = list(params)
     more = dict(kvstore=training.kvstore, bucket_mb=training.bucket_mb, shard_optimizer=training.shards)
     trainer = Trainer(given_, name, options, **more)
     given_.clear()  # what was given may be changed
@@ -326,7 +324,7 @@ def used_unlike_often(name, shards):
     used = [((5,), {0, 3}, ""), ((2,), {3, 7}, ""), ((4,), set(), "move"), ((6,), {10}, "")]
     steps = [Step(samples, frozenset(unused), STEP, change, 0, False, True) for samples, unused, change in used]
     optimizer = name, {"learning_rate": RATE, "wd": 0.05}
-    return Training((4, 3), optimizer, shards, "mxdpring", 1e-4, 11, True, steps)
+    return Training((4, 3), optimizer, shards, "mxdpring", 1e-4, 11, steps)
 
 
 @settings(max_examples=50, phases=PHASES)
