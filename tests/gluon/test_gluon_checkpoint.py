@@ -70,15 +70,29 @@ def run(folder=None, stop=EPOCHS, n=2, optimiser="sgd", kind=mxdp.Trainer, seed=
     return {f"{name} {i}": x.asnumpy() for name, param in params for i, x in enumerate(param.list_data())}, lines
 
 
-@pytest.mark.parametrize(("kind", "known"), [(mxdp.Trainer, False), (mxdp.Trainer, True), (gluon.Trainer, False)])
-def test_the_choice_of_an_all_reduce_is_the_checkpoints_on_another_processor_too(kind, known, tmp_path, monkeypatch):
-    """On four devices, "auto" is "naive" for 0.5 MiB on an AMD, else "shared-memory". ``known``: it has buckets."""
-    options = dict(n=4, units=500, kind=kind, known=known, kvstore="mxdpauto")
-    monkeypatch.setattr(process, "cores", lambda: 2)
-    monkeypatch.setattr(store, "maker", lambda: "AuthenticAMD")
+@pytest.mark.parametrize(
+    ("before", "now", "units", "kind"),
+    [
+        ((1, "AuthenticAMD"), (4, "AuthenticAMD"), 1000, mxdp.Trainer),
+        ((2, "AuthenticAMD"), (2, "GenuineIntel"), 500, mxdp.Trainer),
+        ((2, "AuthenticAMD"), (2, "GenuineIntel"), 500, gluon.Trainer),
+    ],
+)
+def test_the_choice_of_an_all_reduce_is_the_checkpoints_on_another_processor_too(
+    before, now, units, kind, tmp_path, monkeypatch
+):
+    """On four devices, "auto" is "naive" with one core or, at 0.5 MiB, on an AMD, else "shared-memory"."""
+    # With values known before, there are buckets when the checkpoint is loaded.
+    options = dict(n=4, units=units, kind=kind, known=before[0] == 2, kvstore="mxdpauto")
+
+    def on(cores, made_by):
+        monkeypatch.setattr(process, "cores", lambda: cores)
+        monkeypatch.setattr(store, "maker", lambda: made_by)
+
+    on(*before)
     undisturbed, _ = run(stop=2, **options)
     run(tmp_path, 1, **options)
-    monkeypatch.setattr(store, "maker", lambda: "GenuineIntel")
+    on(*now)
     assert differ(run(stop=2, **options)[0], undisturbed), "else this test shows nothing"
     continued, _ = run(tmp_path, 2, **options)
     assert differ(continued, undisturbed) == []
