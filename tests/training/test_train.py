@@ -67,7 +67,7 @@ class Ranks(World):
     def __init__(self, rank, size):
         super().__init__()
         self.rank, self.size, self.gathered = rank, size, []
-        self.sum = self.broadcast = lambda arrays: None
+        self.sum = self.broadcast = lambda *given: None
 
     def gather(self, value):
         self.gathered.append(value)
@@ -266,6 +266,7 @@ def test_ctrl_c_on_one_of_several_ranks_is_raised_at_once(monkeypatch, interacti
         monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     ranks, lines = Ranks(0, 2), []
     ranks.step_done = lambda: lines and stop()
+    monkeypatch.setattr(loop, "TrainStep", Steps)
 
     def stop():
         raise KeyboardInterrupt
