@@ -116,6 +116,8 @@ KINDS = [{}, {"shard_optimizer": True}, *[dict(kind=gluon.Trainer, **store) for 
     classic=st.booleans(),
 )
 def test_a_stopped_training_continues_bit_for_bit(optimiser, n, stop, tied, kind, classic):
+    if n == 1 and "update_on_kvstore" in kind:  # MXNet makes no store for one device
+        kind = KINDS[2]
     if optimiser == "nadam" and kind:  # it can't be cut, nor run on each device apart
         kind = {}
     (npx.reset_np if classic else npx.set_np)()
