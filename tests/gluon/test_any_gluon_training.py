@@ -1,4 +1,4 @@
-"""Any training by ``mxdp.Trainer``, or by gluon's with mxdp's stores, does what ``mx.optimizer`` does with sums.
+"""Any training by ``mxdp.Trainer`` does what ``mx.optimizer`` does with sums. (By gluon's own: ``test_networks.py``.)
 
 The oracle is apart from mxdp and from gluon's trainers: NumPy arrays for the gradients of each device, and MXNet's
 updater, which updates one array for all devices. Gradients are whole numbers, so sums are exact in any order, and all
@@ -16,7 +16,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from small_training import NAMES, devices, like
 
-from mxdp.backend import autograd, gluon, mx, npx
+from mxdp.backend import autograd, gluon, mx
 from mxdp.gluon.bucketed import arrays_of
 from mxdp.gluon.trainer import Trainer
 from mxdp.gluon.updater import ELEMENTWISE, mapped
@@ -50,9 +50,6 @@ class Training(NamedTuple):
     kvstore: str
     bucket_mb: float
     parameters: int
-    by_name: bool
-    gluons: bool  # by gluon's own Trainer
-    classic: bool
     steps: List[Step]
 
 
@@ -83,40 +80,24 @@ def trainings(draw, optimizers=OPTIMIZERS):
         draw(st.sampled_from(NAMES)),
         draw(st.sampled_from([25, 1e-4])),
         parameters,
-        draw(st.booleans()),
-        draw(st.integers(0, 4)) == 0,
-        draw(st.booleans()),
         draw(st.lists(steps, min_size=2, max_size=6)),
     )
 
 
 def possible(training):
-    """The training without what is refused, or what gluon's own Trainer does otherwise."""
+    """The training without what is refused."""
     name, options = training.optimizer
+    steps = training.steps
     stateless = not options.get("momentum") and name in ("SGD", "NAG", "Signum")
-    if stateless or name not in ELEMENTWISE:
-        training = training._replace(shards=False)
+    shards = training.shards and name in ELEMENTWISE and not stateless
     if name not in CASTABLE:
-        training = _without(training, "cast")
-    if any(step.change == "move" for step in training.steps):  # gluon's mean of three devices rounds
-        training = training._replace(places=tuple(4 if n == 3 else n for n in training.places))
-    if training.gluons:
-        training = training._replace(shards=False)
-        if name in ("Nadam", "LBSGD") or (name == "LARS" and "momentum" in options):
-            training = training._replace(places=(1, 1))
-        most = max(training.places)
-        steps = [step._replace(samples=(most + step.samples[0],), unused=frozenset()) for step in training.steps]
-        training = training._replace(steps=steps)
-        for change in CHANGES:
-            training = _without(training, change)
-    if training.shards:
-        training = training._replace(steps=[step._replace(how=STEP) for step in training.steps])
-    return training
-
-
-def _without(training, change):
-    steps = [step._replace(change="") if step.change == change else step for step in training.steps]
-    return training._replace(steps=steps)
+        steps = [step._replace(change="") if step.change == "cast" else step for step in steps]
+    if shards:
+        steps = [step._replace(how=STEP) for step in steps]
+    places = training.places
+    if any(step.change == "move" for step in steps):  # gluon's mean of three devices rounds
+        places = tuple(4 if n == 3 else n for n in places)
+    return training._replace(shards=shards, steps=steps, places=places)
 
 
 def slope(shape, number, sample):
@@ -129,7 +110,6 @@ class Oracle:
 
     def __init__(self, training, n):
         self.n = n
-        self.alone = training.gluons
         self.shapes = SHAPES[: training.parameters]
         self.weights = [mx.nd.array(start(shape), dtype="float32") for shape in self.shapes]
         self.requests = ["write"] * len(self.shapes)
@@ -184,34 +164,41 @@ class Oracle:
         self.optimizer.rescale_grad = self.scale / batch_size
         arrays = [mx.nd.array(totals[number], dtype=self.weights[number].dtype) for number in used]
         weights = [self.weights[number] for number in used]
-        if self.n == 1 or self.alone:  # gluon then gives MXNet several at a time
+        if self.n == 1:  # gluon then gives MXNet several at a time
             if used:
                 self.updater(used, arrays, weights)
             for number, array in zip(used, arrays):  # AdaDelta writes into it
-                self.gradients[number] = [array.asnumpy()] * self.n
+                self.gradients[number] = [array.asnumpy()]
             return
         for row in zip(used, arrays, weights):
             self.updater(*row)
 
     def change(self, step, places):
         """As :func:`change` does."""
-        every, one = range(len(self.shapes)), [step.which]
+        which = step.which
         if step.change == "cast":
-            kind = "float64" if self.weights[step.which].dtype == onp.float32 else "float32"
-            self.weights[step.which] = self.weights[step.which].astype(kind)
+            kind = other_kind(self.weights[which])
+            self.weights[which] = self.weights[which].astype(kind)
             states = self.updater.states
-            if step.which in states:
-                states[step.which] = mapped(states[step.which], lambda x: x.astype(kind))
-            self.fresh[step.which] = [False] * self.n
+            if which in states:
+                states[which] = mapped(states[which], lambda x: x.astype(kind))
+            self.fresh[which] = [False] * self.n
         elif step.change == "initialise":
-            self.weights[step.which][()] = 0
-            self.make_gradients(one)
+            self.weights[which][()] = 0
+            self.make_gradients([which])
         elif step.change == "move":
-            self.n = places[0] + places[1] - self.n
-            self.make_gradients(every)
-        elif step.change in ("add", "freeze"):
-            self.requests[step.which] = "add" if step.change == "add" else "null"
-            self.make_gradients(one)
+            self.n = sum(places) - self.n
+            self.make_gradients(range(len(self.shapes)))
+        elif step.change:
+            self.requests[which] = REQUESTS[step.change]
+            self.make_gradients([which])
+
+
+REQUESTS = {"add": "add", "freeze": "null"}
+
+
+def other_kind(array):
+    return "float64" if array.dtype == onp.float32 else "float32"
 
 
 def start(shape):
@@ -221,16 +208,16 @@ def start(shape):
 def change(params, step, places):
     param = params[step.which]
     if step.change == "cast":
-        param.cast("float64" if param.dtype == onp.float32 else "float32")
+        param.cast(other_kind(param))
     elif step.change == "initialise":
         param.initialize(ctx=param.list_ctx(), init="zeros", force_reinit=True)
     elif step.change == "move":
-        n = places[0] + places[1] - len(param.list_ctx())
+        n = sum(places) - len(param.list_ctx())
         for each in params:
             each.reset_ctx(devices(n))
-    elif step.change in ("add", "freeze"):
+    elif step.change:
         param.grad_req = "null"
-        param.grad_req = "add" if step.change == "add" else "null"
+        param.grad_req = REQUESTS[step.change]
 
 
 def backward(params, shards, unused):
@@ -262,12 +249,9 @@ def make_parameters(training):
 def make_trainer(training, params):
     name, options = training.optimizer
     options = copy.deepcopy(options)
-    given_ = {param.name: param for param in params} if training.by_name else list(params)
-    if training.gluons:
-        trainer = gluon.Trainer(given_, name, options, kvstore=training.kvstore)
-    else:
-        more = dict(kvstore=training.kvstore, bucket_mb=training.bucket_mb, shard_optimizer=training.shards)
-        trainer = Trainer(given_, name, options, **more)
+    given_ = list(params)
+    more = dict(kvstore=training.kvstore, bucket_mb=training.bucket_mb, shard_optimizer=training.shards)
+    trainer = Trainer(given_, name, options, **more)
     given_.clear()  # what was given may be changed
     options.clear()
     return trainer
@@ -275,15 +259,6 @@ def make_trainer(training, params):
 
 def check(training):
     training = possible(training)
-    if training.classic:
-        npx.reset_np()
-    try:
-        _check(training)
-    finally:
-        npx.set_np()
-
-
-def _check(training):
     params = make_parameters(training)
     trainer = make_trainer(training, params)
     oracle = Oracle(training, training.places[0])
@@ -346,15 +321,10 @@ def compare(params, oracle):
 def used_unlike_often(name, shards):
     """Adam's rate follows each parameter's own count, on whatever device it is updated. SGD's large parameter rounds
     otherwise with a decay."""
-    of_step = dict(how=STEP, which=0, late=False, ignore=True)
-    steps = [
-        Step((5,), frozenset({0, 3}), change="", **of_step),
-        Step((2,), frozenset({3, 7}), change="", **of_step),
-        Step((4,), frozenset(), change="move", **of_step),
-        Step((6,), frozenset({10}), change="", **of_step),
-    ]
+    used = [((5,), {0, 3}, ""), ((2,), {3, 7}, ""), ((4,), set(), "move"), ((6,), {10}, "")]
+    steps = [Step(samples, frozenset(unused), STEP, change, 0, False, True) for samples, unused, change in used]
     optimizer = name, {"learning_rate": RATE, "wd": 0.05}
-    return Training((4, 3), optimizer, shards, "mxdpring", 1e-4, 11, True, gluons=False, classic=False, steps=steps)
+    return Training((4, 3), optimizer, shards, "mxdpring", 1e-4, 11, steps)
 
 
 @settings(max_examples=50, phases=PHASES)

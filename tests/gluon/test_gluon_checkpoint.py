@@ -6,7 +6,7 @@ import tempfile
 
 import numpy as onp
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mxdp
@@ -24,7 +24,6 @@ OPTIMISERS = {
 }
 EPOCHS = 3
 LOAD = Checkpoint.load
-AMD = "AuthenticAMD"
 
 
 def network(units=10, tied=False):
@@ -37,31 +36,19 @@ def network(units=10, tied=False):
     return net
 
 
-def run(
-    folder=None,
-    stop=EPOCHS,
-    n=2,
-    optimiser="sgd",
-    kind=mxdp.Trainer,
-    seed=0,
-    units=10,
-    known=False,
-    training=0,
-    tied=False,
-    **store,
-):
+def run(folder=None, stop=EPOCHS, n=2, optimiser="sgd", kind=mxdp.Trainer, seed=0, units=10, known=False, **more):
     """The parameters of each device after ``stop`` epochs, and the lines of the checkpoints."""
     lines, devices = [], [mx.cpu(i) for i in range(n)]
     mx.random.seed(seed)
-    net = network(units, tied)
+    facts = {"seed": more.pop("training", 0)}
+    net = network(units, more.pop("tied", False))
     net.initialize(ctx=devices, init=mx.init.Xavier())
     for device in devices if known else ():
         net(np.zeros((1, 1, 28, 28), ctx=device))
     options = dict(OPTIMISERS[optimiser], lr_scheduler=mx.lr_scheduler.FactorScheduler(step=3, factor=0.7))
-    trainer = kind(net.collect_params(), optimiser, options, **store)
+    trainer = kind(net.collect_params(), optimiser, options, **more)
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
     make = np.array if mx.util.is_np_array() else mx.nd.array
-    facts = {"seed": training}
     kept = folder and Checkpoint(folder, training=facts, report=lines.append)
     facts.clear()  # it is the caller's
     at = (kept and kept.load(net, trainer)) or {"epoch": 0}
@@ -84,20 +71,19 @@ def run(
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "units", "kind", "known"),
+    ("before", "now", "units", "kind"),
     [
-        ((1, AMD), (4, AMD), 1000, mxdp.Trainer, False),
-        ((2, AMD), (2, "GenuineIntel"), 500, mxdp.Trainer, True),
-        ((2, AMD), (2, "GenuineIntel"), 500, gluon.Trainer, False),
+        ((1, "AuthenticAMD"), (4, "AuthenticAMD"), 1000, mxdp.Trainer),
+        ((2, "AuthenticAMD"), (2, "GenuineIntel"), 500, mxdp.Trainer),
+        ((2, "AuthenticAMD"), (2, "GenuineIntel"), 500, gluon.Trainer),
     ],
-    ids=str,
 )
 def test_the_choice_of_an_all_reduce_is_the_checkpoints_on_another_processor_too(
-    before, now, units, kind, known, tmp_path, monkeypatch
+    before, now, units, kind, tmp_path, monkeypatch
 ):
-    """On four devices, "auto" is "naive" with one core or, at 0.5 MiB, on an AMD, else "shared-memory". ``known``: it
-    has buckets."""
-    options = dict(n=4, units=units, kind=kind, known=known, kvstore="mxdpauto")
+    """On four devices, "auto" is "naive" with one core or, at 0.5 MiB, on an AMD, else "shared-memory"."""
+    # With values known before, there are buckets when the checkpoint is loaded.
+    options = dict(n=4, units=units, kind=kind, known=before[0] == 2, kvstore="mxdpauto")
 
     def on(cores, made_by):
         monkeypatch.setattr(process, "cores", lambda: cores)
@@ -130,7 +116,8 @@ KINDS = [{}, {"shard_optimizer": True}, *[dict(kind=gluon.Trainer, **store) for 
     classic=st.booleans(),
 )
 def test_a_stopped_training_continues_bit_for_bit(optimiser, n, stop, tied, kind, classic):
-    assume(n > 1 or "update_on_kvstore" not in kind)  # MXNet's Trainer makes no store for one device, and asks it
+    if n == 1 and "update_on_kvstore" in kind:  # MXNet makes no store for one device
+        kind = KINDS[2]
     if optimiser == "nadam" and kind:  # it can't be cut, nor run on each device apart
         kind = {}
     (npx.reset_np if classic else npx.set_np)()
@@ -159,26 +146,23 @@ def test_other_replicas_continue_and_are_told_what_differs(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["load", "save"])
-@pytest.mark.parametrize(
-    ("other", "named"),
-    [
-        ({"optimiser": "adam"}, "optimizer is SGD there and Adam here"),
-        (
-            {"units": 9},
-            r"(parameters/)?2\.weight is float32 \(10, 256\) there and float32 \(9, 256\) here, .*2\.bias is ",
-        ),
-        ({"training": 1}, "seed is 0 there and 1 here"),
-    ],
-)
-def test_another_training_is_refused_and_loses_nothing(other, named, call, tmp_path, monkeypatch):
+def test_another_training_is_refused_and_loses_nothing(call, tmp_path, monkeypatch):
     """Also where it begins without a look at what is there."""
     run(tmp_path, 3)
     before = sorted(tmp_path.iterdir())
     if call == "save":
         monkeypatch.setattr(Checkpoint, "load", lambda *arguments: None)
-    with pytest.raises(MxdpError, match=f"holds another training: {named}"):
-        run(tmp_path, 3, **other)
-    assert sorted(tmp_path.iterdir()) == before
+    for other, named in [
+        ({"optimiser": "adam"}, "optimizer is SGD there and Adam here"),
+        (
+            {"units": 9},
+            r"(parameters/)?2\.weight is float32 \(10, 256\) there and .*2\.bias is ",
+        ),
+        ({"training": 1}, "seed is 0 there and 1 here"),
+    ]:
+        with pytest.raises(MxdpError, match=f"holds another training: {named}"):
+            run(tmp_path, 3, **other)
+        assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("kind", [mxdp.Trainer, gluon.Trainer])
@@ -217,40 +201,39 @@ def test_settings_that_a_checkpoint_changes_are_named(tmp_path):
     kept.save(net, trainer)
     kept.wait()
 
-    def lines(optimiser="sgd", **options):
-        lines = []
-        net, trainer = ready(optimiser, **options)
-        assert Checkpoint(tmp_path, report=lines.append).load(net, trainer) == {}
-        assert (trainer.learning_rate, trainer.optimizer.momentum) == (0.1, 0.9)
-        trainer.set_learning_rate(0.01)
-        assert trainer.learning_rate == 0.01, "as the line says"
-        return lines[1:]
-
     scheduler = mx.lr_scheduler.FactorScheduler(step=3, factor=0.7)
-    assert lines(learning_rate=0.1, momentum=0.9) == []
     for other, named in [
+        ({}, None),
         ({"learning_rate": 0.01}, "learning_rate is 0.1 (the Trainer had 0.01)"),
-        ({"wd": 0.5}, "wd is 0.0 (the Trainer had 0.5)"),
         ({"momentum": 0.0}, "momentum is 0.9 (the Trainer had 0.0)"),
         ({"clip_gradient": 2.0}, "clip_gradient is None (the Trainer had 2.0)"),
         ({"lr_scheduler": scheduler}, "lr_scheduler is NoneType (the Trainer had FactorScheduler)"),
     ]:
-        (line,) = lines(**{"learning_rate": 0.1, "momentum": 0.9, **other})
-        assert named in line
+        lines = []
+        net, trainer = ready(**{"learning_rate": 0.1, "momentum": 0.9, **other})
+        assert Checkpoint(tmp_path, report=lines.append).load(net, trainer) == {}
+        assert (trainer.learning_rate, trainer.optimizer.momentum) == (0.1, 0.9)
+        trainer.set_learning_rate(0.01)
+        assert trainer.learning_rate == 0.01, "as the line says"
+        assert len(lines) == 1 + (named is not None)
+        assert not named or named in lines[1]
+
+
+def numbers(net):
+    params = net._collect_params_with_prefix()
+    return {name: [(x.dtype, x.asnumpy().tobytes()) for x in param.list_data()] for name, param in params.items()}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_parameters_keep_their_bits(dtype, semantics, tmp_path):
-    net, trainer = ready(dtype=dtype, learning_rate=1 / 3, multi_precision=True)
+    options = dict(dtype=dtype, learning_rate=1 / 3, multi_precision=True)
+    net, trainer = ready(**options)
     kept = Checkpoint(tmp_path)
     kept.save(net, trainer)
     for with_trainer in (True, False):
-        again, other = ready(dtype=dtype, learning_rate=1 / 3, multi_precision=True)
+        again, other = ready(**options)
         kept.load(again, other if with_trainer else None)
-        for name, param in net._collect_params_with_prefix().items():
-            for data in again._collect_params_with_prefix()[name].list_data():
-                assert data.dtype == onp.dtype(dtype)
-                assert data.asnumpy().tobytes() == param.list_data()[0].asnumpy().tobytes()
+        assert numbers(again) == numbers(net)
 
 
 def test_without_a_trainer_it_only_reads(tmp_path, monkeypatch):
@@ -267,6 +250,4 @@ def test_without_a_trainer_it_only_reads(tmp_path, monkeypatch):
     with pytest.raises(MxdpError, match="another training writes"):
         reader.save(again, other)
     assert reader.load(again) == {"epoch": 3}
-    for name, param in net._collect_params_with_prefix().items():
-        for data in again._collect_params_with_prefix()[name].list_data():
-            onp.testing.assert_array_equal(data.asnumpy(), param.list_data()[0].asnumpy())
+    assert numbers(again) == numbers(net)

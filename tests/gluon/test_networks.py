@@ -37,7 +37,7 @@ def check(maker, hybrid, first, classic, optimizer):
 
     (npx.reset_np if classic else npx.set_np)()
     try:
-        ours, theirs = (train_net(make, prepare=prepare, optimizer=optimizer) for make in (MAKERS[maker], by_mxnet))
+        ours, theirs = (train_net(make, 3, prepare, optimizer) for make in (MAKERS[maker], by_mxnet))
         assert_equal(numbers(ours, hybrid), numbers(theirs, hybrid))
     finally:
         npx.set_np()

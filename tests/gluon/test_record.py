@@ -53,10 +53,8 @@ def test_any_change_is_another_record_and_the_batch_size_is_said_apart():
 def test_settings_are_numbers_and_texts():
     optimizer = mx.optimizer.SGD(learning_rate=0.5, lr_scheduler=mx.lr_scheduler.FactorScheduler(step=3, base_lr=0.5))
     found = settings(optimizer)
-    assert found["optimizer"] == "SGD"
-    assert found["learning_rate"] == 0.5
-    assert found["lr_scheduler"] == "FactorScheduler"
-    assert found["lr_scheduler.step"] == 3
+    expected = {"optimizer": "SGD", "learning_rate": 0.5, "lr_scheduler": "FactorScheduler", "lr_scheduler.step": 3}
+    assert expected.items() <= found.items()
     assert not any(name.startswith("_") for name in found)
     assert {type(value) for value in found.values()} <= {bool, int, float, str}
 

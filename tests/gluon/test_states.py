@@ -55,23 +55,21 @@ def test_states_that_are_refused_change_nothing(shard, tmp_path):
 
     begun([(3,)], "sgd", {"learning_rate": 1.0})[1].save_states(file)
     begun([(4,), (2,)], "adam")[1].save_states(f"{file}-other")
-    (tmp_path / "states-damaged").write_bytes(b"damaged")
-    params, trainer = begun([(3,)], "adam", shard_optimizer=shard)
-    expected, other = begun([(3,)], "adam")
     begun([(4,)], "adam")[1].save_states(f"{file}-shape")
+    (tmp_path / "states-damaged").write_bytes(b"damaged")
     gluons = gluon.Trainer(parameters(1, [(3,)] * 2), "adam")
     backward(gluons._params)
     gluons.step(4)
     gluons.save_states(f"{file}-gluon")
-    problems = {
+    params, trainer = begun([(3,)], "adam", shard_optimizer=shard)
+    expected, other = begun([(3,)], "adam")
+    for end, problem in {
         "-damaged": "these are no states of a trainer",
         "-other": "of another network, whose parameter p1 isn't here",
         "-shape": r"of another network: one of shape \(4,\) is for p0 of shape \(3,\)",
-    }
-    problems["-gluon"] = "of another network: they are for 2 parameters, and this trainer has 1"
-    if shard:
-        problems[""] = "SGD as it is here has none"
-    for end, problem in problems.items():
+        "-gluon": "of another network: they are for 2 parameters, and this trainer has 1",
+        **({"": "SGD as it is here has none"} if shard else {}),
+    }.items():
         with pytest.raises(ValueError, match=problem):
             trainer.load_states(file + end)
     with pytest.raises(OSError, match="missing"):

@@ -10,7 +10,6 @@ import numpy as onp
 import pytest
 from small_training import SGD, assert_equal, backward, by_devices, devices, parameters, weights
 
-import mxdp
 from mxdp.backend import gluon
 from mxdp.collectives.tuning import choose
 from mxdp.gluon import Store, Trainer
@@ -38,29 +37,21 @@ def test_two_trainers_at_once(shared):
 
 
 class OfTwoRanks(World):
-    """A world whose other rank has gradients of 1."""
+    """A world whose other rank has gradients of 1, and has used all parameters."""
 
-    size = 2
+    size, rank = 2, 0
 
     def __init__(self):
-        self.rank, self.steps = 0, 0
-
-    def gather(self, value):
-        return [value, value]
+        self.broadcast = lambda arrays: None
+        self.gather = lambda value: [value, value]
+        self.step_done = lambda: None
 
     def sum(self, arrays, note):
         for array in arrays:
             array += 1
         mine = note.told()
-        digest, rest = mine[:4], mine[len(note.mine) :]
-        note.theirs = [mine, digest + b"\1" * (len(note.mine) - 4) + rest]  # it has used all parameters
+        note.theirs = [mine, mine[:4] + b"\1" * (len(note.mine) - 4) + mine[len(note.mine) :]]
         note.carrier = arrays[0]
-
-    def broadcast(self, arrays):
-        pass
-
-    def step_done(self):
-        self.steps += 1
 
 
 def test_a_rank_without_a_sample_steps_with_the_others():
@@ -88,11 +79,10 @@ def test_a_step_without_any_backward_is_refused_as_by_mxnet(kind, n, used, of_de
 
 
 def test_buckets_follow_the_order_of_the_network(semantics):
-    params = {f"{letter}": param for letter, param in zip("zyxw", parameters(2))}
+    params = dict(zip("zyxw", parameters(2)))
     trainer = Trainer(params, *SGD, kvstore="mxdpdirect")
     (bucket,) = trainer._replicas.buckets.buckets
-    assert bucket.params == (3, 2, 1, 0)
-    assert bucket.algorithm == "direct"
+    assert (bucket.params, bucket.algorithm) == ((3, 2, 1, 0), "direct")
     assert [trainer._params[number] for number in trainer._replicas.trained] == list(params.values())
 
 
@@ -114,17 +104,11 @@ def test_no_sync_refuses_what_would_part_the_replicas():
 
 
 def test_a_store_is_taken_with_its_options():
-    params = parameters(2)
-    trainer = mxdp.Trainer(params, *SGD, kvstore=Store("tree"))
-    backward(params)
-    trainer.step(1)
+    trainer = Trainer(parameters(2), *SGD, kvstore=Store("tree"))
     assert trainer._replicas.buckets.buckets[0].algorithm == "tree"
-    assert trainer._kvstore.type == "mxdptree"
-    assert trainer._update_on_kvstore is False
-    assert isinstance(trainer, gluon.Trainer)
     chosen = []
     for machine in (replace(CPU, push=1.0), CPU):
-        trainer = mxdp.Trainer(parameters(4, [(1 << 18,)]), *SGD, kvstore=Store("auto", machine=machine))
+        trainer = Trainer(parameters(4, [(1 << 18,)]), *SGD, kvstore=Store("auto", machine=machine))
         chosen.append(trainer._replicas.buckets.buckets[0].algorithm)
     assert chosen == [choose(devices(4), [1 << 18], 4, machine) for machine in (replace(CPU, push=1.0), CPU)]
     assert chosen[0] != chosen[1]

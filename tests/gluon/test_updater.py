@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from small_training import backward, parameters
+from small_training import assert_equal, backward, by_devices, parameters, weights
 
 from mxdp.backend import mx
 from mxdp.engine import prepare
@@ -16,36 +16,30 @@ from mxdp.training import update
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_sgd_prepares_its_calls_anew_where_a_number_is_another_one(momentum, monkeypatch):
+    """And so it has MXNet's bits, with small parameters together and large ones alone."""
     made = []
-
-    def noted(name, *arrays, **options):
-        made.append((name, options))
-        return prepare(name, *arrays, **options)
-
-    monkeypatch.setattr(update, "prepare", noted)
-    params = parameters(2, [(130, 130), (5,)])
-    params[1].lr_mult, params[1].wd_mult = 2.0, 0.5
-    trainer = Trainer(params, "sgd", {"learning_rate": 0.5, "momentum": momentum, "clip_gradient": 2.0})
+    monkeypatch.setattr(update, "prepare", lambda name, *a, **more: (made.append(name), prepare(name, *a, **more))[1])
+    ours, theirs = [parameters(2, [(130, 130), (5,)]) for _ in range(2)]
+    trainers = []
+    for params, make in ((ours, Trainer), (theirs, by_devices)):
+        params[1].lr_mult, params[1].wd_mult = 2.0, 0.5
+        trainers.append(make(params, "sgd", {"learning_rate": 0.5, "momentum": momentum, "clip_gradient": 2.0}))
     for change in ({}, {}, {"momentum": momentum / 2}, {"clip_gradient": 1.0}, {"wd": 0.5}, {}):
-        vars(trainer.optimizer).update(change)
         before = len(made)
-        backward(params)
-        trainer.step(4)
-        name = "sgd_mom_update" if momentum else "sgd_update"
-        options = {"rescale_grad": 0.25, "clip_gradient": trainer.optimizer.clip_gradient}
-        options.update({"momentum": trainer.optimizer.momentum} if momentum else {})
-        wd = trainer.optimizer.wd
-        large = (name, dict(lr=0.5, wd=wd, **options))
-        if wd and not momentum:  # it rounds otherwise then
-            large = (f"multi_{name}", dict(lrs=(0.5,), wds=(wd,), num_weights=1, **options))
-        small = (f"multi_{name}", dict(lrs=(1.0,), wds=(wd / 2,), num_weights=1, **options))
-        anew = before == 0 or any(change.values())
-        assert made[before:] == [large, small] * anew
-    if not momentum:
-        trainer.optimizer.momentum = 0.5
-        backward(params)
-        with pytest.raises(ValueError, match="had none before: make a new trainer"):
+        for trainer in trainers:
+            vars(trainer.optimizer).update(change)
+            backward(trainer._params)
             trainer.step(4)
+        assert_equal(weights(ours), weights(theirs))
+        name = f"sgd_{'mom_' * (momentum > 0)}update"
+        # Alone it rounds otherwise with a decay.
+        large = f"multi_{name}" if trainer.optimizer.wd and not momentum else name
+        assert made[before:] == [large, f"multi_{name}"] * (before == 0 or any(change.values()))
+    if not momentum:
+        trainers[0].optimizer.momentum = 0.5
+        backward(ours)
+        with pytest.raises(ValueError, match="had none before: make a new trainer"):
+            trainers[0].step(4)
 
 
 class ByNorm(mx.optimizer.SGD):
@@ -63,14 +57,11 @@ def of_part(make, part):
 
 
 def test_an_optimiser_is_cut_if_it_has_a_state_and_updates_each_element_by_itself():
-    for name in ("Nadam", "LARS", "LAMB", "LBSGD", *ELEMENTWISE):
-        options = {"momentum": 0.5} if name in ("SGD", "NAG", "Signum") else {}
-        make = partial(getattr(mx.optimizer, name), **options)
-        if name in ELEMENTWISE:
-            assert of_part(make, slice(None)) == of_part(make, slice(4)), name
-            check_shardable(make(), object())
-            continue
-        with pytest.raises(ValueError, match=f"{name} may need them whole"):
-            check_shardable(make(), object())
-    with pytest.raises(ValueError, match="ByNorm may need them whole"):
-        check_shardable(ByNorm(momentum=0.5), object())
+    for name in ELEMENTWISE:
+        make = partial(getattr(mx.optimizer, name), **({"momentum": 0.5} if name in ("SGD", "NAG", "Signum") else {}))
+        assert of_part(make, slice(None)) == of_part(make, slice(4)), name
+        check_shardable(make(), object())
+    others = [getattr(mx.optimizer, name)() for name in ("Nadam", "LARS", "LAMB", "LBSGD")]
+    for whole in (ByNorm(momentum=0.5), *others):
+        with pytest.raises(ValueError, match=f"{type(whole).__name__} may need them whole"):
+            check_shardable(whole, object())

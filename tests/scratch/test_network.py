@@ -15,22 +15,16 @@ def numpy_lenet(X, params):
     """The network in float64, from its definition."""
     W1, b1, W2, b2, W3, b3, W4, b4 = (p.astype("float64") for p in params)
 
-    def convolve(X, W, b):
-        kernel = W.shape[-1]
-        windows = onp.lib.stride_tricks.sliding_window_view(X, (kernel, kernel), axis=(2, 3))
-        return onp.einsum("nchwij,ocij->nohw", windows, W) + b[:, None, None]
-
-    def relu(h):
-        return onp.maximum(h, 0)
-
-    def mean_pool(h):
+    def layer(X, W, b):
+        """A convolution, ReLU and means of 2 x 2."""
+        windows = onp.lib.stride_tricks.sliding_window_view(X, W.shape[2:], axis=(2, 3))
+        h = onp.maximum(onp.einsum("nchwij,ocij->nohw", windows, W) + b[:, None, None], 0)
         n, c, rows, columns = h.shape
         h = h[:, :, : rows // 2 * 2, : columns // 2 * 2]
         return h.reshape(n, c, rows // 2, 2, columns // 2, 2).mean((3, 5))
 
-    h = mean_pool(relu(convolve(X.astype("float64"), W1, b1)))
-    h = mean_pool(relu(convolve(h, W2, b2))).reshape(len(X), -1)
-    return relu(h @ W3.T + b3) @ W4.T + b4
+    h = layer(layer(X, W1, b1), W2, b2).reshape(len(X), -1)
+    return onp.maximum(h @ W3.T + b3, 0) @ W4.T + b4
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([None, 0.3, 1e-4]))
@@ -54,7 +48,7 @@ def test_initial_parameters_are_numpys_normal_numbers_and_biases_are_zero(seed, 
         start = stop
 
 
-def test_scores_and_loss_equal_numpys_and_gradients_finite_differences():
+def test_scores_and_losses_are_numpys():
     pictures, labels = onp.random.RandomState(1).uniform(size=(2, 1, 28, 28)), onp.array([9, 3])
     params = init_lenet(4, scale=0.2)
     for bias in params[1::2]:
@@ -65,26 +59,12 @@ def test_scores_and_loss_equal_numpys_and_gradients_finite_differences():
         scores = lenet(np.array(pictures, dtype="float32"), params)
         loss = cross_entropy(scores, np.array(labels, dtype="int32"))
     loss.backward()
-
-    def numpy_loss(host):
-        scores = numpy_lenet(pictures, host)
-        scores -= scores.max(axis=1, keepdims=True)
-        return (onp.log(onp.exp(scores).sum(axis=1)) - scores[onp.arange(2), labels]).sum()
-
+    assert all(param.grad.asnumpy().any() for param in params)
     host = [p.asnumpy().astype("float64") for p in params]
-    onp.testing.assert_allclose(scores.asnumpy(), numpy_lenet(pictures, host), rtol=1e-4, atol=1e-4)
-    assert loss.asnumpy().sum() == pytest.approx(numpy_loss(host), rel=1e-5)
-    random, step = onp.random.RandomState(0), 1e-5
-    for which, param in enumerate(params):
-        for _ in range(3):
-            place = tuple(random.randint(0, size) for size in param.shape)
-            ends = []
-            for sign in (1, -1):
-                moved = [p.copy() for p in host]
-                moved[which][place] += sign * step
-                ends.append(numpy_loss(moved))
-            slope = (ends[0] - ends[1]) / (2 * step)
-            assert param.grad.asnumpy()[place] == pytest.approx(slope, rel=1e-3, abs=1e-4)
+    expected = numpy_lenet(pictures, host)
+    onp.testing.assert_allclose(scores.asnumpy(), expected, rtol=1e-4, atol=1e-4)
+    losses = onp.log(onp.exp(expected).sum(axis=1)) - expected[onp.arange(2), labels]
+    onp.testing.assert_allclose(loss.asnumpy(), losses, rtol=1e-4)
 
 
 def test_large_scores_do_not_overflow():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import itertools
 import re
 import runpy
 import sys
@@ -19,75 +17,50 @@ import mxdp
 from mxdp import scratch
 from mxdp.backend import mx, np
 from mxdp.datasets import load
-from mxdp.plans.collective.algorithms import ALGORITHMS
 from mxdp.scratch import naive_allreduce, ring_allreduce, train
-
-LOOPS = [naive_allreduce, ring_allreduce]
-SAME_ORDER = {naive_allreduce: [], ring_allreduce: ["ring"]}
-"""For more than two devices. MXNet's `add_n`, by which the planned naive one adds, has an order of its own."""
-
-
-def whole_numbers(devices, shape):
-    return [onp.arange(onp.prod(shape)).reshape(shape) * (rank + 1) % 101 for rank in range(devices)]
-
-
-def fractions(devices, shape):
-    return [onp.random.RandomState(rank).normal(size=shape) for rank in range(devices)]
 
 
 def on_devices(host, dtype="float32"):
     return [np.array(x, dtype=dtype, ctx=mx.cpu(rank)) for rank, x in enumerate(host)]
 
 
-def bits(data):
-    return [x.asnumpy().tobytes() for x in data]
-
-
 @settings(max_examples=40)
 @given(
-    st.sampled_from(LOOPS),
+    st.sampled_from([naive_allreduce, ring_allreduce]),
     st.integers(1, 7),
     st.lists(st.integers(1, 5), max_size=4).map(tuple),
     st.sampled_from(["float32", "float64", "int32"]),
 )
 def test_each_array_becomes_the_sum_in_place(loop, devices, shape, dtype):
-    host = whole_numbers(devices, shape)
-    data = on_devices(host, dtype)
+    """In the order of the planned ring, too, which rounds as the loop does."""
+    host = [onp.arange(onp.prod(shape)).reshape(shape) * (rank + 1) % 101 / 7 for rank in range(devices)]
+    host = [x.astype(dtype) for x in host]
+    data, planned = on_devices(host, dtype), on_devices(host, dtype)
     names = list(data)
     assert loop(data) is None
-    for x, name in zip(data, names):
-        assert x is name
-        assert x.asnumpy().tolist() == sum(host).tolist()
+    assert all(x is name for x, name in zip(data, names))
+    mxdp.allreduce(planned, "ring")
+    for x, other in zip(data, planned):
+        onp.testing.assert_allclose(x.asnumpy(), sum(host), rtol=1e-6)
+        assert x.asnumpy().tobytes() == data[0].asnumpy().tobytes()
+        if shape and (loop is ring_allreduce or devices <= 2):
+            assert x.asnumpy().tobytes() == other.asnumpy().tobytes()
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_every_planned_all_reduce_equals_the_loops(loop, algorithm):
-    for devices, size in itertools.product((2, 3, 7), (5, 11, 64)):
-        for make, exact in ((whole_numbers, True), (fractions, algorithm in SAME_ORDER[loop] or devices == 2)):
-            looped, planned = (on_devices(make(devices, (size, 3))) for _ in range(2))
-            loop(looped)
-            mxdp.allreduce(planned, algorithm)
-            if exact:
-                assert bits(looped) == bits(planned)
-            else:
-                onp.testing.assert_allclose(looped[0].asnumpy(), planned[0].asnumpy(), rtol=1e-5, atol=1e-6)
-
-
-def test_training_ends_with_the_books_line_and_draws(capsys):
-    drawn = []
+def test_training_ends_with_the_books_line_and_draws(monkeypatch, capsys):
+    drawn, accuracies = [], iter([0.25, 0.5])
     data = load("synthetic").take(100, 100)
+    monkeypatch.setattr(scratch, "evaluate", lambda split, replicas: (split is data.test) * next(accuracies))
 
     def draw(label, accuracies):
         drawn.append((label, [*accuracies]))
         accuracies.clear()  # the list is the drawing's
 
-    replicas = train(2, 50, 0.2, 2, data, draw=draw)
+    assert mxdp.in_sync(train(2, 50, 0.2, 2, data, draw=draw))
     *epochs, last = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in epochs] == ["epoch 1", "epoch 2"], "a line each, into a file"
-    assert mxdp.in_sync(replicas)
-    assert [(label, len(accuracies)) for label, accuracies in drawn] == [("2 x cpu", 1), ("2 x cpu", 2)]
-    assert last.startswith(f"test acc: {drawn[-1][1][-1]:.2f}, ")
+    assert drawn == [("2 x cpu", [0.25]), ("2 x cpu", [0.25, 0.5])]
+    assert last.startswith("test acc: 0.50, ")
     assert last.endswith(" sec/epoch on [cpu(0), cpu(1)]; replicas in sync")
 
 
@@ -122,16 +95,16 @@ def test_the_command_trains_on_each_number_of_devices(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("option", "value", "message"),
     [
-        (["--data", "digit"], "no data set is called 'digit'"),
-        (["--data", "digits", "--devices", "0"], "--devices takes numbers of devices, such as 1,2, not '0'"),
-        (["--data", "digits", "--devices", "two"], "'two'"),
-        (["--data", "digits", "--epochs", "0"], "num_epochs must be a positive int, not 0"),
+        ("--data", "digit", "no data set is called 'digit'"),
+        ("--devices", "0", "--devices takes numbers of devices, such as 1,2, not '0'"),
+        ("--devices", "two", "'two'"),
+        ("--epochs", "0", "num_epochs must be a positive int, not 0"),
     ],
 )
-def test_a_bad_command_is_told_in_a_sentence(arguments, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["scratch", *arguments])
+def test_a_bad_command_is_told_in_a_sentence(option, value, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["scratch", "--data", "digits", option, value])
     with pytest.raises(SystemExit, match="2"):
         runpy.run_path(scratch.__file__, run_name="__main__")
     assert message in capsys.readouterr().err.splitlines()[-1]
@@ -139,19 +112,10 @@ def test_a_bad_command_is_told_in_a_sentence(arguments, message, monkeypatch, ca
 
 def test_it_can_be_read_in_one_sitting():
     source = Path(scratch.__file__).read_text(encoding="utf-8")
-    lines, nodes = source.splitlines(), list(ast.walk(ast.parse(source)))
+    lines = source.splitlines()
     assert len(lines) <= 280
     assert max(map(len, lines)) <= 100
-    nested = (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
-    for statement in (node for node in nodes if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return))):
-        assert sum(isinstance(node, nested) for node in ast.walk(statement)) <= 1, f"line {statement.lineno}"
-    modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module.startswith("mxdp.")}
-    both = {a.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "mxdp" for a in node.names}
-    assert modules | {f"mxdp.{name}" for name in both} == {
-        "mxdp.backend",
-        "mxdp.datasets",
-        "mxdp.errors",
-        "mxdp.plans.partition",
-    }
+    modules = set(re.findall(r"^from (mxdp\S*)", source, re.M))
+    assert modules == {"mxdp", "mxdp.backend", "mxdp.datasets", "mxdp.errors", "mxdp.plans.partition"}
     (after,) = re.findall(r"Read next: (\S+?),", source)
     assert Path(scratch.__file__).parents[1].joinpath(after).exists()

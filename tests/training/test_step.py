@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import collections
 import gc
-import itertools
-import linecache
 import math
-import sys
 import threading
 import time
 from functools import partial
@@ -22,11 +19,12 @@ from mxdp import engine
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.collectives.shards import ShardedSync
+from mxdp.datasets import Split
 from mxdp.engine import CompletionEvent
-from mxdp.scratch import cross_entropy, get_params, naive_allreduce, sgd, train_batch
-from mxdp.training.graph import Inbox
+from mxdp.scratch import evaluate, get_params, naive_allreduce, sgd, train_batch
+from mxdp.training.graph import BoundGraph, BoundNet, Inbox
 from mxdp.training.step import RUN_AHEAD, TrainStep
-from mxdp.training.update import prepare_update
+from mxdp.training.update import Update, prepare_update
 
 
 def step_of(replicas, sync=None, **more):
@@ -37,24 +35,16 @@ def slow_step(X, y, replicas):
     return train_batch(X, y, replicas, [params[0].ctx for params in replicas], 0.1, net=mlp)
 
 
-def test_a_step_adds_to_some_gradients_and_overwrites_others_as_autograd_does():
-    results = []
-    for fast in (True, False):
-        (params,) = replicas_on(cpus(1))
-        sync = GradientSync([params], accumulate=[number % 2 == 0 for number in range(len(params))])
-        step = step_of([params], sync)
-        for number in range(3):
-            X, y = batch(4, number)
-            if fast:
-                step(X, y)
-                continue
-            with autograd.record():
-                loss = cross_entropy(mlp(np.array(X), params), np.array(y))
-            loss.backward()
-            sync()
-            sgd(params, 0.1, 4)
-        results.append(bits([*params, *(param.grad for param in params)]))
-    assert results[0] == results[1]
+def test_a_step_adds_to_some_gradients_and_overwrites_others():
+    (params,) = replicas_on(cpus(1))
+    step = TrainStep([params], cpus(1), 0.0, GradientSync([params], accumulate=[True, False] * 2), mlp)
+    gradients = []
+    for _ in range(3):
+        step(*batch(4))
+        gradients.append([param.grad.asnumpy() for param in params])
+    for times, arrays in enumerate(gradients, 1):
+        for number, (array, first) in enumerate(zip(arrays, gradients[0])):
+            onp.testing.assert_allclose(array, first * (times if number % 2 == 0 else 1), rtol=1e-6)
 
 
 def test_python_is_ahead_by_a_bounded_number_of_steps_also_after_ctrl_c_in_a_wait(monkeypatch):
@@ -63,6 +53,7 @@ def test_python_is_ahead_by_a_bounded_number_of_steps_also_after_ctrl_c_in_a_wai
 
     class Event:
         def __init__(self, losses):
+            self.devices = len(losses)
             made.append(self)
 
         def wait(self):
@@ -71,13 +62,14 @@ def test_python_is_ahead_by_a_bounded_number_of_steps_also_after_ctrl_c_in_a_wai
                 raise KeyboardInterrupt
 
     monkeypatch.setattr("mxdp.training.step.CompletionEvent", Event)
-    step = step_of(replicas_on(cpus(1)))
+    step = step_of(replicas_on(cpus(2)))
     for _ in range(RUN_AHEAD):
         step(*batch(4))
     with pytest.raises(KeyboardInterrupt):
         step(*batch(4))
     for samples in (4, 2, 0, 4):
         step(*batch(samples), 4)
+    assert [event.devices for event in made[-5:]] == [2, 2, 2, 0, 2]
     assert waited == [(0, RUN_AHEAD + 1), *[(number, RUN_AHEAD + 1 + number) for number in range(5)]]
 
 
@@ -136,18 +128,6 @@ def test_a_step_that_was_broken_off_adds_nothing_to_the_next_one(sums, monkeypat
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize(("bound", "batches"), [(RUN_AHEAD, RUN_AHEAD + 1), (0, 1), (4, 5), (math.inf, 20)])
-def test_an_inbox_takes_one_batch_more_than_python_is_steps_ahead(bound, batches):
-    array = np.zeros((3,), dtype="float32")
-    inbox, gate, taken, host = Inbox(array, bound), Gate(array), [], onp.zeros(3, "float32")
-    for number in range(batches):
-        host[:] = number
-        inbox.put(host)
-        taken.append(array.copy())
-    gate.open()
-    assert [copy.asnumpy().tolist() for copy in taken] == [[number] * 3 for number in range(batches)]
-
-
 @pytest.mark.parametrize("bound", [0, 1, RUN_AHEAD, math.inf])
 def test_a_batch_may_be_overwritten_at_once_though_no_step_before_has_begun(bound):
     """No step is done before the gate opens. Without a bound each batch has memory of its own."""
@@ -175,24 +155,6 @@ def test_a_batch_may_be_overwritten_at_once_though_no_step_before_has_begun(boun
     assert len(step._pending) <= min(bound, 2), "steps that are done are forgotten"
 
 
-@pytest.mark.parametrize("held", [0, 1, 2])
-def test_python_waits_for_the_losses_of_every_device(held):
-    opened = []
-    step = step_of(replicas_on(cpus(3)))
-    step(*batch(6))
-    npx.waitall()
-    ((*graphs,),) = step._bound.values()
-    gate = Gate(graphs[held].inputs[0].array)
-    step._pending.clear()
-    for _ in range(RUN_AHEAD):
-        step(*batch(6))
-    opener = threading.Timer(0.1, lambda: (opened.append(True), gate.open()))
-    opener.start()
-    step(*batch(6))
-    assert opened
-    opener.join()
-
-
 def test_a_batch_of_another_length_uses_the_memory_of_the_largest_on_each_device(monkeypatch):
     made = []
 
@@ -213,8 +175,10 @@ def test_a_batch_of_another_length_uses_the_memory_of_the_largest_on_each_device
     assert all(other is firsts[device] for _, device, other in made[6:])
 
 
-def test_a_step_leaves_nothing_behind():
-    step = step_of(replicas_on(cpus(2)))
+def test_steps_and_evaluations_of_any_lengths_leave_nothing_behind():
+    """No array, event, job or bound graph is more than after the first ones."""
+    replicas = replicas_on(cpus(2))
+    step, net, test = step_of(replicas), BoundNet(mlp), Split(*batch(50, shape=(1, 3, 4)))
     others = set(engine._jobs)  # of tests in which a job was noted and Ctrl-C came before its push
 
     def kept():
@@ -225,138 +189,73 @@ def test_a_step_leaves_nothing_behind():
             time.sleep(0.01)
         gc.collect()
         kinds = collections.Counter(map(type, gc.get_objects()))
-        return [kinds[kind] for kind in (np.ndarray, mx.nd.NDArray, CompletionEvent)]
+        return [kinds[kind] for kind in (np.ndarray, mx.nd.NDArray, CompletionEvent, mx.executor.Executor)]
 
     counts = []
-    for steps in (5, 1, 7):
-        for number in range(steps):
-            step(*batch(6 - number % 2))
+    for lengths in ((20, 19, 18, 17, 16), (16,), (15, 14, 13, 20, 12, 11), (10, 9, 8, 7, 6, 5, 4, 3, 2)):
+        for length in lengths:
+            step(*batch(length))
+            evaluate(test, replicas, length, net)
         counts.append(kept())
-    assert counts[0] == counts[1] == counts[2]
+    assert counts == counts[:1] * 4
     assert set(engine._jobs) <= others
     assert len(step._pending) == RUN_AHEAD
 
 
 def test_labels_of_another_dtype_and_another_byte_order_are_taken():
-    fast, slow = replicas_on(cpus(2)), replicas_on(cpus(2))
-    step = step_of(fast)
-    X, y = batch(6)
+    (fast,), (slow,) = replicas_on(cpus(1)), replicas_on(cpus(1))
+    step, (X, y) = step_of([fast]), batch(6)
     for labels in (*map(y.astype, (">i4", "int64", "float32", "uint8")), np.array(y).astype("float32")):
-        assert bits(step(X.astype(">f4"), labels)) == bits(slow_step(X, labels, slow))
-    assert all_bits(fast) == all_bits(slow)
-
-
-@pytest.mark.parametrize("samples", [6, 1])
-def test_a_step_inside_no_sync_is_refused_and_changes_no_replica(samples):
-    replicas = replicas_on(cpus(2))
-    sync = GradientSync(replicas)
-    step = step_of(replicas, sync)
-    for seed in (0, 1):
-        expected = all_bits(replicas)
-        with pytest.raises(RuntimeError, match="inside no_sync would leave each device with its own"), sync.no_sync():
-            step(*batch(samples))
-        assert all_bits(replicas) == expected
-        step(*batch(samples, seed))
-        assert bits(replicas[0]) == bits(replicas[1]) != expected[0]
+        assert bits(step(X.astype(">f4"), labels)) == bits(slow_step(X, labels, [slow]))
 
 
 @pytest.mark.parametrize("sums", ["train_batch", *SUMS])
-def test_a_step_inside_record_is_refused_and_changes_no_replica(sums):
+@pytest.mark.parametrize("samples", [4, 1])
+def test_a_step_inside_record_or_no_sync_is_refused_and_changes_no_replica(sums, samples):
     replicas = replicas_on(cpus(2))
-    step = partial(slow_step, replicas=replicas) if sums == "train_batch" else step_of(replicas, SUMS[sums](replicas))
-    expected = all_bits(replicas)
-    with autograd.record(), pytest.raises(RuntimeError, match=r"^a step inside autograd.record\(\) would become"):
-        step(*batch(4))
-    assert all_bits(replicas) == expected
+    sync = None if sums == "train_batch" else SUMS[sums](replicas) or GradientSync(replicas)
+    step = step_of(replicas, sync) if sync else partial(slow_step, replicas=replicas)
+    scopes = {r"^a step inside autograd.record\(\) would become": autograd.record}
+    if hasattr(sync, "no_sync"):
+        scopes["inside no_sync would leave each device with its own"] = sync.no_sync
+    for message, scope in scopes.items():
+        expected = all_bits(replicas)
+        with pytest.raises(RuntimeError, match=message), scope():
+            step(*batch(samples))
+        assert all_bits(replicas) == expected
+        step(*batch(samples))
+        assert bits(replicas[0]) == bits(replicas[1]) != expected[0]
+
+
+def test_a_number_of_numpy_is_a_learning_rate():
+    (fast,), (slow,) = replicas_on(cpus(1)), replicas_on(cpus(1))
+    for lr in (onp.float64(0.1), onp.float32(0.1), onp.float16(0.1), onp.int64(1), 1):
+        prepare_update(fast, lr)()
+        sgd(slow, lr, 1)
+        assert bits(fast) == bits(slow)
+
+
+@pytest.mark.parametrize(
+    "place", [(Inbox, "put"), (BoundGraph, "forward"), (BoundGraph, "backward"), (Update, "__call__")], ids=str
+)
+def test_a_step_after_one_that_ctrl_c_has_ended_waits_before_it_takes_a_batch(place, monkeypatch):
+    """Else it may overwrite a batch that is not copied yet: the step that was broken off has no event."""
+    home, name = place
+    whole, log = getattr(home, name), []
+
+    def ended(*arguments):
+        whole(*arguments)
+        raise KeyboardInterrupt
+
+    step = step_of(replicas_on(cpus(1)))
     step(*batch(4))
-    assert bits(replicas[0]) == bits(replicas[1]) != expected[0]
-
-
-@pytest.mark.parametrize("kind", [onp.float64, onp.float32, onp.float16, onp.int64, int, float])
-def test_a_number_of_numpy_is_a_learning_rate(kind):
-    some = cpus(2)
-    fast, slow = replicas_on(some), replicas_on(some)
-    lr = kind(1) if kind in (onp.int64, int) else kind(0.1)
-    if kind is not onp.float16:  # lr / 6 would be rounded to 11 bits
-        TrainStep(fast, some, lr, net=mlp)(*batch(6))
-        train_batch(*batch(6), slow, some, lr, net=mlp)
-    prepare_update(fast[0], lr)()
-    sgd(slow[0], lr, 1)
-    assert all_bits(fast) == all_bits(slow)
-
-
-def interrupted(do, after):
-    """Call ``do`` and raise what Ctrl-C raises at the ``after``-th line that mxdp begins in it. Did it come to that?"""
-    lines, withs = itertools.count(), set()
-
-    def trace(frame, event, _):
-        file, place = frame.f_code.co_filename, (frame, frame.f_lineno)
-        if "mxdp" not in file:
-            return None
-        # At its end a with statement comes to its first line again, where no signal is handled before __exit__.
-        leaves = place in withs
-        if linecache.getline(file, frame.f_lineno).lstrip().startswith("with "):
-            withs.add(place)
-        if event == "line" and not leaves and next(lines) == after:
-            raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        do()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
-class Watched(Inbox):
-    """Notes if a batch overwrites one that can't have been copied yet, since a gate holds ``array`` back. (Whether a
-    copy is done can't be asked: its completion event may come later than the one that the step waits for.)"""
-
-    def __init__(self, array, run_ahead):
-        super().__init__(array, run_ahead)
-        self.turns, self.overwritten = itertools.cycle(range(RUN_AHEAD + 1)), 0
-
-    def hold(self):
-        self.gate, self.held = Gate(self.array), set()
-        return self.gate
-
-    def put(self, batch):
-        turn, held = next(self.turns), hasattr(self, "gate") and not self.gate.opened.is_set()
-        self.overwritten += held and turn in self.held
-        try:
-            super().put(batch)
-        finally:
-            if held:
-                self.held.add(turn)
-
-
-def test_after_ctrl_c_at_any_line_of_a_step_no_batch_is_overwritten_before_it_is_copied(monkeypatch):
-    monkeypatch.setattr("mxdp.training.graph.Inbox", Watched)
-    fast, slow = replicas_on(cpus(1)), replicas_on(cpus(1))
-    step = step_of(fast)
-    step(*batch(1))
-    ((graph,),) = step._bound.values()
-    for after in itertools.count(0, 3):
-        npx.waitall()
-        gates = [inbox.hold() for inbox in graph.inputs]
-        opener = threading.Timer(0.03, lambda gates=gates: [gate.open() for gate in gates])
-        opener.start()
-        step(*batch(1))
-        came = [interrupted(lambda: step(*batch(1)), after) for _ in range(RUN_AHEAD)]
-        step(*batch(1))
-        assert not any(inbox.overwritten for inbox in graph.inputs), after
-        opener.join()
-        if not any(came):
-            break
-    assert after > 40
-    assert not engine._pushing._is_owned(), "else other threads wait for ever"
-    for param, same in zip(fast[0], slow[0]):
-        param.copyto(same)
-    for seed in range(3):
-        step(*batch(1, seed))
-        slow_step(*batch(1, seed), slow)
-    assert all_bits(fast) == all_bits(slow)
+    monkeypatch.setattr(home, name, ended)
+    with pytest.raises(KeyboardInterrupt):
+        step(*batch(4))
+    monkeypatch.setattr(home, name, whole)
+    put, waitall = Inbox.put, npx.waitall
+    monkeypatch.setattr(Inbox, "put", lambda *given: (log.append("put"), put(*given)))
+    monkeypatch.setattr("mxdp.training.step.npx.waitall", lambda: (log.append("wait"), waitall()))
+    for _ in range(2):
+        step(*batch(4))
+    assert log == ["wait", *["put"] * 4]
