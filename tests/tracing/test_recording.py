@@ -67,17 +67,6 @@ def test_python_and_the_devices_have_one_clock(a):
     assert end + 0.02 <= timeline.length + slack
 
 
-def test_it_waits_for_the_devices_at_both_ends(a, monkeypatch):
-    happened = []
-    monkeypatch.setattr(npx, "waitall", lambda real=npx.waitall: (happened.append("wait"), real()))
-    set_state = mx.profiler.set_state
-    monkeypatch.setattr(mx.profiler, "set_state", lambda state: (happened.append(state), set_state(state)))
-    with record():
-        happened.append("block")
-        a + a
-    assert happened == ["wait", "run", "block", "wait", "stop"]
-
-
 def test_two_at_a_time_are_refused_and_there_is_no_timeline_before_the_end(a):
     recorded = record()
     with pytest.raises(TraceError, match="the block has not been run"):
@@ -176,16 +165,6 @@ def test_another_thread_inside_mxnet_is_refused(a):
     assert names(recorded.timeline) == ["_npi_add"]
 
 
-def test_what_other_threads_call_has_a_lane_of_its_own(a):
-    with record() as recorded:
-        thread = threading.Thread(target=lambda: (a + a).wait_to_read())
-        thread.start()
-        thread.join()
-    lanes = recorded.timeline.lanes
-    assert "MXNDArrayWaitToRead" in [event.name for event in lanes["python, other threads"]]
-    assert "MXNDArrayWaitToRead" not in [event.name for event in lanes["python"]]
-
-
 def readings(end, at):
     return [(f"{end} {number}", at + number, 1e-6) for number in range(3)]
 
@@ -202,8 +181,3 @@ def test_sections_are_put_on_mxnets_clock():
     assert timeline.spans("cpu(0)") == [(1.0, 2.0)]
     with pytest.raises(TraceError, match=r"clock moved by 3\.000 s"):
         recording.assemble(trace, [], {"begin": readings("begin", 40.0), "end": readings("end", 53.0)})
-
-
-def test_the_mark_that_was_set_fastest_counts():
-    trace = Trace({}, marks={"begin 0": 5_000_100, "begin 1": 6_000_000})
-    assert recording._offset(trace, [("begin 0", 0.0, 2e-4), ("begin 1", 1.0, 1e-6)]) == 5_000_000
