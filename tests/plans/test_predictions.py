@@ -7,14 +7,19 @@ why.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
+from mxdp.plans.cost.cluster import Cluster
+from mxdp.plans.cost.layer_lists import NETWORKS, shared_out
+from mxdp.plans.cost.link import Link
 from mxdp.plans.cost.machine import CPU, GPU, INTEL
 from mxdp.plans.cost.simulate import last_end, pipeline_spans, predict
+from mxdp.plans.cost.step import Way, predict_step
 from mxdp.plans.pipeline import PIPELINES, pipeline
 
 PINNED = Path(__file__).with_suffix("").with_name("predictions.json")
@@ -24,7 +29,8 @@ FORWARD, BACKWARD, TRANSFER, PUSH = [0.5, 1, 0.25, 2], [1, 2, 0.75, 3], [0.1, 0.
 
 
 def predictions():
-    """Microseconds of collectives, by size of the vector; seconds of pipelines, for 1, 2, 4 and 8 micro-batches."""
+    """Microseconds of collectives, by size of the vector; seconds of pipelines, for 1, 2, 4 and 8 micro-batches;
+    milliseconds of steps in stages: in all, and what is lost."""
     found = {}
     for name, devices, (label, machine) in product(sorted(ALGORITHMS), (3, 8), MACHINES.items()):
         times = [predict(plan(name, devices, [size // 4]), size, machine) * 1e6 for size in SIZES]
@@ -35,6 +41,12 @@ def predictions():
         found[f"{name}, {stages} stages, {cores} cores"] = [
             last_end(pipeline_spans(each, *times, cores, PUSH)) for each in plans
         ]
+    network = replace(shared_out(NETWORKS["vgg16"], 3e-3), fixed=2e-4, python=1e-3, update=2e-3, spread=0.1)
+    for stages, parts, nodes, cores in product((2, 4), (1, 8), (1, 3), (None, 2)):
+        cluster = Cluster(4, nodes, Link(1e-5, 1e-10), Link(1e-4, 1e-9), cores=cores)
+        step = predict_step(network, cluster, 16, Way(stages=stages, micro_batches=parts))
+        label = f"{stages} stages, {parts} micro-batches, {nodes} nodes, {cores} cores"
+        found[label] = [1e3 * seconds for seconds in (step.seconds, *step.lost.values())]
     return found
 
 
