@@ -203,14 +203,14 @@ def test_waiting_for_the_lock_ends_and_says_for_what(server, folder, get, monkey
     assert server.requests == []
 
 
-def test_two_at_once_download_each_file_once(server, made_up, get, whole_answer):
+def test_two_at_once_download_each_file_once(server, made_up, get):
     """The first answer waits long enough for the second to have come as far as the first."""
     late = threading.Event()
 
     def slow(handler, data):
         late.wait(0.3)
         late.set()
-        whole_answer(handler, data)
+        sends(data, handler)
 
     mirror = server.mirror("slow", made_up.contents, slow)
     with ThreadPoolExecutor() as both:

@@ -33,6 +33,13 @@ def parts(*arguments, of=ONE, **more):
     return {name: round(value * 1e6) for name, value in seconds.items() if value}
 
 
+def test_a_wait_owes_to_several_gaps():
+    """Python lost 150: 100 of the first gap and 50 of the second count for the wait."""
+    device = [("C", 0, 200), ("C", 310, 400), ("C", 500, 1000)]
+    result = parts(1000, device, calls=[(300, 310), (490, 500)], waits=[(50, 210)])
+    assert result == {"compute": 790, "waiting": 10 + 100 + 50, "front_end": 50}
+
+
 def test_what_is_short_and_what_is_soon():
     for gap, part in ((19, "rest"), (20, "waiting")):
         assert parts(1000, [("C", 0, 300), ("C", 300 + gap, 1000)], [("C", 0, 1000)], calls=[(0, 50)])[part] == gap
