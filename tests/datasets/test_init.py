@@ -63,16 +63,17 @@ def test_auto_takes_the_digits_where_there_is_no_network_and_says_so_in_one_line
         assert [each.partition(" into ")[0] for each in before] == ["downloading 4 of 4 files (30.9 MB)"]
 
 
-@pytest.mark.parametrize("by_environment", [True, False])
 def test_a_folder_that_the_user_named_is_passed_over_neither_for_the_cache_nor_for_the_digits(
-    put, tmp_path, monkeypatch, by_environment
+    put, tmp_path, monkeypatch
 ):
     put(tmp_path / "cache-home" / "mxdp" / "fashion-mnist")
-    (tmp_path / "empty").mkdir()
-    if by_environment:
-        monkeypatch.setenv("MXDP_DATA_DIR", str(tmp_path / "empty"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
     with pytest.raises(DataError, match="empty holds neither fashion-mnist/ nor train-images-idx3"):
-        load("auto", data_dir=None if by_environment else tmp_path / "empty")
+        load("auto", data_dir=empty)
+    monkeypatch.setenv("MXDP_DATA_DIR", str(empty))
+    with pytest.raises(DataError, match="empty holds neither"):
+        load("auto")
 
 
 def test_no_split_of_what_is_trained_is_empty():

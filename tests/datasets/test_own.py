@@ -65,8 +65,8 @@ def test_arrays_that_make_no_data_set_are_a_sentence(given, tmp_path):
 
 def test_experiments_say_which_files_they_take(given, tmp_path, capsys):
     file = tmp_path / "mine.npz"
-    for other, held in (({"X": np.repeat(given["X"], 3, axis=1), "X_test": np.repeat(given["X_test"], 3, axis=1)}, "3"),
-                        ({"y": given["y"] + 9}, "1")):  # fmt: skip
+    coloured = {name: np.repeat(given[name], 3, axis=1) for name in ("X", "X_test")}
+    for other, held in ((coloured, "3"), ({"y": given["y"] + 9}, "1")):
         np.savez(file, **{**given, **other})
         assert main(["run", "epochs", "--data", str(file), "--out", str(tmp_path / "out")]) == 2
         said = capsys.readouterr().err

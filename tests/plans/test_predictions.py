@@ -26,11 +26,15 @@ PINNED = Path(__file__).with_suffix("").with_name("predictions.json")
 SIZES = (4, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
 MACHINES = {"1 core": CPU.with_cores(1), "2 cores": CPU, "16 cores": CPU.with_cores(16), "Intel": INTEL, "GPUs": GPU}
 FORWARD, BACKWARD, TRANSFER, PUSH = [0.5, 1, 0.25, 2], [1, 2, 0.75, 3], [0.1, 0.2, 0.3], 0.15
+WAYS = (
+    *(Way(stages=stages, micro_batches=parts) for stages in (2, 4) for parts in (1, 8)),
+    *(Way(name, accumulate=3, shard_optimizer=shard) for name in ("ring", "two-level") for shard in (False, True)),
+)
 
 
 def predictions():
     """Microseconds of collectives, by size of the vector; seconds of pipelines, for 1, 2, 4 and 8 micro-batches;
-    milliseconds of steps in stages: in all, and what is lost."""
+    milliseconds of steps: in all, and what is lost."""
     found = {}
     for name, devices, (label, machine) in product(sorted(ALGORITHMS), (3, 8), MACHINES.items()):
         times = [predict(plan(name, devices, [size // 4]), size, machine) * 1e6 for size in SIZES]
@@ -42,11 +46,10 @@ def predictions():
             last_end(pipeline_spans(each, *times, cores, PUSH)) for each in plans
         ]
     network = replace(shared_out(NETWORKS["vgg16"], 3e-3), fixed=2e-4, python=1e-3, update=2e-3, spread=0.1)
-    for stages, parts, nodes, cores in product((2, 4), (1, 8), (1, 3), (None, 2)):
-        cluster = Cluster(4, nodes, Link(1e-5, 1e-10), Link(1e-4, 1e-9), cores=cores)
-        step = predict_step(network, cluster, 16, Way(stages=stages, micro_batches=parts))
-        label = f"{stages} stages, {parts} micro-batches, {nodes} nodes, {cores} cores"
-        found[label] = [1e3 * seconds for seconds in (step.seconds, *step.lost.values())]
+    for way, nodes, cores in product(WAYS, (1, 3), (None, 2)):
+        cluster = Cluster(4, nodes, Link(1e-5, 1e-10), Link(1e-4, 1e-9), overlap=True, cores=cores)
+        step = predict_step(network, cluster, 16, way)
+        found[f"{way!r}, {nodes} nodes, {cores} cores"] = [1e3 * each for each in (step.seconds, *step.lost.values())]
     return found
 
 

@@ -17,9 +17,10 @@ from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import sharded
 from mxdp.plans.collective.rings import ring
 from mxdp.plans.collective.schedule import ADD, COPY, Schedule, Send
+from mxdp.plans.layers.fully_sharded import fully_sharded
 from mxdp.plans.pipeline import gpipe, one_f_one_b
 from mxdp.plans.show.contents import contents, sends, written
-from mxdp.plans.show.text import as_text, list_as_text, staircase
+from mxdp.plans.show.text import as_text, list_as_text, lives, staircase
 
 
 def text_of(shown, columns=80):
@@ -120,10 +121,11 @@ def test_a_staircase_is_what_is_drawn_in_the_docstring(docstring, shown):
     assert text_of(shown).count("\n\n") == 2
 
 
-@pytest.mark.parametrize("columns", [20, 40, 80])
-def test_a_narrow_terminal_gets_the_staircase_in_pieces(columns):
-    blocks = staircase(gpipe(3, 12), columns)
-    for stage, tasks in enumerate(gpipe(3, 12).tasks):
-        lines = [block.splitlines()[1 + stage].split()[2:] for block in blocks]
-        assert [task for line in lines for task in line] == [str(task) for task in tasks]
-    assert "\n\n".join(blocks) in text_of(gpipe(3, 12), columns)
+@pytest.mark.parametrize(("drawn", "plan"), [(staircase, gpipe(3, 12)), (lives, fully_sharded(3, 2))])
+@given(columns=st.integers(20, 90))
+def test_a_narrow_terminal_gets_a_drawing_in_pieces(drawn, plan, columns):
+    (whole,), pieces = drawn(plan, 500), drawn(plan, columns)
+    assert "\n\n".join(pieces) in text_of(plan, columns)
+    for row, line in enumerate(whole.splitlines()):
+        cut = [piece.splitlines()[row] for piece in pieces]
+        assert [text for part in cut for text in part[10:].split()] == line[10:].split()

@@ -19,13 +19,6 @@ def test_the_drawing_is_the_plan():
     assert "\n".join(drawn) == lives(fully_sharded(3, 2), 80)[0]
 
 
-def test_a_narrow_drawing_is_cut_into_pieces():
-    whole, pieces = lives(fully_sharded(3, 2), 80)[0], lives(fully_sharded(3, 2), 30)
-    assert all(len(line) <= 30 for piece in pieces for line in piece.split("\n"))
-    for layer, line in enumerate(whole.split("\n")):
-        assert " ".join(piece.split("\n")[layer][10:] for piece in pieces).split() == line[10:].split()
-
-
 @given(
     sizes=st.lists(st.integers(0, 50), min_size=1, max_size=6),
     devices=st.integers(1, 7),
