@@ -32,23 +32,24 @@ def small(monkeypatch, made_up):
     return made_up
 
 
-def idx(magic, values):
-    """An unpacked IDX file."""
-    return struct.pack(f">{1 + values.ndim}I", magic, *values.shape) + values.astype(np.uint8).tobytes()
-
-
 @pytest.fixture(scope="session")
 def made_up():
     """A Fashion-MNIST with 50 and 20 samples: ``files``, ``contents`` (name -> bytes), ``pixels`` and ``labels``."""
     random = np.random.RandomState(7)
-    contents, pixels, labels = {}, {}, {}
+    made = SimpleNamespace(contents={}, pixels={}, labels={})
     for part, n in (("train", 50), ("t10k", 20)):
-        pixels[part] = random.randint(0, 256, (n, 28, 28))
-        labels[part] = random.randint(0, 10, n)
-        contents[f"{part}-images-idx3-ubyte.gz"] = gzip.compress(idx(0x803, pixels[part]))
-        contents[f"{part}-labels-idx1-ubyte.gz"] = gzip.compress(idx(0x801, labels[part]))
-    files = tuple(KnownFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items())
-    return SimpleNamespace(files=files, contents=contents, pixels=pixels, labels=labels)
+        made.pixels[part] = random.randint(0, 256, (n, 28, 28))
+        made.labels[part] = random.randint(0, 10, n)
+        for kind, magic, values in (
+            ("images-idx3", 0x803, made.pixels[part]),
+            ("labels-idx1", 0x801, made.labels[part]),
+        ):
+            head = struct.pack(f">{1 + values.ndim}I", magic, *values.shape)
+            data = gzip.compress(head + values.astype(np.uint8).tobytes())
+            made.contents[f"{part}-{kind}-ubyte.gz"] = data
+    files = [KnownFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in made.contents.items()]
+    made.files = tuple(files)
+    return made
 
 
 @pytest.fixture

@@ -1,5 +1,8 @@
+"""The data sets that need no download."""
+
 from __future__ import annotations
 
+import hashlib
 import sys
 from itertools import product
 
@@ -8,6 +11,7 @@ import pytest
 from sklearn import datasets
 
 from mxdp.datasets.digits import load_digits
+from mxdp.datasets.synthetic import load_synthetic
 from mxdp.errors import DataError
 
 
@@ -43,3 +47,26 @@ def test_without_scikit_learn_one_sentence_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(DataError, match=r"^the digits come with scikit-learn, .* `python -m pip install .mxdp"):
         load_digits()
+
+
+def test_shapes_range_and_balance():
+    data = load_synthetic(seed=2, n_train=205, n_test=37)
+    assert data.train.X.shape == (205, 1, 28, 28)
+    assert data.test.X.shape == (37, 1, 28, 28)
+    assert 0 <= data.train.X.min() < 0.01
+    assert 0.99 < data.train.X.max() <= 1
+    assert sorted(np.bincount(data.train.y)) == [20] * 5 + [21] * 5
+    assert sorted(np.bincount(data.test.y)) == [3] * 3 + [4] * 7
+    assert len(data.classes) == 10
+
+
+def test_the_same_seed_gives_the_same_bytes_on_every_numpy():
+    data = load_synthetic(seed=0, n_train=64, n_test=16)
+    digest = hashlib.sha256(b"".join(part.tobytes() for part in (data.train.X, data.train.y, data.test.X, data.test.y)))
+    assert digest.hexdigest() == "fb539c8a648f79a83d77ad4ed55cc7ca5af660ffe9754a87b72249ba88767172"
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (True, 5), (5, 2.0), (-3, 5)])
+def test_bad_sizes(sizes):
+    with pytest.raises(ValueError, match=r"^n_(train|test) must be a positive int, not "):
+        load_synthetic(0, *sizes)

@@ -97,13 +97,16 @@ def test_a_block_that_fails_is_stopped_and_forgotten(a, work, error):
     assert names(recorded.timeline) == ["_npi_add"]
 
 
-def test_a_device_that_would_abort_the_process_is_refused(a):
+def test_a_device_that_would_abort_the_process_is_refused_and_another_profiler(a, monkeypatch):
     last = mx.cpu(cores() + 1)
     with record([last]) as recorded:
         np.ones((2,), ctx=last)
     assert recorded.timeline.devices == [str(last)]
     with pytest.raises(TraceError, match=rf"can't record cpu\({cores() + 2}\).*up to cpu\({cores() + 1}\)"):
         record([a.ctx, mx.cpu(cores() + 2)]).__enter__()
+    monkeypatch.setenv("MXNET_PROFILER_AUTOSTART", "1")
+    with pytest.raises(TraceError, match="MXNET_PROFILER_AUTOSTART is set"):
+        record().__enter__()
 
 
 def test_a_gpu_build_records_fewer_cpu_devices_and_all_who_ask_agree(monkeypatch):
@@ -118,12 +121,6 @@ def test_a_gpu_build_records_fewer_cpu_devices_and_all_who_ask_agree(monkeypatch
     assert timelines.recorded(lambda: None, [beyond]) == {}
     with pytest.raises(TraceError, match="can't count the memory of cpu"):
         peak_bytes(lambda: None, [beyond])
-
-
-def test_a_profiler_that_started_with_the_process_is_refused(monkeypatch):
-    monkeypatch.setenv("MXNET_PROFILER_AUTOSTART", "1")
-    with pytest.raises(TraceError, match="MXNET_PROFILER_AUTOSTART is set"):
-        record().__enter__()
 
 
 def test_mxnets_store_uses_pinned_memory_on_the_first_devices_worker(a):
