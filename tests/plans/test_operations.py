@@ -24,15 +24,14 @@ def an_order(todo, whole_arrays, draw):
         [slot if slot.buffer or whole_arrays else slot.device for slot in (*operation.sources, operation.target)]
         for operation in todo
     ]
-    left = list(range(len(todo)))
+    waits_for = [
+        {earlier for earlier in range(later) if used[earlier][-1] in used[later] or used[later][-1] in used[earlier]}
+        for later in range(len(todo))
+    ]
+    left = set(range(len(todo)))
     order = []
     while left:
-        conflicts = {
-            later
-            for place, later in enumerate(left)
-            if any(used[each][-1] in used[later] or used[later][-1] in used[each] for each in left[:place])
-        }
-        place = draw.choice([place for place in left if place not in conflicts])
+        place = draw.choice([place for place in sorted(left) if left.isdisjoint(waits_for[place])])
         left.remove(place)
         order.append(todo[place])
     return order
