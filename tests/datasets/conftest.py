@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,8 +14,6 @@ import pytest
 
 from mxdp.datasets import fashion_mnist
 from mxdp.datasets.fetch import KnownFile
-
-REAL_DATA_DIR = os.environ.get("MXDP_DATA_DIR")
 
 
 @pytest.fixture(autouse=True)
@@ -29,33 +26,30 @@ def _nothing_of_the_user(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def real_data_dir():
-    if not REAL_DATA_DIR:
-        pytest.skip("MXDP_DATA_DIR is not set: it names the folder that holds the real fashion-mnist/")
-    return REAL_DATA_DIR
-
-
-def idx(magic, values):
-    """An unpacked IDX file."""
-    return struct.pack(f">{1 + values.ndim}I", magic, *values.shape) + values.astype(np.uint8).tobytes()
-
-
-def known(name, data):
-    return KnownFile(name, len(data), hashlib.sha256(data).hexdigest())
+def small(monkeypatch, made_up):
+    """The made-up files are the official ones."""
+    monkeypatch.setattr(fashion_mnist, "FILES", made_up.files)
+    return made_up
 
 
 @pytest.fixture(scope="session")
 def made_up():
     """A Fashion-MNIST with 50 and 20 samples: ``files``, ``contents`` (name -> bytes), ``pixels`` and ``labels``."""
     random = np.random.RandomState(7)
-    contents, pixels, labels = {}, {}, {}
+    made = SimpleNamespace(contents={}, pixels={}, labels={})
     for part, n in (("train", 50), ("t10k", 20)):
-        pixels[part] = random.randint(0, 256, (n, 28, 28))
-        labels[part] = random.randint(0, 10, n)
-        contents[f"{part}-images-idx3-ubyte.gz"] = gzip.compress(idx(0x803, pixels[part]))
-        contents[f"{part}-labels-idx1-ubyte.gz"] = gzip.compress(idx(0x801, labels[part]))
-    files = tuple(known(name, data) for name, data in contents.items())
-    return SimpleNamespace(files=files, contents=contents, pixels=pixels, labels=labels)
+        made.pixels[part] = random.randint(0, 256, (n, 28, 28))
+        made.labels[part] = random.randint(0, 10, n)
+        for kind, magic, values in (
+            ("images-idx3", 0x803, made.pixels[part]),
+            ("labels-idx1", 0x801, made.labels[part]),
+        ):
+            head = struct.pack(f">{1 + values.ndim}I", magic, *values.shape)
+            data = gzip.compress(head + values.astype(np.uint8).tobytes())
+            made.contents[f"{part}-{kind}-ubyte.gz"] = data
+    files = [KnownFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in made.contents.items()]
+    made.files = tuple(files)
+    return made
 
 
 @pytest.fixture
@@ -114,8 +108,3 @@ def server():
     http.shutdown()
     http.server_close()
     thread.join(5)
-
-
-@pytest.fixture
-def whole_answer():
-    return whole

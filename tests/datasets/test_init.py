@@ -1,8 +1,7 @@
-"""``mxdp.datasets`` itself: ``load``, and what importing it costs."""
+"""``mxdp.datasets`` itself: ``load``, what importing it costs, and files of a reader's own."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import mxdp
 from mxdp.datasets import fashion_mnist, load, to_train
+from mxdp.datasets.own import ARRAYS
 from mxdp.datasets.records import Dataset
 from mxdp.errors import DataError
+from mxdp.experiments.__main__ import main
 
 INSTEAD = "using scikit-learn's digits instead of Fashion-MNIST (docs/messages.md): "
 
@@ -29,15 +29,7 @@ def test_what_needs_no_file_is_drawn_by_the_seed_says_nothing_and_may_be_changed
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("fashion_mnist", "did you mean 'fashion-mnist'? There"),
-        ("digit", "did you mean 'digits'? There"),
-        ("", "there"),
-        (None, "there"),
-    ],
-)
+@pytest.mark.parametrize(("name", "hint"), [("digit", "did you mean 'digits'? There"), ("", "there"), (None, "there")])
 def test_an_unknown_name(name, hint):
     with pytest.raises(ValueError, match="no data set") as caught:
         load(name)
@@ -45,15 +37,14 @@ def test_an_unknown_name(name, hint):
     assert str(caught.value).endswith(end)
 
 
-def test_auto_takes_fashion_mnist_where_it_can_be_downloaded(made_up, monkeypatch, server):
-    monkeypatch.setattr(fashion_mnist, "FILES", made_up.files)
-    monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("none", {}), server.mirror("good", made_up.contents)))
+def test_auto_takes_fashion_mnist_where_it_can_be_downloaded(small, monkeypatch, server):
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", (server.mirror("none", {}), server.mirror("good", small.contents)))
     lines, seen = [], []
     data = load("auto", notify=lines.append, progress=lambda *arguments: seen.append(arguments))
     assert data.name == "fashion-mnist"
-    assert np.array_equal(data.test.y, made_up.labels["t10k"])
+    assert np.array_equal(data.test.y, small.labels["t10k"])
     assert len(lines) == 1
-    assert seen[-1][1:] == (sum(file.size for file in made_up.files),) * 2
+    assert seen[-1][1:] == (sum(file.size for file in small.files),) * 2
 
 
 @pytest.mark.parametrize("offline", ["", "1"])
@@ -75,16 +66,17 @@ def test_auto_takes_the_digits_where_there_is_no_network_and_says_so_in_one_line
         assert [each.partition(" into ")[0] for each in before] == ["downloading 4 of 4 files (30.9 MB)"]
 
 
-@pytest.mark.parametrize("by_environment", [True, False])
 def test_a_folder_that_the_user_named_is_passed_over_neither_for_the_cache_nor_for_the_digits(
-    put, tmp_path, monkeypatch, by_environment
+    put, tmp_path, monkeypatch
 ):
     put(tmp_path / "cache-home" / "mxdp" / "fashion-mnist")
-    (tmp_path / "empty").mkdir()
-    if by_environment:
-        monkeypatch.setenv("MXDP_DATA_DIR", str(tmp_path / "empty"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
     with pytest.raises(DataError, match="empty holds neither fashion-mnist/ nor train-images-idx3"):
-        load("auto", data_dir=None if by_environment else tmp_path / "empty")
+        load("auto", data_dir=empty)
+    monkeypatch.setenv("MXDP_DATA_DIR", str(empty))
+    with pytest.raises(DataError, match="empty holds neither"):
+        load("auto")
 
 
 def test_no_split_of_what_is_trained_is_empty():
@@ -96,9 +88,68 @@ def test_no_split_of_what_is_trained_is_empty():
             to_train(Dataset("mine", *splits, data.classes, "here"))
 
 
-def test_importing_it_loads_neither_mxnet_nor_the_heavy_libraries():
-    heavy = {"mxnet", "sklearn", "requests", "filelock"}
-    code = f"import sys, mxdp.datasets; print(sorted({heavy} & set(sys.modules)))"
-    environment = {**os.environ, "PYTHONPATH": str(Path(mxdp.__path__[0]).parent)}
-    out = subprocess.check_output([sys.executable, "-c", code], env=environment, timeout=60)
-    assert out == b"[]\n"
+def test_importing_data_sets_timelines_and_pictures_loads_neither_mxnet_nor_the_heavy_libraries():
+    heavy = {"mxnet", "sklearn", "requests", "filelock", "matplotlib"}
+    code = f"import sys, mxdp.datasets; from mxdp.tracing import draw, split; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], timeout=60) == b"[]\n"
+
+
+@pytest.fixture
+def given():
+    X = np.random.RandomState(0).uniform(size=(6, 1, 28, 28)).astype("float32")
+    return dict(zip(ARRAYS, [X[:4], np.array([0, 9, 1, 1]), X[4:], np.array([2, 3])]))
+
+
+def test_a_file_of_savez_is_a_data_set(given, tmp_path):
+    np.savez(tmp_path / "mine.npz", **given)
+    (tmp_path / "link.npz").symlink_to(tmp_path / "mine.npz")
+    for file in (tmp_path / "mine.npz", str(tmp_path / "mine.npz"), tmp_path / "link.npz"):
+        data = load(file)
+        assert (data.name, len(data.train), len(data.test), len(data.classes)) == (Path(file).stem, 4, 2, 10)
+        data.train.X[:] = 0.5  # the caller may change it: the file, and who loads it next, have their own
+        data = load(file)
+        assert np.array_equal(data.train.X, given["X"])
+        assert data.test.y.tolist() == [2, 3]
+
+
+def check_refused(file, said):
+    with pytest.raises(DataError, match=said) as refused:
+        load(file)
+    assert str(refused.value).startswith(str(file))
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_no_such_file_is_a_sentence(given, tmp_path):
+    file = tmp_path / "mine.npz"
+    check_refused(file, r"can't be read \(No such file or directory\): write it by numpy.savez\(FILE, X=X, y=y, ")
+    file.write_text("hello")
+    check_refused(file, "is damaged, or no file of numpy.savez")
+    np.savez(file, **given)
+    file.write_bytes(file.read_bytes()[:-500])
+    check_refused(file, "is damaged")
+    with open(file, "wb") as one:
+        np.save(one, given["X"])
+    check_refused(file, "holds one array alone")
+    np.savez(file, X=given["X"], y=given["y"], X_test=np.array([{}], dtype=object), y_test=given["y_test"])
+    check_refused(file, "is damaged")
+
+
+def test_arrays_that_make_no_data_set_are_a_sentence(given, tmp_path):
+    file = tmp_path / "mine.npz"
+    np.savez(file, X=given["X"], y_test=given["y_test"])
+    check_refused(file, "has no y and no X_test: write it by")
+    np.savez(file, **{**given, "X_test": (given["X_test"] * 255).astype("uint8")})
+    check_refused(file, "X_test and y_test: X must be float32 .* / 255$")
+    np.savez(file, **{**given, "X_test": given["X_test"][:, :, 4:]})
+    check_refused(file, "give both the same channels")
+
+
+def test_experiments_say_which_files_they_take(given, tmp_path, capsys):
+    file = tmp_path / "mine.npz"
+    coloured = {name: np.repeat(given[name], 3, axis=1) for name in ("X", "X_test")}
+    for other, held in ((coloured, "3"), ({"y": given["y"] + 9}, "1")):
+        np.savez(file, **{**given, **other})
+        assert main(["run", "epochs", "--data", str(file), "--out", str(tmp_path / "out")]) == 2
+        said = capsys.readouterr().err
+        assert f"{file} holds pictures ({held}, 28, 28) of " in said
+        assert "experiments train LeNet, which takes (1, 28, 28) of at most 10" in said

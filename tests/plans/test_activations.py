@@ -1,4 +1,4 @@
-"""What training holds of a sample, against a tape of blocks that Python itself frees."""
+"""What training holds of a sample, against a tape of blocks."""
 
 from __future__ import annotations
 
@@ -25,55 +25,36 @@ def graphs(draw):
     return arrays
 
 
-class Heap:
-    """Counts the numbers of its blocks, until Python frees them."""
-
-    def __init__(self):
-        self.now = self.most = 0
-
-    def block(self, numbers):
-        heap = self
-
-        class Block:
-            def __init__(self):
-                heap.now += numbers
-                heap.most = max(heap.most, heap.now)
-
-            def __del__(self):
-                heap.now -= numbers
-
-        return Block()
-
-
 def outputs(arrays):
     return set(range(len(arrays))) - {source for made in arrays for source in made.inputs}
 
 
 def after_forward(arrays):
-    heap, values, tape = Heap(), {}, []
+    """The numbers of all different blocks on the tape of the backward pass, and of the outputs."""
+    values, tape = [], []
     for place, (numbers, inputs, gradient) in enumerate(arrays):
-        values[place] = values[inputs[0]] if gradient.view else heap.block(numbers)
-        tape.append([values[source] for source in inputs if gradient.inputs])
-        tape.append([values[place]] if gradient.output else [])
-        tape.append([heap.block(numbers) for _ in range(gradient.more)])
-    for place in set(values) - outputs(arrays):
-        del values[place]
-    return heap.now
+        values.append(values[inputs[0]] if gradient.view else (place, numbers))
+        tape += [values[source] for source in inputs if gradient.inputs]
+        tape += [values[place]] * gradient.output
+        tape += [(place, number, numbers) for number in range(gradient.more)]
+    return sum(block[-1] for block in {*tape, *(values[place] for place in outputs(arrays))})
 
 
 def in_backward(arrays):
-    heap, pending = Heap(), defaultdict(list)
+    """The most numbers of gradients: of each array a list, which is summed into its first when its turn comes."""
+    pending = defaultdict(list)
     for place in outputs(arrays):
-        pending[place].append(heap.block(arrays[place].numbers))
+        pending[place] = [arrays[place].numbers]
+    most = sum(map(sum, pending.values()))
     for place in reversed(range(1, len(arrays))):
-        _, inputs, gradient = arrays[place]
-        mine = pending.pop(place, [])
-        del mine[1:]  # they are summed into the first
-        targets = [source for source in inputs if source and mine]
-        for at, source in enumerate(targets):
-            taken = gradient.over and at == 0
-            pending[source].append(mine[0] if taken else heap.block(arrays[source].numbers))
-    return heap.most
+        numbers, inputs, gradient = arrays[place]
+        if pending.pop(place, []):
+            targets = [source for source in inputs if source]
+            for source in targets:
+                pending[source].append(arrays[source].numbers)
+            mine = 0 if gradient.over and targets else numbers
+            most = max(most, mine + sum(map(sum, pending.values())))
+    return most
 
 
 @settings(max_examples=80)

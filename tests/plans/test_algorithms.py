@@ -1,18 +1,22 @@
-"""What holds for every all-reduce. The plans are carried out on the numbers of the devices."""
+"""What holds for every all-reduce, and for trees and plans of one hop, carried out on the numbers of the devices."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
+from itertools import product
+from math import ceil, log2
 
 import pytest
-from drawn import is_allreduce, with_step
-from hypothesis import given
+from drawn import check_drawing, is_allreduce
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.plans.__main__ import PARTS
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm, plan
+from mxdp.plans.collective.one_hop import direct, loads, naive, server, shared_memory
 from mxdp.plans.collective.schedule import ADD, COPY
+from mxdp.plans.collective.trees import broadcast, doubling, tree
+from mxdp.plans.show.contents import contents
 
 SIZES = (5, 4, 3, 3, 1)
 NAMES = sorted(ALGORITHMS)
@@ -25,20 +29,6 @@ def test_every_device_ends_with_each_part_exactly_once(name, devices, sizes):
     assert (schedule.name, schedule.devices) == (name, devices)
     assert is_allreduce(schedule)
     assert {schedule: 1}[plan(name, devices, sizes)]  # nobody changes it
-
-
-@given(name=names, devices=st.integers(2, 6), data=st.data())
-def test_a_step_or_send_left_out_another_chunk_or_action_is_found(name, devices, data):
-    schedule = plan(name, devices, SIZES)
-    number = data.draw(st.integers(0, len(schedule.steps) - 1))
-    step = schedule.steps[number]
-    place = data.draw(st.integers(0, len(step) - 1))
-    send = step[place]
-    wrong = [(), (replace(send, action=ADD if send.action == COPY else COPY),)]
-    if schedule.chunks > 1:
-        wrong.append((replace(send, chunk=(send.chunk + 1) % schedule.chunks),))
-    broken = [(), *((*step[:place], *sends, *step[place + 1 :]) for sends in wrong)]
-    assert not any(is_allreduce(with_step(schedule, number, sends)) for sends in broken)
 
 
 def test_an_unknown_name_gets_the_nearest_name_and_all_names():
@@ -57,3 +47,74 @@ def test_one_device_has_nothing_to_do_and_none_is_refused(planner):
     for devices in (0, -1):
         with pytest.raises(ValueError, match=f"^a collective needs at least one device, not {devices}$"):
             planner(devices=devices)
+
+
+@given(devices=st.integers(1, 17), source=st.integers(-2, 17))
+def test_broadcast_reaches_all_from_each_source(devices, source):
+    if source not in range(devices):
+        with pytest.raises(ValueError, match=f"^there is no device {source} among {devices}: source is 0 to"):
+            broadcast(devices, source)
+        return
+    schedule = broadcast(devices, source)
+    assert contents(schedule)[-1] == {(device, 0): (source,) for device in range(devices)}
+    assert len(schedule.steps) == ceil(log2(devices))
+    assert sum(schedule.sent(1)) == devices - 1
+    assert {send.action for step in schedule.steps for send in step} <= {COPY}
+
+
+@given(devices=st.integers(1, 20))
+def test_doubling_costs_what_the_docstring_says_and_adds_the_same_two_numbers_on_both_partners(devices):
+    """All devices must end with the same bits, so sums are compared including their order."""
+    core = 1 << int(log2(devices))
+    steps = doubling(devices).steps
+    assert len(steps) == log2(core) + 2 * (devices > core)
+    assert sum(doubling(devices).sent(1)) == core * log2(core) + 2 * (devices - core)
+    held = [frozenset([device]) for device in range(devices)]
+    for step in steps:
+        sent = [(send, held[send.source]) for send in step]
+        for send, parts in sent:
+            held[send.target] = frozenset([held[send.target], parts]) if send.action == ADD else parts
+    assert len(set(held)) == 1
+
+
+@pytest.mark.parametrize(
+    ("planner", "devices"), [(naive, 3), (direct, 3), (tree, 4), (doubling, 4), (server, 4), (shared_memory, 2)]
+)
+def test_the_drawing_is_the_plan(planner, devices):
+    check_drawing(planner.__doc__, planner(devices))
+
+
+@given(devices=st.integers(2, 11))
+def test_each_chunk_is_added_up_on_the_device_of_its_number_and_all_send_to_different_ones(devices):
+    """The sends of a step form groups in which every device sends once and receives once."""
+    complete = tuple(range(devices))
+    for schedule in (direct(devices), shared_memory(devices)):
+        held = contents(schedule)[1]
+        assert [place for place, parts in held.items() if parts == complete] == list(zip(complete, complete))
+        for step in schedule.steps:
+            for start in range(0, len(step), devices):
+                turn = step[start : start + devices]
+                assert sorted(send.source for send in turn) == sorted(send.target for send in turn) == [*complete]
+
+
+@settings(max_examples=50)
+@given(sizes=st.lists(st.integers(0, 20), max_size=6), devices=st.integers(1, 3))
+def test_owners_are_as_good_as_graham_says(sizes, devices):
+    """The largest load is at most 4/3 - 1/(3n) of that of the best assignment."""
+    best = min(
+        max(sum(size for size, owner in zip(sizes, way) if owner == device) for device in range(devices))
+        for way in product(range(devices), repeat=len(sizes))
+    )
+    assert 3 * devices * max(loads(devices, sizes), default=0) <= (4 * devices - 1) * best
+    assert sum(loads(devices, sizes)) == sum(sizes)
+
+
+@given(devices=st.integers(0, 9))
+def test_a_server_adds_up_the_others_parts_and_none_of_its_own(devices):
+    if devices < 2:
+        with pytest.raises(ValueError, match=f"a server needs at least one other device: two in all, not {devices}"):
+            server(devices)
+        return
+    others = tuple(range(devices - 1))
+    assert contents(server(devices))[-1] == {(device, 0): others for device in range(devices)}
+    assert server(devices).sent(10) == [10] * (devices - 1) + [10 * (devices - 1)]

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import nullcontext
 
 import numpy as onp
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mxdp.plans.layers.halo import check_grid, exchange, exchanges, squarest, tiles
-from mxdp.plans.layers.halo_axis import Window
+from mxdp.plans.layers.halo import exchange, exchanges, squarest, tiles
+from mxdp.plans.layers.halo_axis import Window, cut_axis
 from mxdp.plans.partition import bounds
 
 
 @st.composite
 def plans(draw):
     """(height, width, exchange) of any layer that can be cut."""
-    window = draw(
-        st.integers(1, 5).flatmap(
-            lambda kernel: st.builds(Window, st.just(kernel), st.integers(1, 4), st.integers(0, kernel - 1))
-        )
-    )
-    height, width = draw(st.integers(1, 23)), draw(st.integers(1, 23))
-    grid = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    kernel = draw(st.integers(1, 5))
+    window = Window(kernel, draw(st.integers(1, 4)), draw(st.integers(0, kernel - 1)))
+    height, width, *grid = draw(st.tuples(*[st.integers(1, 23)] * 2, *[st.integers(1, 4)] * 2))
     try:
         return height, width, exchange(height, width, grid, window)
     except ValueError:
@@ -33,14 +30,10 @@ def plans(draw):
 
 def seen(plan, height, width, tile):
     """The numbers that this tile's windows see, found by moving them over a picture of numbers padded with -1."""
-    window, (i, j) = plan.window, divmod(tile, len(plan.columns))
-    padded = onp.pad(onp.arange(height * width).reshape(height, width), window.padding, constant_values=-1)
-    numbers = set()
-    for y in range(*plan.rows[i].makes):
-        for x in range(*plan.columns[j].makes):
-            top, left = y * window.stride, x * window.stride
-            numbers.update(padded[top : top + window.kernel, left : left + window.kernel].ravel().tolist())
-    return numbers - {-1}
+    picture = onp.arange(height * width).reshape(height, width)
+    row, column = plan.pieces(tile)
+    views = views_of(onp.pad(picture, plan.window.padding, constant_values=-1), plan.window)
+    return {*views[slice(*row.makes), slice(*column.makes)].ravel().tolist()} - {-1}
 
 
 def cells(width, rows, columns):
@@ -62,10 +55,14 @@ def play(plan, width):
     return held
 
 
-def sums(padded, window):
-    """The sum in each window, without windows at the end that don't fit."""
+def views_of(padded, window):
+    """What each window sees, without windows at the end that don't fit."""
     views = onp.lib.stride_tricks.sliding_window_view(padded, (window.kernel, window.kernel))
-    return views[:: window.stride, :: window.stride].sum(axis=(2, 3))
+    return views[:: window.stride, :: window.stride]
+
+
+def sums(padded, window):
+    return views_of(padded, window).sum(axis=(2, 3))
 
 
 @settings(max_examples=60)
@@ -99,24 +96,18 @@ def test_a_tile_gets_the_rectangle_of_what_its_windows_see_and_makes_its_part_of
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("windows", "size", "grid", "message"),
     [
-        (
-            lambda: exchange(4, 9, (4, 1), Window(5, padding=2)),
-            r"rows: tile 0 of 4 holds 0:1 and needs 0:3 of 4.*fewer",
-        ),
-        (lambda: exchange(5, 5, (2, 1), Window(5)), "5 -> 1 can't be cut into 2"),
-        (lambda: exchanges([None], 3, 9, (4, 1)), "3 x 9 can't be cut into 4 x 1 tiles"),
-        (
-            lambda: exchanges([Window(2, 2), None, Window(2, 2)], 16, 6, (2, 2)),
-            "layer 2, columns: 3 -> 1 can't be cut into 2",
-        ),
-        *((lambda grid=grid: check_grid(grid), "two sides, whole") for grid in [(0, 1), (1, -1), (2.0, 1), (1, 2, 3)]),
+        ([Window(5, padding=2)], (4, 9), (4, 1), r"layer 0, rows: tile 0 of 4 holds 0:1 and needs 0:3 of 4.*fewer"),
+        ([Window(5)], (5, 5), (2, 1), "5 -> 1 can't be cut into 2"),
+        ([None], (3, 9), (4, 1), "3 x 9 can't be cut into 4 x 1 tiles"),
+        ([Window(2, 2), None, Window(2, 2)], (16, 6), (2, 2), "layer 2, columns: 3 -> 1 can't be cut into 2"),
+        *(([], (9, 9), grid, "two sides, whole") for grid in [(0, 1), (1, -1), (2.0, 1), (1, 2, 3)]),
     ],
 )
-def test_what_cannot_be_cut_is_named(make, message):
+def test_what_cannot_be_cut_is_named(windows, size, grid, message):
     with pytest.raises(ValueError, match=message):
-        make()
+        exchanges(windows, *size, grid)
 
 
 @given(
@@ -133,15 +124,39 @@ def test_each_layer_cuts_what_the_layer_before_has_made(kernels, height, width, 
         if window:
             assert planned == exchange(*picture.shape, grid, window)
             picture = sums(onp.pad(picture, window.padding), window)
-    covered = [
-        y * width + x for rows, columns in tiles(height, width, grid) for y in range(*rows) for x in range(*columns)
-    ]
+    covered = [number for rows_columns in tiles(height, width, grid) for number in cells(width, *rows_columns)]
     assert sorted(covered) == list(range(height * width))
 
 
 @given(st.integers(1, 200))
 def test_no_grid_is_nearer_to_a_square(count):
     rows, columns = squarest(count)
-    assert rows * columns == count
-    assert rows >= columns
+    assert (rows * columns, rows >= columns) == (count, True)
     assert all(count % side for side in range(columns + 1, math.isqrt(count) + 1))
+
+
+@given(
+    length=st.integers(1, 15),
+    parts=st.integers(1, 5),
+    kernel=st.integers(1, 7),
+    stride=st.integers(1, 3),
+    data=st.data(),
+)
+def test_it_is_refused_exactly_where_a_neighbour_is_too_small(length, parts, kernel, stride, data):
+    window = Window(kernel, stride, data.draw(st.integers(0, kernel - 1)))
+    assume(parts <= min(length, window.places(length)))
+    rows = bounds(length, parts)
+    far = False
+    for number, (first, last) in enumerate(bounds(window.places(length), parts)):
+        seen = range(first * stride - window.padding, (last - 1) * stride - window.padding + kernel)
+        needed = set(seen) & set(range(length))
+        far |= min(needed) < rows[max(number - 1, 0)][0]
+        far |= max(needed) >= rows[min(number + 1, parts - 1)][1]
+    with pytest.raises(ValueError, match="smaller than the halo") if far else nullcontext():
+        cut_axis(length, parts, window)
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 0), (3, 0, 0), (3, 1, -1), (3, 1, 3)])
+def test_a_window_that_sees_nothing_is_refused(numbers):
+    with pytest.raises(ValueError, match="a padding from 0 to kernel - 1"):
+        Window(*numbers)

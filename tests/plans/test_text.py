@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 
 import pytest
 from drawn import ROW, SEND
@@ -17,9 +16,10 @@ from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.collective.one_hop import sharded
 from mxdp.plans.collective.rings import ring
 from mxdp.plans.collective.schedule import ADD, COPY, Schedule, Send
+from mxdp.plans.layers.fully_sharded import fully_sharded
 from mxdp.plans.pipeline import gpipe, one_f_one_b
 from mxdp.plans.show.contents import contents, sends, written
-from mxdp.plans.show.text import as_text, list_as_text, staircase
+from mxdp.plans.show.text import as_text, list_as_text, lives, staircase
 
 RING = """\
 ring: 3 devices, 3 chunks, 4 steps
@@ -82,18 +82,14 @@ def test_all_is_shown_or_it_says_how_to_see_what_does_not_fit(name, devices):
 
 @settings(max_examples=50)
 @given(st.integers(20, 120), st.integers(1, 8))
-def test_each_plan_of_the_list_has_its_sentence_in_at_least_20_columns(width, devices):
+def test_the_list_has_each_plan_with_its_sentence_and_20_columns_for_it(width, devices):
     rows = [{"name": name, "steps": 10, "sent": 1.25, "what": f"{name} sends all it has. " * 3} for name in NAMES]
     heading, table, below = list_as_text(rows, devices, width).split("\n\n")
     assert " ".join(heading.split()).startswith(plural(devices, "device"))
     assert f"python -m mxdp.plans NAME {devices}" in " ".join(below.split())
-    left = len("bidirectional-ring  steps  sent  ")
-    lines = table.splitlines()[1:]
-    expected = []
-    for row in rows:
-        first, *more = textwrap.wrap(row["what"], max(20, width - left), break_on_hyphens=False)
-        expected += [[row["name"], "10", "1.25", first], *([part] for part in more)]
-    assert [[*line[:left].split(), line[left:]] for line in lines][-len(expected) :] == expected
+    assert max(map(len, table.splitlines())) <= max(width, len("bidirectional-ring  steps  sent  ") + 20)
+    words = [word for row in rows for word in (row["name"], "10", "1.25", *row["what"].split())]
+    assert table.split()[-len(words) :] == words
 
 
 def test_more_devices_than_are_drawn_and_one():
@@ -133,10 +129,11 @@ def test_a_staircase_is_what_is_drawn_in_the_docstring(docstring, shown):
     assert text_of(shown).count("\n\n") == 2
 
 
-@pytest.mark.parametrize("columns", [20, 40, 80])
-def test_a_narrow_terminal_gets_the_staircase_in_pieces(columns):
-    blocks = staircase(gpipe(3, 12), columns)
-    for stage, tasks in enumerate(gpipe(3, 12).tasks):
-        lines = [block.splitlines()[1 + stage].split()[2:] for block in blocks]
-        assert [task for line in lines for task in line] == [str(task) for task in tasks]
-    assert "\n\n".join(blocks) in text_of(gpipe(3, 12), columns)
+@pytest.mark.parametrize(("drawn", "plan"), [(staircase, gpipe(3, 12)), (lives, fully_sharded(3, 2))])
+@given(columns=st.integers(20, 90))
+def test_a_narrow_terminal_gets_a_drawing_in_pieces(drawn, plan, columns):
+    (whole,), pieces = drawn(plan, 500), drawn(plan, columns)
+    assert "\n\n".join(pieces) in text_of(plan, columns)
+    for row, line in enumerate(whole.splitlines()):
+        cut = [piece.splitlines()[row] for piece in pieces]
+        assert [text for part in cut for text in part[10:].split()] == line[10:].split()

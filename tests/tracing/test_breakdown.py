@@ -33,25 +33,11 @@ def parts(*arguments, of=ONE, **more):
     return {name: round(value * 1e6) for name, value in seconds.items() if value}
 
 
-@pytest.mark.parametrize(
-    ("python", "expected"),
-    [
-        (dict(calls=[(899, 910)]), {"front_end": 600}),
-        (dict(calls=[(0, 50)]), {"rest": 600}),  # it was pushed, and nobody worked
-        # The device worked until 300: 200 of the next 500 count for a wait that ended later, else none.
-        (dict(calls=[(880, 910)], waits=[(100, 400)]), {"waiting": 100 + 200, "front_end": 300}),
-        (dict(calls=[(880, 910)], waits=[(100, 300)]), {"front_end": 600}),
-        (dict(calls=[(880, 910)], waits=[(0, 310)], inputs=[(320, 870)]), {"waiting": 10 + 10 + 30, "input": 550}),
-    ],
-)
-def test_a_gap_is_what_python_did_in_it(python, expected):
-    assert parts(1000, [("C", 0, 300), ("C", 900, 1000)], **python) == {"compute": 400, **expected}
-
-
-def test_a_wait_that_ended_with_the_gap_owes_to_the_next_one():
-    device = [("C", 0, 300), ("C", 900, 950), ("C", 1200, 1300)]
-    result = parts(1300, device, calls=[(1190, 1210)], waits=[(100, 900)])
-    assert result == {"compute": 450, "rest": 600, "waiting": 200, "front_end": 50}
+def test_a_wait_owes_to_several_gaps():
+    """Python lost 150: 100 of the first gap and 50 of the second count for the wait."""
+    device = [("C", 0, 200), ("C", 310, 400), ("C", 500, 1000)]
+    result = parts(1000, device, calls=[(300, 310), (490, 500)], waits=[(50, 210)])
+    assert result == {"compute": 790, "waiting": 10 + 100 + 50, "front_end": 50}
 
 
 def test_what_is_short_and_what_is_soon():

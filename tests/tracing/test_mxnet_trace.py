@@ -110,10 +110,8 @@ def test_what_is_no_trace_is_refused(other):
     ("change", "message"),
     [
         (lambda events, begin, end: begin.pop("ts"), "KeyError: 'ts'"),
-        (lambda events, begin, end: begin.pop("ph"), "KeyError: 'ph'"),
         (lambda events, begin, end: begin.update(ts="noon"), "ValueError"),
         (lambda events, begin, end: begin.update(ts=10**18), "Reshape ends before it begins"),
-        (lambda events, begin, end: begin.update(ph="E"), "KeyError"),
         (lambda events, begin, end: events.remove(end), "1 events begin and do not end, the first of them Reshape"),
         (lambda events, begin, end: events.insert(0, begin), "two begins of Reshape"),
     ],

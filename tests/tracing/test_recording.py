@@ -67,36 +67,20 @@ def test_python_and_the_devices_have_one_clock(a):
     assert end + 0.02 <= timeline.length + slack
 
 
-def test_it_waits_for_the_devices_at_both_ends(a, monkeypatch):
-    happened = []
-    monkeypatch.setattr(npx, "waitall", lambda real=npx.waitall: (happened.append("wait"), real()))
-    set_state = mx.profiler.set_state
-    monkeypatch.setattr(mx.profiler, "set_state", lambda state: (happened.append(state), set_state(state)))
-    with record():
-        happened.append("block")
-        a + a
-    assert happened == ["wait", "run", "block", "wait", "stop"]
-
-
-def test_two_at_a_time_are_refused_and_there_is_no_timeline_before_the_end(a):
+def test_two_at_a_time_are_refused_and_there_is_no_timeline_before_the_end_or_of_nothing(tmp_path):
     recorded = record()
-    with pytest.raises(TraceError, match="the block has not been run"):
-        _ = recorded.timeline
+
+    def refused(reason):
+        for ask in (lambda: recorded.timeline, lambda: recorded.save(tmp_path / "trace.json")):
+            with pytest.raises(TraceError, match=reason):
+                ask()
+
+    refused("the block has not been run")
     with recorded:
-        with pytest.raises(TraceError, match="has not ended yet"):
-            _ = recorded.timeline
-        with pytest.raises(TraceError, match="a recording is already running"), record():
-            pass
-        a + a
-    assert names(recorded.timeline) == ["_npi_add"]
-
-
-def test_nothing_ran(tmp_path):
-    with record() as recorded:
-        pass
-    for ask in (lambda: recorded.timeline, lambda: recorded.save(tmp_path / "trace.json")):
-        with pytest.raises(TraceError, match="nothing is recorded: no operator ran in the block"):
-            ask()
+        refused("has not ended yet")
+        with pytest.raises(TraceError, match="a recording is already running"):
+            record().__enter__()
+    refused("nothing is recorded: no operator ran in the block")
 
 
 @pytest.mark.parametrize(
@@ -113,15 +97,16 @@ def test_a_block_that_fails_is_stopped_and_forgotten(a, work, error):
     assert names(recorded.timeline) == ["_npi_add"]
 
 
-def test_a_device_that_would_abort_the_process_is_refused(a):
+def test_a_device_that_would_abort_the_process_is_refused_and_another_profiler(a, monkeypatch):
     last = mx.cpu(cores() + 1)
     with record([last]) as recorded:
         np.ones((2,), ctx=last)
     assert recorded.timeline.devices == [str(last)]
     with pytest.raises(TraceError, match=rf"can't record cpu\({cores() + 2}\).*up to cpu\({cores() + 1}\)"):
         record([a.ctx, mx.cpu(cores() + 2)]).__enter__()
-    with record() as recorded:
-        a + a
+    monkeypatch.setenv("MXNET_PROFILER_AUTOSTART", "1")
+    with pytest.raises(TraceError, match="MXNET_PROFILER_AUTOSTART is set"):
+        record().__enter__()
 
 
 def test_a_gpu_build_records_fewer_cpu_devices_and_all_who_ask_agree(monkeypatch):
@@ -136,12 +121,6 @@ def test_a_gpu_build_records_fewer_cpu_devices_and_all_who_ask_agree(monkeypatch
     assert timelines.recorded(lambda: None, [beyond]) == {}
     with pytest.raises(TraceError, match="can't count the memory of cpu"):
         peak_bytes(lambda: None, [beyond])
-
-
-def test_a_profiler_that_started_with_the_process_is_refused(monkeypatch):
-    monkeypatch.setenv("MXNET_PROFILER_AUTOSTART", "1")
-    with pytest.raises(TraceError, match="MXNET_PROFILER_AUTOSTART is set"):
-        record().__enter__()
 
 
 def test_mxnets_store_uses_pinned_memory_on_the_first_devices_worker(a):
@@ -171,39 +150,21 @@ def test_another_thread_inside_mxnet_is_refused(a):
     finally:
         leave.append(True)
         thread.join()
-    with record() as recorded:
-        a + a
-    assert names(recorded.timeline) == ["_npi_add"]
 
 
-def test_what_other_threads_call_has_a_lane_of_its_own(a):
-    with record() as recorded:
-        thread = threading.Thread(target=lambda: (a + a).wait_to_read())
-        thread.start()
-        thread.join()
-    lanes = recorded.timeline.lanes
-    assert "MXNDArrayWaitToRead" in [event.name for event in lanes["python, other threads"]]
-    assert "MXNDArrayWaitToRead" not in [event.name for event in lanes["python"]]
+def test_sections_are_put_on_mxnets_clock_by_the_mark_that_was_set_fastest():
+    marks = {f"{end} {number}": at + number for end, at in (("begin", 1000), ("end", 1010)) for number in range(3)}
+    trace = Trace({0: "cpu/0"}, [TracePair(0, 5, "a", 1003, 1004)], marks=marks, thread=5)
 
+    def readings(end, at):
+        return [(f"{end} 0", at - 0.1, 2e-4), (f"{end} 1", at + 1e-6, 1e-6), (f"{end} 2", at, 1e-4)]
 
-def readings(end, at):
-    return [(f"{end} {number}", at + number, 1e-6) for number in range(3)]
-
-
-def test_sections_are_put_on_mxnets_clock():
-    marks = {f"begin {n}": 1000_000_000 + n * 1_000_000 for n in range(3)}
-    marks.update({f"end {n}": 1010_000_000 + n * 1_000_000 for n in range(3)})
-    trace = Trace({0: "cpu/0"}, [TracePair(0, 5, "a", 1003_000_000, 1004_000_000)], marks=marks, thread=5)
-    read = {"begin": readings("begin", 40.0), "end": readings("end", 50.0)}
-    timeline, problem = recording.assemble(trace, [("input", 43.0, 44.5, True)], read)
-    assert problem == ""
-    assert timeline.length == 8.0
-    assert timeline.python(name="input") == [(1.0, 2.5)]
-    assert timeline.spans("cpu(0)") == [(1.0, 2.0)]
+    marked = [("input", 43e-6, 44e-6, True), ("other", 45e-6, 46e-6, False)]
+    timeline, problem = recording.assemble(
+        trace, marked, {"begin": readings("begin", 40e-6), "end": readings("end", 50e-6)}
+    )
+    rows = [(event.device, event.name, round(event.start * 1e6), round(event.end * 1e6)) for event in timeline.events]
+    assert (problem, round(timeline.length * 1e6)) == ("", 8)
+    assert rows == [("cpu(0)", "a", 1, 2), ("python", "input", 1, 2), ("python, other threads", "other", 3, 4)]
     with pytest.raises(TraceError, match=r"clock moved by 3\.000 s"):
-        recording.assemble(trace, [], {"begin": readings("begin", 40.0), "end": readings("end", 53.0)})
-
-
-def test_the_mark_that_was_set_fastest_counts():
-    trace = Trace({}, marks={"begin 0": 5_000_100, "begin 1": 6_000_000})
-    assert recording._offset(trace, [("begin 0", 0.0, 2e-4), ("begin 1", 1.0, 1e-6)]) == 5_000_000
+        recording.assemble(trace, [], {"begin": readings("begin", 40e-6), "end": readings("end", 3 + 50e-6)})
