@@ -62,15 +62,13 @@ product, net = graph._product, graph.net
     ("name", "broken"),
     [
         ("_product", lambda weight, *inputs: product(weight, inputs[0])),
-        ("copy_to", lambda devices, arrays: ((arrays[0] * 0).as_in_ctx(devices[0]),)),
         # Weights that changed places.
         ("net", lambda tasks, w, *more: net(tasks, {**w, "long 3": w["long 4"], "long 4": w["long 3"]}, *more)),
     ],
 )
-@pytest.mark.parametrize("way", ["engine", "by hand"])
-def test_the_oracle_catches(monkeypatch, way, name, broken):
+def test_the_oracle_catches(monkeypatch, name, broken):
     monkeypatch.setattr(graph, name, broken)
-    checked, wrong = count(graph.oracle(CASES[way], SETTINGS))
+    checked, wrong = count(graph.oracle(CASES["engine"], SETTINGS))
     assert 0 < wrong < checked
 
 

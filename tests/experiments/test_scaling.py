@@ -5,26 +5,13 @@ from __future__ import annotations
 import pytest
 from littles import little
 
-from mxdp.backend import devices
 from mxdp.errors import UsageError
 from mxdp.experiments.data_parallel import scaling
-from mxdp.experiments.lab import Case
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.settings import resolve
-from mxdp.experiments.networks import network
-from mxdp.experiments.oracle import count
 
 QUESTION = Question(scaling)
 S = little(QUESTION, kind="cpu", devices=[1, 2, 4])
-
-
-@pytest.mark.parametrize(("net", "n", "batch"), [("lenet", 1, 4), ("lenet", 3, 7), ("resnet", 2, 4)])
-def test_its_oracle_finds_a_missing_all_reduce(net, n, batch, monkeypatch):
-    case, s = Case("", n, net=net, batch=batch), little(QUESTION, kind="cpu", devices=[n])
-    assert count(scaling.oracle(case, s))[1] == 0
-    monkeypatch.setattr(network(net, s.width, tuple(devices(n, "cpu")), s.seed), "sums", False)
-    checked, wrong = count(scaling.oracle(case, s))
-    assert (wrong > checked / 10) == (n > 1)
 
 
 def test_weak_and_strong_scaling_share_what_is_the_same():
