@@ -45,7 +45,7 @@ SHOWN = 12
 IN_BRACKETS = r"(?<=[\d%]) \([^()]*\)"
 MANY = 4
 """Of a setting with more values every second is taken."""
-DECIMAL = r"\d+\.\d+"
+NUMBER = r"\d+(?:[.,]\d+)*"
 
 
 def alike(own, row):
@@ -179,9 +179,13 @@ class Search:
         for row in self.rows:
             for name in numbers_of(row).keys() - self.raw[row.label].keys():
                 medians[f"{name} of {row.label}"] = onp.median(numbers_of(row)[name])
-        for number in re.findall(DECIMAL, re.sub(IN_BRACKETS, "", text)):
+        for number in re.findall(NUMBER, re.sub(IN_BRACKETS, "", text)):
             form = f".{len(number.partition('.')[2])}f"
-            like = [what for what, one in medians.items() if one and number in (f"{one:{form}}", f"{1 / one:{form}}")]
+            like = [
+                what
+                for what, one in medians.items()
+                if one and "." in number and number in (f"{one:{form}}", f"{1 / one:{form}}")
+            ]
             yield f"{number} ({like[0]})" if len(like) == 1 else number
 
 
@@ -236,7 +240,7 @@ def formulas(question, seed):
     for name, text in (("answer", told.sentence), ("explanation", told.explanation)):
         sizes.append(f"{name}: {', '.join(search.said(text))}")
     for cores in (1, 4):
-        sizes.append(f"expected on {cores} cores: {', '.join(re.findall(DECIMAL, question.expect(s, cores)))}")
+        sizes.append(f"expected on {cores} cores: {', '.join(re.findall(NUMBER, question.expect(s, cores)))}")
     return lines, sizes
 
 

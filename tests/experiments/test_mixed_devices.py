@@ -63,6 +63,12 @@ def test_a_few_steps_are_recorded(run, waits):
         assert sum(event.name == "MXNDArrayWaitAll" for event in timeline.events) == waits
 
 
+def test_the_next_steps_first_layer_waits_for_its_own_weights_alone():
+    found = {task.name: set(task.needs) for task in step_tasks(workers=2, steps=2)}
+    assert found["fc1 forward 1 @0"] == {"batch 1", "fc1 copy 0"}
+    assert found["batch 1"] == set()
+
+
 def lanes(count, kind):
     return mixed_devices.lanes(Case("", count), little(Question(mixed_devices), kind=kind))
 
