@@ -22,6 +22,17 @@ from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.lab.told import Bars, Told
 from mxdp.plans.collective.algorithms import ALGORITHMS
 
+# By these words tools/mutants.py finds that this file tests them:
+# mxdp.experiments.allreduce import allreduce, buckets, links, parameter_server
+# mxdp.experiments.automatic_parallelism import copy_overlap, graph, memory_guard, mixed_devices, operators, profile
+# mxdp.experiments.automatic_parallelism import run_ahead, small_ops, two_jobs
+# mxdp.experiments.data_parallel import batch_norm, batch_scaling, break_even, epochs, parallel_evaluation, resnet
+# mxdp.experiments.data_parallel import scaling, sharded_optimizer, silent_bugs, stock_loop, uneven
+# mxdp.experiments.data_parallel import where_the_time_went
+# mxdp.experiments.many_processes import async_sgd, less_traffic, loader, lost_worker, machines, peers, predicted
+# mxdp.experiments.other_splits import combined, fully_sharded, latency_throughput, layerwise, pipeline, strategies
+# mxdp.experiments.other_splits import tiles
+# mxdp.experiments.twins import torch_copy_overlap, torch_data_parallel, torch_two_jobs
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
 QUESTIONS = {name: one for name, one in discover().items() if any(REFERENCE.glob(f"*/*/{name}/*.json"))}
 GOLDEN = Path(__file__).with_name("formulas.json")

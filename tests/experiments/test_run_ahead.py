@@ -82,6 +82,19 @@ def test_only_an_event_comes_back_before_the_queue_of_the_first_cpu_is_empty(way
     npx.waitall()
 
 
+@pytest.mark.parametrize("replica", [0, 1])
+def test_a_replica_that_differs_is_caught(replica, monkeypatch):
+    steps = Training.steps
+
+    def spoilt(self, batches, epoch_steps):
+        steps(self, batches, epoch_steps)
+        if self._way == "never":
+            self.replicas[replica][-1][3] += 1
+
+    monkeypatch.setattr(Training, "steps", spoilt)
+    assert checked(wait="never")[1] == 2  # against the bits, and against one device's
+
+
 def test_a_batch_that_is_written_over_before_it_is_read_is_caught(monkeypatch):
     """What running ahead would break, if the input were one buffer that every step writes into."""
     calls = []
