@@ -9,6 +9,7 @@ from littles import little
 
 from mxdp.backend import devices
 from mxdp.experiments.data_parallel import break_even as question
+from mxdp.experiments.data_parallel import scaling
 from mxdp.experiments.lab import Case, Row
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.networks import network
@@ -52,6 +53,11 @@ def test_its_oracle_finds_nothing_wrong_and_finds_a_missing_all_reduce(net, n, b
     model = network(net, 16 if net == "mlp" else 8, tuple(devices(n, "cpu")), 0)
     monkeypatch.setattr(model, "sums", False)
     assert (count(question.oracle(case, s))[1] > checked / 10) == (n > 1)
+
+
+def test_devices_share_a_sample_or_more():
+    cases = scaling.cases(little(Question(scaling), devices=[4], lenet=1))
+    assert [(case.devices, case.batch) for case in cases][:3] == [(1, 1), (1, 2), (4, 4)]
 
 
 def test_the_all_reduce_is_predicted_for_the_bytes_of_all_numbers(monkeypatch):

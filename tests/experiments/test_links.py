@@ -21,12 +21,6 @@ def copy_shifted(operator, inputs, out):
     return prepare(operator, [inputs[0][1:]], out[:-1]) if out.size > 1 else prepare(operator, inputs, out)
 
 
-def test_every_ordered_pair_has_a_case_and_so_has_every_number_of_devices_at_once():
-    cases = list(links.cases(little(find("links"), devices=[1, 2, 3])))
-    assert [case.pairs for case in cases[:9]] == [[[i, j]] for i in range(3) for j in range(3)]
-    assert [case.pairs for case in cases[9:]] == [[[0, 1], [1, 0]], [[0, 1], [1, 2], [2, 0]]]
-
-
 @pytest.mark.parametrize("label", ["0 to 1", "all 3 at once"])
 def test_the_oracle_catches_a_broken_copy(monkeypatch, label):
     monkeypatch.setattr(copies, "prepare", copy_shifted)
