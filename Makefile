@@ -40,7 +40,7 @@ test: ## the tests; ARGS="..." goes to pytest
 
 golden: ## write anew the texts and numbers that tests compare (10 minutes); read what it changes like code
 	$(install) test
-	MXDP_GOLDEN=write $(python) -m pytest -n 0 tests/experiments/test_golden.py tests/experiments/test_catalog.py $(ARGS)
+	MXDP_GOLDEN=write $(python) -m pytest -n 0 $(addprefix tests/experiments/test_,golden.py formulas.py catalog.py) $(ARGS)
 
 format: ## write all files as `make lint` wants them
 	$(install) test dev

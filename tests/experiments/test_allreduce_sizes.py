@@ -5,27 +5,16 @@ from functools import lru_cache
 from littles import little
 
 from mxdp.backend import mx
-from mxdp.collectives import AllReduce
 from mxdp.collectives.tuning import choose
 from mxdp.experiments.allreduce import allreduce
 from mxdp.experiments.allreduce.allreduce import NAMES
 from mxdp.experiments.lab.module import find
-from mxdp.experiments.oracle import count
 from mxdp.plans.collective.algorithms import plan
 from mxdp.plans.cost.machine import CPU
 from mxdp.plans.cost.simulate import predict
 
 S = little(find("allreduce"), devices=[2, 3], kind="cpu", sizes=[4, 1 << 20])
 CASES = {case.label: case for case in allreduce.cases(S)}
-
-
-def test_the_oracle_catches_a_device_that_is_left_out(monkeypatch):
-    class Fewer(AllReduce):
-        def __init__(self, data, *more, **named):
-            super().__init__(data[:-1], *more, **named)
-
-    monkeypatch.setattr(allreduce, "AllReduce", Fewer)
-    assert count(allreduce.oracle(CASES["3 arrays of 1 MiB, ring"], S)) == (3 << 18, 3 << 18)
 
 
 def test_the_machine_is_measured_once_and_auto_chooses_by_that(monkeypatch):
@@ -52,12 +41,3 @@ def test_one_device_is_not_measured_against_a_model(monkeypatch):
     s = little(find("allreduce"), devices=[1, 2], sizes=[4])
     ring = next(case for case in allreduce.cases(s) if case.algorithm == "ring")
     assert allreduce.set_up(ring, s).round()[1] == {"chosen": "ring"}
-
-
-def test_elements_that_are_missing_are_no_work():
-    """With one element, a plan of two chunks does what a plan of one does."""
-    few, more = (
-        [allreduce._tell_operations(name, 2, n) for name in ("direct", "naive", "shared-memory")] for n in (1, 2)
-    )
-    assert few[0] == few[1] != few[2]
-    assert len({*more}) == 3

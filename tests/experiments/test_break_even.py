@@ -9,6 +9,7 @@ from littles import little
 
 from mxdp.backend import devices
 from mxdp.experiments.data_parallel import break_even as question
+from mxdp.experiments.data_parallel import scaling
 from mxdp.experiments.lab import Case, Row
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.networks import network
@@ -54,14 +55,11 @@ def test_its_oracle_finds_nothing_wrong_and_finds_a_missing_all_reduce(net, n, b
     assert (count(question.oracle(case, s))[1] > checked / 10) == (n > 1)
 
 
+def test_devices_share_a_sample_or_more():
+    cases = scaling.cases(little(Question(scaling), devices=[4], lenet=1))
+    assert [(case.devices, case.batch) for case in cases][:3] == [(1, 1), (1, 2), (4, 4)]
+
+
 def test_the_all_reduce_is_predicted_for_the_bytes_of_all_numbers(monkeypatch):
     monkeypatch.setattr(question, "predict", lambda plan, nbytes, machine: nbytes)
     assert question.sums_seconds([10, 1 << 23, 5], devices(2, "cpu"), None) == 4 * ((1 << 23) + 15)
-
-
-def test_its_oracle_finds_an_update_that_is_divided_by_the_shard(monkeypatch):
-    model = network("mlp", 16, tuple(devices(2, "cpu")), 0)
-    step = model.step
-    monkeypatch.setattr(model, "step", lambda X, y: step(X, y, samples=2))
-    checked, wrong = count(question.oracle(Case("", 2, net="mlp", batch=4), S))
-    assert 1000 < wrong < checked / 2, "the parameters, not the gradients"

@@ -112,7 +112,7 @@ SEVERAL = "numbers of which one is above 1"
     [
         *((name, "devices", [[1]], SEVERAL) for name in (
             "strategies", "layerwise", "fully-sharded", "combined", "tiles", "pipeline", "latency-throughput",
-            "allreduce", "links", "parameter-server", "graph", "mixed-devices",
+            "allreduce", "links", "parameter-server", "graph", "mixed-devices", "scaling",
         )),
         ("lost-worker", "devices", [[1]], "2 or more, since one process is lost"),
         ("batch-scaling", "times", [[1, 2]], "above 1, as in 2,4"),

@@ -33,21 +33,11 @@ def copy_the_one_before(lefts, w, chain, landed):
     return job
 
 
-def leave_out_a_copy(lefts, w, chain, landed):
-    job = CopiedProducts(lefts, w, chain, landed)
-    job._copies.pop(4)
-    return job
-
-
-def restart_the_chain(lefts, w, chain, landed):
-    return CopiedProducts(lefts, w, not chain, landed)
-
-
-@pytest.mark.parametrize("fault", [copy_the_one_before, leave_out_a_copy, restart_the_chain])
-@pytest.mark.parametrize("label", ["chain, 1 worker", "indep., 1 worker", "slides, 1 worker"])
-def test_the_oracle_catches(fault, label, monkeypatch):
-    monkeypatch.setattr(copy_overlap, "CopiedProducts", fault)
-    assert count(copy_overlap.oracle(CASES[label], SETTINGS))[1] > 900
+@pytest.mark.parametrize("label", ["chain, 1 worker", "indep., 1 worker"])
+def test_the_oracle_catches_a_copy_of_another_result(label, monkeypatch):
+    monkeypatch.setattr(copy_overlap, "CopiedProducts", copy_the_one_before)
+    checked, wrong = count(copy_overlap.oracle(CASES[label], SETTINGS))
+    assert (checked, wrong > 900) == (4 * 4 * 33 * 33, True)
 
 
 @pytest.mark.parametrize("label", ["slides, 1 worker", "chain, 1 worker"])

@@ -5,11 +5,10 @@ from littles import little
 
 from mxdp.backend import mx
 from mxdp.datasets import load
-from mxdp.experiments.data_parallel import epochs, lenet_steps
-from mxdp.experiments.lab import Case, Settings
+from mxdp.errors import UsageError
+from mxdp.experiments.data_parallel import epochs, lenet_steps, where_the_time_went
+from mxdp.experiments.lab import Case
 from mxdp.experiments.lab.module import Question
-
-SETTINGS = Settings(devices=[1, 2], rounds=1)
 
 
 @pytest.mark.parametrize(("kind", "cores", "possible"), [("cpu", 2, 2), ("cpu", 8, 4), ("cpu", 1, 1), ("gpu", 2, 4)])
@@ -41,3 +40,9 @@ def test_a_process_goes_on_with_the_training_of_the_one_before(tmp_path, monkeyp
         return [(more["loss"], more["test_accuracy"]) for _, more in (work.round() for _ in range(rounds))]
 
     assert measured(2, str(tmp_path)) + measured(1, str(tmp_path), number=2) == measured(3, "")
+
+
+def test_more_devices_than_the_profiler_can_follow_are_refused(monkeypatch):
+    monkeypatch.setattr(where_the_time_went, "can_record", lambda devices: False)
+    with pytest.raises(UsageError, match="can't follow 2 CPU devices on this machine: ask for fewer"):
+        where_the_time_went.set_up(Case("", 2), little(Question(where_the_time_went), kind="cpu"))

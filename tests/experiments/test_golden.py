@@ -28,7 +28,7 @@ from mxdp.experiments.show import page, pictures, terminal, words
 REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
 FOLDERS = sorted({path.parent for path in REFERENCE.glob("*/*/*/*.json")} - {*REFERENCE.glob("*/*/timelines")})
 GOLDEN = Path(__file__).with_name("golden.json")
-COMMAND = "MXDP_GOLDEN=write make test ARGS='-n 0 tests/experiments/test_golden.py'"
+COMMAND = "make golden ARGS='-k golden'"
 KEPT = ("epochs", "less-traffic", "scaling", "torch-data-parallel")
 """Together they have every kind of line: two tables, rows that are left out, all verdicts, what was skipped."""
 each_result = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

@@ -5,14 +5,14 @@ import pytest
 from littles import little
 
 from mxdp.backend import mx
-from mxdp.experiments.automatic_parallelism import graph
+from mxdp.experiments.automatic_parallelism import graph, task_graph
 from mxdp.experiments.automatic_parallelism.graph import TASKS, WAYS, modelled
 from mxdp.experiments.automatic_parallelism.task_graph import run_tasks
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.rows import Number
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
-from mxdp.plans.cost.simulate import Job
+from mxdp.plans.cost.simulate import Job, simulate
 from mxdp.tracing import Timeline
 
 SETTINGS = little(Question(graph), kind="cpu", size=8)
@@ -62,15 +62,13 @@ product, net = graph._product, graph.net
     ("name", "broken"),
     [
         ("_product", lambda weight, *inputs: product(weight, inputs[0])),
-        ("copy_to", lambda devices, arrays: ((arrays[0] * 0).as_in_ctx(devices[0]),)),
         # Weights that changed places.
         ("net", lambda tasks, w, *more: net(tasks, {**w, "long 3": w["long 4"], "long 4": w["long 3"]}, *more)),
     ],
 )
-@pytest.mark.parametrize("way", ["engine", "by hand"])
-def test_the_oracle_catches(monkeypatch, way, name, broken):
+def test_the_oracle_catches(monkeypatch, name, broken):
     monkeypatch.setattr(graph, name, broken)
-    checked, wrong = count(graph.oracle(CASES[way], SETTINGS))
+    checked, wrong = count(graph.oracle(CASES["engine"], SETTINGS))
     assert 0 < wrong < checked
 
 
@@ -82,3 +80,18 @@ def test_a_pass_is_recorded(way, waits):
         events = Timeline.from_json(recorded(ready.record, [mx.cpu(0), mx.cpu(1)])["timeline"]).events
         assert sum(event.name == "FullyConnected" for event in events) == 15
         assert sum(event.name == "MXNDArrayWaitAll" for event in events) == waits
+
+
+@pytest.mark.parametrize("groups", [[[Job("a", 0, ("missing",))]], [[Job("a", 0, ("b",))], [Job("b", 0)]]])
+def test_a_task_whose_needs_do_not_come_is_named(groups):
+    with pytest.raises(ValueError, match="'a' needs"):
+        simulate(groups, cores=2)
+
+
+def test_every_task_is_timed_alone(monkeypatch):
+    """By ``timed``, which waits at both ends."""
+    times, pushed = iter([0.5, 2.0]), []
+    monkeypatch.setattr(task_graph, "timed", lambda push: (push(), next(times))[1])
+    functions = {"one": lambda: 1, "two": pushed.append}
+    assert task_graph.alone([Job("one", 0), Job("two", 1, ("one",))], functions) == {"one": 0.5, "two": 2.0}
+    assert pushed == [1]

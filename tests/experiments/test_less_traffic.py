@@ -20,11 +20,6 @@ S = little(QUESTION)
 CASES = {case.form: case for case in less_traffic.cases(S) if case.place == "devices"}
 
 
-def reversed_places(share):
-    form = compress.largest(share)
-    return Form(form.encode, lambda data, size: form.decode(data, size)[::-1])
-
-
 @pytest.mark.parametrize(
     ("form", "broken"),
     [
@@ -32,7 +27,6 @@ def reversed_places(share):
         (traffic_ranks.BFLOAT, dict(BFLOAT16=Form(lambda x: x.view("<u2")[1::2].tobytes(), compress.BFLOAT16.decode))),
         (traffic_ranks.HALF, dict(FLOAT16=compress.BFLOAT16)),
         (traffic_ranks.TWO_BITS, dict(two_bits=lambda threshold: compress.two_bits(threshold * 1.01))),
-        (traffic_ranks.LARGEST, dict(largest=reversed_places)),
         (traffic_ranks.LARGEST, dict(largest=lambda share: compress.largest(share * 1.01))),
     ],
 )
@@ -40,12 +34,6 @@ def test_its_oracle_finds_what_is_said_otherwise(form, broken, monkeypatch):
     for name, value in broken.items():
         monkeypatch.setattr(traffic_ranks, name, value)
     assert count(less_traffic.oracle(CASES[form], S))[1] > 100
-
-
-@pytest.mark.parametrize("form", CASES)
-def test_its_oracle_finds_nothing_wrong(form):
-    checked, wrong = count(less_traffic.oracle(CASES[form], S))
-    assert (checked > 10 * less_traffic.NUMBERS, wrong) == (True, 0)
 
 
 @pytest.mark.parametrize("form", [traffic_ranks.TWO_BITS, traffic_ranks.LARGEST])

@@ -104,12 +104,6 @@ def test_stored_pictures_are_decoded_as_they_were(scale):
     assert np.abs(found - np.rint(split.X[numbers] * 255) / 255).max() < 1e-6
 
 
-def test_processes_of_other_engines_are_on_this_host():
-    """So each of them gets GPUs of its own, as a rank of mxdp's would."""
-    here = Ranks(2, 4)
-    assert (here.rank, here.size, here.local_rank, here.shard(10)) == (2, 4, 2, slice(6, 8))
-
-
 class Servers:
     """MXNet's servers, where ``losing`` of the updates get lost, and all ``size`` workers push the same."""
 

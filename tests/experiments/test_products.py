@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as onp
 import pytest
 
 from mxdp.backend import mx, np
@@ -33,13 +32,6 @@ def test_one_wrong_number_and_a_result_in_the_place_of_another_are_found():
     assert oracle.count(compare_products([[made.results[i]] for i in (0, 2, 1)], lefts, w, chain=False))[1] > 1000
     made.results[1][7, 8] += 1
     assert oracle.count(compare_products([[y] for y in made.results], lefts, w, chain=False)) == (3 * 33 * 33, 1)
-
-
-def test_whole_factors_differ_and_their_longest_chain_is_exact():
-    lefts, _ = whole_factors(4, CPU, seed=0)
-    assert {float(value) for left in lefts for value in onp.unique(left.asnumpy())} == {-1.0, 0.0, 1.0}
-    assert not (lefts[0] == lefts[1]).all()
-    assert 33**4 < 2**24
 
 
 def test_factors_can_be_multiplied_for_ever():

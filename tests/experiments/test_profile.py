@@ -72,8 +72,3 @@ def test_a_round_is_a_plain_and_a_recorded_one_of_the_other(monkeypatch, virtual
     assert (seconds, numbers["cost"]) == ((0.6, 0.6 / 0.5) if answer(1) else (2.0, 1.0))
     assert numbers["timeline"]
     assert list(numbers["busy"]) == ["cpu(0)"]
-
-
-def test_its_oracle_is_that_of_the_other(monkeypatch):
-    monkeypatch.setattr(two_jobs, "oracle", lambda case, s: [(s["products"], case.label, 0.0)])
-    assert list(profile.oracle(CASES[0], SETTINGS)) == [(2, CASES[0].label, 0.0)]

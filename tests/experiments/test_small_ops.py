@@ -20,18 +20,12 @@ def into_the_first(results):
     results[:] = [results[0]] * COUNT
 
 
-def swapped(results):
-    results[3], results[4] = results[4], results[3]
-
-
 def spoilt(results):
     results[29][7] += 1
 
 
-@pytest.mark.parametrize(
-    ("fault", "wrong"), [(None, COUNT * 1024), (into_the_first, 29 * 1024), (swapped, 2048), (spoilt, 1)]
-)
-def test_the_oracle_finds_what_was_not_pushed_what_changes_places_and_one_wrong_number(monkeypatch, fault, wrong):
+@pytest.mark.parametrize(("fault", "wrong"), [(None, COUNT * 1024), (into_the_first, 29 * 1024), (spoilt, 1)])
+def test_the_oracle_finds_what_was_not_pushed_and_one_wrong_number(monkeypatch, fault, wrong):
     def broken(*given):
         host, results, push = group(*given)
         return host, results, lambda: fault and (push(), fault(results))
