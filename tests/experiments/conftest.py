@@ -26,7 +26,8 @@ from mxdp.tracing import recording
 
 sys.path.insert(0, str(Path(__file__).parent))
 TOGETHER = {
-    *("epochs", "loader", "parallel-evaluation", "profile", "two-jobs", "where-the-time-went"),
+    *("epochs", "loader", "memory-guard", "parallel-evaluation", "profile", "two-jobs", "uneven"),
+    "where-the-time-went",
     *([] if find_spec("torch") else ["peers"]),  # in no process MXNet and PyTorch are both loaded
 }
 """Here the cases of these questions share a process, too: it takes two seconds to start one."""
