@@ -54,6 +54,19 @@ def loads_in_this_process(monkeypatch):
     monkeypatch.setattr(book_loop, "data_loader", data_loader)
 
 
+QUICK = """
+import runpy
+from mxdp.collectives import calibration
+calibration.TURNS = 1
+runpy.run_module("mxdp.experiments.lab.child", run_name="__main__")
+"""
+
+
+def quick_commands(engine, size, command, environ, real=ranks.commands):
+    """To start the usual process, but that its calibration takes one turn: not six seconds."""
+    return real(engine, size, [sys.executable, "-c", QUICK, command[-1]], environ)
+
+
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory):
     """``measured(name)``: the folder and the result of that question, run with little work, once for all tests."""
@@ -68,7 +81,8 @@ def measured(tmp_path_factory):
             if not kept.exists():
                 question = find(name)
                 question.TOGETHER = question.TOGETHER or name in TOGETHER
-                result = run.run(question, "quick", little(question), folder, lambda *_: None)
+                with mock.patch.object(ranks, "commands", quick_commands):
+                    result = run.run(question, "quick", little(question), folder, lambda *_: None)
                 kept.write_bytes(pickle.dumps(result))
         return folder, pickle.loads(kept.read_bytes())
 

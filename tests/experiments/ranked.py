@@ -7,8 +7,6 @@ Without an engine it needs no MXNet.
 import os
 import time
 
-from littles import hang
-
 from mxdp.experiments.lab import Case, Skipped, Work, ranks
 
 PRESETS = {"quick": dict(engine="", size=2, fault="", at="round")}
@@ -24,8 +22,6 @@ def expect(s, cores):
 
 def do(case, s, now):
     if s.fault and s.at == now:
-        if s.fault == "hang":
-            hang()
         if case.process < case.processes - 1:
             time.sleep(3600)
         if s.fault == "exit":

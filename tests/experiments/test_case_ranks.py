@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest import mock
@@ -51,13 +50,6 @@ def test_one_that_fails_ends_the_others_with_its_reason(measure, engine, fault):
     assert result["status"] == "failed"
     assert said in result["error"]
     assert result["elapsed_seconds"] < 50
-
-
-@pytest.mark.parametrize("engine", [ranks.MPI, ranks.ASYNC])
-def test_processes_that_hang_are_ended_in_time(measure, engine, hanging):
-    result = measure(engine=engine, fault="hang", timeout=900.0, processes=1)
-    expected = "all: no answer within the time limit of 900 s while measuring round 1"
-    assert (result["status"], result["error"]) == ("timeout", expected)
 
 
 @given(st.sampled_from(list(ranks.WORDS)), st.integers(1, 5))
@@ -131,33 +123,3 @@ def test_a_reason_is_said_once_with_how_many_cases_it_has(reasons):
         first, *others = [label for label in reasons if reasons[label] == reason]
         more = f" (and {len(others)} more case{'s' * (len(others) > 1)})" if others else ""
         assert sentence == (f"{first}{more}: {reason}" if first else reason)
-
-
-def test_what_all_share_comes_in_their_order_at_each_meeting(tmp_path):
-    size = 3
-    found = [[] for _ in range(size)]
-
-    def meet(number):
-        share = ranks.sharing(tmp_path / "met", number, size)
-        for meeting in range(4):
-            found[number].append(share((number, meeting)))
-
-    threads = [threading.Thread(target=meet, args=[number]) for number in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert found == [[[(number, meeting) for number in range(size)] for meeting in range(4)]] * size
-
-
-def test_a_server_that_dies_is_not_waited_for(measure, monkeypatch):
-    usual = ranks.commands
-
-    def commands(*arguments):
-        started, servers = usual(*arguments)
-        return started, [(["sh", "-c", "exit 7"], environ) for _, environ in servers]
-
-    monkeypatch.setattr(ranks, "commands", commands)
-    result = measure(engine=ranks.SYNC, timeout=50.0, processes=1)
-    assert "exit status 7" in result["error"]
-    assert result["elapsed_seconds"] < 50
