@@ -22,6 +22,7 @@ DOING = {
     "round": "measuring round",
     "record": "recording one more run",
 }
+ANSWERED = {"oracle": "oracle", "set_up": "ready", "round": "round", "record": "timeline"}
 
 
 class Left(BaseException):
@@ -117,30 +118,23 @@ def test_cases_take_turns_and_one_that_fails_is_left_out(tmp_path_factory, cases
     """The answers are those of a model of the process."""
     expected = []
 
-    def does(index, where, count=1, returned=None):
-        how, at, after, _ = cases[index]
-        expected.append((index, "doing", DOING[where] + f" {count}" * (where == "round")))
+    def does(index, where, count=1):
+        how, at, after, returned = cases[index]
+        seconds, more = returned if isinstance(returned, tuple) else (1.0 if returned is None else returned, {})
         raises = how in (RAISES, SKIPS, EXITS) and where == at and count > after
-        well = not raises
-        if where == "oracle" and not raises:
-            numbers = {"checked": 3 * (how != UNCHECKED), "wrong": int(how == WRONG)}
-            expected.append((index, "oracle", numbers))
-            well = numbers == {"checked": 3, "wrong": 0}
-        elif where == "round" and well:
-            seconds, more = returned if isinstance(returned, tuple) else (returned, {})
-            seconds = 1.0 if seconds is None else seconds
-            well = 0 <= seconds < math.inf
-            if well:
-                expected.append((index, "round", {**more, "seconds": seconds}))
-        elif well:
-            expected.append((index, {"set_up": "ready", "record": "timeline"}[where], None))
-        if not well:
+        right = {"oracle": how not in (WRONG, UNCHECKED), "round": 0 <= seconds < math.inf}.get(where, True)
+        numbers = {"checked": 3 * (how != UNCHECKED), "wrong": int(how == WRONG)}
+        known = {"oracle": numbers, "round": {**more, "seconds": seconds}}.get(where)
+        expected.append((index, "doing", DOING[where] + f" {count}" * (where == "round")))
+        if not raises and (right or where == "oracle"):
+            expected.append((index, ANSWERED[where], known))
+        if raises or not right:
             expected.append((index, "skipped" if raises and how == SKIPS else "failed", None))
-        return well
+        return right and not raises
 
     left = [n for n in range(len(cases)) if (not compare or does(n, "oracle")) and does(n, "set_up")]
     for count in range(1, rounds + 1):
-        left = [index for index in left if does(index, "round", count, cases[index][3])]
+        left = [index for index in left if does(index, "round", count)]
     for index in left:
         if compare and index % 2:
             does(index, "record")

@@ -12,7 +12,7 @@ import numpy as onp
 import pytest
 from littles import record
 
-from mxdp.errors import MxdpError, UsageError
+from mxdp.errors import MxdpError
 from mxdp.experiments.lab import result
 
 
@@ -60,28 +60,25 @@ def test_a_record_with_a_part_that_is_missing_or_of_another_kind_is_not_read(whe
             result.read(tmp_path / "x.json")
 
 
-@pytest.mark.parametrize("text", ["[]", '{"experiment": "fake"}'])
-def test_foreign_json_is_no_result(text, tmp_path):
-    (tmp_path / "trace.json").write_text(text)
-    with pytest.raises(UsageError, match=r"trace\.json is no result of mxdp"):
-        result.read(tmp_path / "trace.json")
+DAMAGED = r"wrong\.json is damaged .*; move it away or run its experiment again\."
+OTHER = r"wrong\.json is of schema_version {!r} and this mxdp reads 4 and 5;"
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"experiment"', "[" * 100_000, '{"x": NaN}', "\udcff"])
-def test_damage_is_named(text, tmp_path):
-    (tmp_path / "fake.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    for action in (result.read, lambda path: result.read_folder(path.parent)):
-        with pytest.raises(MxdpError, match=r"fake\.json is damaged .*; move it away or run its experiment again\."):
-            action(tmp_path / "fake.json")
-
-
-@pytest.mark.parametrize("version", [0, 3, 6, "4", None])
-def test_another_version_is_named(version, tmp_path):
-    (tmp_path / "fake.json").write_text(json.dumps({"experiment": "fake", "schema_version": version}))
-    with pytest.raises(
-        MxdpError, match=re.escape(f"fake.json is of schema_version {version!r} and this mxdp reads 4 and 5;")
-    ):
-        result.read(tmp_path / "fake.json")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *((text, r"wrong\.json is no result of mxdp") for text in ("[]", '{"experiment": "fake"}')),
+        *((text, DAMAGED) for text in ("", "{", '{"experiment"', "[" * 100_000, '{"x": NaN}', "\udcff")),
+        *((json.dumps(dict(experiment="fake", schema_version=at)), OTHER.format(at)) for at in (3, 6, "4", None)),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(text, said, tmp_path):
+    (tmp_path / "wrong.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(MxdpError, match=said):
+        result.read(tmp_path / "wrong.json")
+    if "no result" not in said:  # others may lie there
+        with pytest.raises(MxdpError, match=said):
+            result.read_folder(tmp_path)
 
 
 def test_a_failed_write_is_said(tmp_path):

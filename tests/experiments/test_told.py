@@ -106,11 +106,16 @@ def test_a_run_that_lacks_a_number_of_another_is_left_out_and_that_is_said(other
 
 def test_where_each_run_lacks_another_case_all_are_shown_and_none_answers():
     about = told(None, [measured(0, 2, ["ceiling"]), measured(1, 1, ["1 device"])])
-    lacks = [f"The run of {number} is left out: it lacks the case {label!r}." for number, label in
-             enumerate(("ceiling", "1 device"))]  # fmt: skip
-    assert about.sentence == f"{NO_ANSWER} ({' '.join(lacks)})"
+    lacks = "The run of {} is left out: it lacks the case {!r}."
+    assert about.sentence == f"{NO_ANSWER} ({lacks.format(0, 'ceiling')} {lacks.format(1, '1 device')})"
     values = {row.label: row.a.values for row in about}
     assert values == {"1 device": [0, 0, None], "2 devices": [0, 0, 1], "ceiling": [None, None, 1]}
+
+
+def test_a_run_whose_first_process_lacks_what_its_others_have_is_left_out():
+    runs = [measured(0, 1), measured(1, 2)]
+    runs[1]["rows"][0]["processes"][1]["late"] = 1.0
+    assert told(None, runs).left_out == ["The run of 1 is left out: it lacks 'late' of '1 device'."]
 
 
 def test_a_case_that_failed_leaves_numbers_and_no_answer():
