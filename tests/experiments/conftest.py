@@ -58,7 +58,8 @@ QUICK = """
 import runpy
 from mxdp.collectives import calibration
 from mxdp.experiments import devices
-calibration.TURNS = 1
+calibration.TURNS = 2
+calibration.calibrate.__defaults__ = ((1 << 19, 1 << 22),)
 devices.WARM_UP = 2
 from mxdp.experiments.other_splits import split
 split.WARM_UP = 2
@@ -67,7 +68,7 @@ runpy.run_module("mxdp.experiments.lab.child", run_name="__main__")
 
 
 def quick_commands(engine, size, command, environ, real=ranks.commands):
-    """To start the usual process, but with few steps of warm-up, and one turn of calibration: not six seconds."""
+    """To start the usual process, but with few steps of warm-up, and a small calibration: not six seconds."""
     return real(engine, size, [sys.executable, "-c", QUICK, command[-1]], environ)
 
 
