@@ -61,7 +61,9 @@ from mxdp.experiments import devices
 calibration.TURNS = 2
 calibration.calibrate.__defaults__ = ((1 << 19, 1 << 22),)
 devices.WARM_UP = 2
+from mxdp.experiments.allreduce import arrays
 from mxdp.experiments.other_splits import split
+arrays.TURNS = 1
 split.WARM_UP = 2
 runpy.run_module("mxdp.experiments.lab.child", run_name="__main__")
 """
