@@ -158,10 +158,12 @@ def unseen_by(question, case, devices, monkeypatch):
     """Which of these devices may hold anything: the oracle finds it right all the same."""
     from mxdp.backend import mx
 
-    used, unseen = set(), []
+    unseen = []
     read = mx.nd.NDArray.asnumpy
+    everything = None  # known when an oracle has run to its end
     for device in devices:
-        if not used or device in used:
+        if everything is None or device in everything:
+            used = set()
             with monkeypatch.context() as patch:
                 patch.setattr(mx.nd.NDArray, "asnumpy", spoiled_on(device, used, read))
                 try:
@@ -169,9 +171,9 @@ def unseen_by(question, case, devices, monkeypatch):
                     wrong = any(count([one])[1] for one in question.oracle(case, little(question)))
                 except (ValueError, ArithmeticError, TypeError, IndexError):  # it was read, and made no sense
                     wrong = True
-                    used.clear()
             if wrong:
                 continue
+            everything = used
         unseen.append(str(device))
     return unseen
 
