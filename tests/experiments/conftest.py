@@ -26,7 +26,8 @@ from mxdp.tracing import recording
 
 sys.path.insert(0, str(Path(__file__).parent))
 TOGETHER = {
-    *("epochs", "loader", "parallel-evaluation", "profile", "two-jobs", "where-the-time-went"),
+    *("epochs", "loader", "memory-guard", "parallel-evaluation", "profile", "two-jobs", "uneven"),
+    "where-the-time-went",
     *([] if find_spec("torch") else ["peers"]),  # in no process MXNet and PyTorch are both loaded
 }
 """Here the cases of these questions share a process, too: it takes two seconds to start one."""
@@ -53,6 +54,26 @@ def loads_in_this_process(monkeypatch):
     monkeypatch.setattr(book_loop, "data_loader", data_loader)
 
 
+QUICK = """
+import runpy
+from mxdp.collectives import calibration
+from mxdp.experiments import devices
+calibration.TURNS = 2
+calibration.calibrate.__defaults__ = ((1 << 19, 1 << 22),)
+devices.WARM_UP = 2
+from mxdp.experiments.allreduce import arrays
+from mxdp.experiments.other_splits import split
+arrays.TURNS = 1
+split.WARM_UP = 2
+runpy.run_module("mxdp.experiments.lab.child", run_name="__main__")
+"""
+
+
+def quick_commands(engine, size, command, environ, real=ranks.commands):
+    """To start the usual process, but with few steps of warm-up, and a small calibration: not six seconds."""
+    return real(engine, size, [sys.executable, "-c", QUICK, command[-1]], environ)
+
+
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory):
     """``measured(name)``: the folder and the result of that question, run with little work, once for all tests."""
@@ -67,7 +88,8 @@ def measured(tmp_path_factory):
             if not kept.exists():
                 question = find(name)
                 question.TOGETHER = question.TOGETHER or name in TOGETHER
-                result = run.run(question, "quick", little(question), folder, lambda *_: None)
+                with mock.patch.object(ranks, "commands", quick_commands):
+                    result = run.run(question, "quick", little(question), folder, lambda *_: None)
                 kept.write_bytes(pickle.dumps(result))
         return folder, pickle.loads(kept.read_bytes())
 

@@ -1,17 +1,14 @@
 """What do the processes of one case do, and what becomes of the others if one of them fails?
 
-The setting ``fault`` says what the last of them does, and ``at`` when: in ``oracle``, ``set_up`` or a ``round``.
-Without an engine it needs no MXNet.
+The setting ``fault`` says what the last of them does in a round. Without an engine it needs no MXNet.
 """
 
 import os
 import time
 
-from littles import hang
+from mxdp.experiments.lab import Case, Work, ranks
 
-from mxdp.experiments.lab import Case, Skipped, Work, ranks
-
-PRESETS = {"quick": dict(engine="", size=2, fault="", at="round")}
+PRESETS = {"quick": dict(engine="", size=2, fault="")}
 
 
 def cases(s):
@@ -22,19 +19,7 @@ def expect(s, cores):
     return "They begin together."
 
 
-def do(case, s, now):
-    if s.fault and s.at == now:
-        if s.fault == "hang":
-            hang()
-        if case.process < case.processes - 1:
-            time.sleep(3600)
-        if s.fault == "exit":
-            os._exit(3)
-        raise {"raise": ValueError, "skip": Skipped}[s.fault]("broken")
-
-
 def oracle(case, s):
-    do(case, s, "oracle")
     yield case.share(case.process + 1), list(range(1, s.size + 1)), 0.0
     if s.engine == ranks.ASYNC:
         from mxdp.experiments.many_processes.lenet_ranks import store
@@ -68,13 +53,17 @@ def summed(case, s):
 
 
 def set_up(case, s):
-    do(case, s, "set_up")
     time.sleep(0.2 * case.process)
     ready = time.monotonic()
 
     def measure():
         began = time.monotonic()
-        do(case, s, "round")
+        if s.fault and case.process < case.processes - 1:
+            time.sleep(3600)
+        if s.fault == "exit":
+            os._exit(3)
+        if s.fault == "raise":
+            raise ValueError("broken")
         together = case.share((ready, began))
         waited = min(began for _, began in together) >= max(ready for ready, _ in together)
         return 1.0 + case.process, dict(process=case.process, waited=waited)

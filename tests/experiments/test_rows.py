@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 import statistics
 
-import numpy as onp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,11 +57,6 @@ def test_numbers_are_computed_process_by_process(pairs, name, plain):
     assert one.last == (finite(pairs[-1][0]) if pairs else None)
     assert one.different == sorted(set(found))
     assert one.median == statistics.median(found) if found else math.isnan(one.median)
-    if name in ("mul", "truediv") and plain:
-        made = do(one, plain)
-        assert made.made == (one, {"mul": "x", "truediv": "/"}[name], plain)
-        if name == "truediv":
-            assert do(plain, one).made is None
     if name == "truediv" and plain:
         off = Number([value and abs(value) for value in one.values])
         assert factor(off).values == [max(value, 1 / value) if value else None for value in off.values]
@@ -79,27 +74,17 @@ def test_from_six_runs_on_an_interval_is_one_of_runs_and_a_run_that_repeats_anot
     assert (number.low, number.high) == (low, high)
     assert number.seeds == (new[0] if len(new) == 1 < len(runs) else [])
     several = sorted(set(values))
-    texts = [f"{value:.1f}" for value in several]
-    shown = f"{number.median:.1f}"
-    if low is not None:
-        assert f"{number:.1f}" == f"{shown} ({low:.1f} to {high:.1f})"
-    elif len(several) == 1:
-        assert f"{number:.1f}" == shown
-    else:
-        assert (
-            f"{number:.1f}"
-            == f"{shown} ({', '.join(texts) if len(texts) <= 3 else f'range {texts[0]} to {texts[-1]}'})"
-        )
-    sides = (
-        [None, None]
-        if low is None
-        else [high <= bound or (None if low <= bound else False), low >= bound or (None if high >= bound else False)]
-    )
-    assert [number.at_most(bound), number.at_least(bound)] == sides
-    exact = [(several[-1] <= bound), (several[0] >= bound)]
-    for least in (False, True):
-        assert Claim("", "", bound, least, False, [number]).holds is sides[least]
-        assert Claim("", "", bound, least, True, [number]).holds is exact[least]
+    around = several if len(several) <= 3 else [several[0], several[-1]]
+    if low is not None or len(several) == 1:
+        around = [low, high] if low is not None else []
+    said = [f"{value:.1f}" for value in (number.median, *around)]
+    assert re.findall(r"[\d.]+", f"{number:.1f}") == said
+    at_most = None if low is None or low <= bound < high else high <= bound
+    at_least = None if low is None or low < bound <= high else low >= bound
+    assert [number.at_most(bound), number.at_least(bound)] == [at_most, at_least]
+    for least, judged, exact in ((False, at_most, several[-1] <= bound), (True, at_least, several[0] >= bound)):
+        assert Claim("", "", bound, least, False, [number]).holds is judged
+        assert Claim("", "", bound, least, True, [number]).holds is exact
 
 
 def test_a_ratio_that_its_medians_do_not_give_says_so():
@@ -126,85 +111,15 @@ def test_contenders_are_all_that_may_be_the_fastest(times):
     assert contenders(rows) == near
 
 
-RECORDS = st.lists(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "x": st.one_of(st.none(), st.integers(0, 9)),
-            "right": st.booleans(),
-            "parts": st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, 2, 3.5])),
-            "mixed": st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, "w"]), min_size=1),
-            "word": st.text(max_size=3),
-        },
-    ),
-    max_size=4,
-)
-
-
-@given(RECORDS)
-def test_of_what_some_processes_have_a_number_is_the_middle_and_a_word_the_last(records):
-    found = by_name(records, middle)
-    assert set(found) == {name for record in records for name in record}
-    x = [record["x"] for record in records if record.get("x") is not None]
-    assert found.get("x") == (statistics.median(x) if x else None)
-    if "right" in found:
-        assert found["right"] is all(record.get("right", True) for record in records)
-    if "word" in found:
-        assert found["word"] == [record["word"] for record in records if "word" in record][-1]
-    mixed = [record["mixed"] for record in records if "mixed" in record]
-    if any("w" in one.values() for one in mixed):
-        assert found["mixed"] == mixed[-1]
-    known = [record["parts"] for record in records if "parts" in record]
-    for part in "ab":
-        own = [parts[part] for parts in known if part in parts]
-        assert found.get("parts", {}).get(part) == (statistics.median(own) if own else None)
-
-
-# How often a verdict is wrong: six runs of three processes, as the reference has, of a ratio whose truth is known.
-
-RUNS, PROCESSES, TRIALS = 6, 3, 1500
-
-
-def times(random, shape, drift=0.0, skew=False):
-    """Times around 1: each run, process and round is off by its own factor; a process may be slow for its life."""
-
-    def off(spread, *size):
-        noise = random.normal(size=size)
-        return onp.exp(spread * (onp.exp(noise / 2) - math.exp(1 / 8) if skew else noise))
-
-    trials, cases = shape
-    run, process = off(0.03, trials, cases, RUNS, 1), off(0.045, trials, cases, RUNS, PROCESSES)
-    slower = 1 + drift * onp.linspace(0, 1, RUNS * PROCESSES).reshape(RUNS, PROCESSES)  # the machine warms up
-    return run * process * off(0.06, trials, cases, RUNS, PROCESSES) * slower
-
-
-def numbers(values):
-    runs = onp.repeat(onp.arange(RUNS), PROCESSES)
-    return [[Number(case.ravel(), runs) for case in trial] for trial in values]
-
-
-def share(ratios, bound, least, verdict):
-    claims = [Claim("", "", bound, least, False, [ratio]) for ratio in ratios]
-    return sum(claim.holds is verdict for claim in claims) / TRIALS
-
-
-@pytest.mark.parametrize("kind", [{}, {"skew": True}, {"drift": 0.2}], ids=["even", "skewed", "drifting"])
-def test_six_runs_cover_the_truth_and_a_verdict_is_rarely_wrong(kind):
-    ratios = [b / a for a, b in numbers(times(onp.random.RandomState(49), (TRIALS, 2), **kind))]
-    assert sum(ratio.low <= 1 <= ratio.high for ratio in ratios) / TRIALS >= 0.94
-    for bound in (1.0, 1.05):
-        assert share(ratios, bound, False, False) <= 0.05
-        assert share([ratio * (bound - 0.02) for ratio in ratios], bound, True, True) <= 0.05
-    assert share(ratios, 1.3, False, True) > 0.95  # and what is clear is decided
-
-
-def test_a_choice_that_another_way_beats_rarely_holds():
-    """`At most 1.05 times as long as any other way`, where one of four is truly 1.2 times as fast."""
-    slower = onp.array([1.0, 1 / 1.2, 1.0, 1.1])[None, :, None, None]
-    wrong = 0
-    for chosen, *others in numbers(times(onp.random.RandomState(50), (TRIALS, 4)) * slower):
-        wrong += Claim("", "", 1.05, False, False, [chosen / other for other in others]).holds is True
-    assert wrong / TRIALS <= 0.05
+def test_of_what_some_processes_have_a_number_is_the_middle_and_a_word_the_last():
+    records = [
+        {"x": 1, "right": True, "parts": {"a": 1, "b": 2}, "mixed": {"a": 1}, "word": "first"},
+        {"x": None, "right": False, "parts": {"b": 3.5}, "mixed": {"a": "w"}, "word": "last", "none": None},
+        {"x": 5},
+        {"x": 6, "mixed": {"b": "v"}, "parts": {"b": 9}},
+    ]
+    expected = {"x": 5, "right": False, "parts": {"a": 1, "b": 3.5}, "mixed": {"b": "v"}, "word": "last"}
+    assert by_name(records, middle) == {**expected, "none": None}
 
 
 @given(st.lists(st.sampled_from([True, False, None]), max_size=4), st.booleans(), st.booleans())

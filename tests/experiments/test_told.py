@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from littles import record
 
-from mxdp.experiments.lab import Number
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.told import NO_ANSWER, Told, rows_of, told
 
@@ -59,71 +58,64 @@ def test_it_is_told_anew():
     assert told(question(speak), [record()] * 6).claims["Much faster."].holds is None  # one run, six times
 
 
-VALUE = st.sampled_from([1.0, 2.0, None, math.nan, math.inf])
+LABELS = ["1 device", "2 devices", "ceiling"]
+
+
+def measured(number, count=3, lacks=()):
+    """A run whose ``number`` is its value of ``a``; first processes have one number more."""
+    run = record(started=str(number))
+    run["rows"] = [row for row in run["rows"] if row["label"] not in lacks]
+    for row in run["rows"]:
+        row["processes"] = [{"a": float(number), "parts": {"x": 1.0}} for _ in range(count)]
+        row["processes"][0]["first"] = 1.0
+    return run
+
+
+DAMAGE = st.tuples(
+    st.sampled_from(LABELS),
+    st.sampled_from(["a", "parts x", "first", ""]),
+    st.integers(0, 2),
+    st.sampled_from([None, math.nan, math.inf]),
+)
 
 
 @settings(max_examples=50)
-@given(
-    st.lists(
-        st.dictionaries(  # of each row that a run has, what each of its processes has measured
-            st.sampled_from(["1 device", "2 devices", "ceiling"]),
-            st.lists(
-                st.fixed_dictionaries(
-                    {}, optional={"a": VALUE, "b": VALUE, "parts": st.dictionaries(st.sampled_from("xy"), VALUE)}
-                ),
-                min_size=1,
-                max_size=3,
-            ),
-        ),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_a_run_that_lacks_a_number_of_another_is_left_out_and_that_is_said(measured):
-    """What first processes alone measure, the others may lack; and a run may have fewer processes."""
-    runs = []
-    had = []
-    for number, rows in enumerate(measured):
-        run = record(started=str(number))
-        run["rows"] = [{**row, "processes": rows[row["label"]]} for row in run["rows"] if row["label"] in rows]
+@given(st.lists(st.tuples(st.integers(1, 3), st.none() | DAMAGE), max_size=4))
+def test_a_run_that_lacks_a_number_of_another_is_left_out_and_that_is_said(others):
+    """A run may have fewer processes. An empty name: it lacks the whole case."""
+    runs, said, values, of_runs = [measured(9)], [], [9.0] * 3, [0] * 3
+    for number, (count, damage) in enumerate(others):
+        label, name, at, value = damage or (None, None, 0, None)
+        run = measured(number, count, [label] if name == "" else [])
+        if name:
+            process = next(row for row in run["rows"] if row["label"] == label)["processes"]
+            own = process[0 if name == "first" else at % count]
+            (own["parts"] if name == "parts x" else own)[name.split()[-1]] = value
+        if damage:
+            what = f"{name!r} of {label!r}" if name else f"the case {label!r}"
+            said.append(f"The run of {number} is left out: it lacks {what}.")
+        else:
+            values += [float(number)] * count
+            of_runs += [max(of_runs) + 1] * count
         runs.append(run)
-        at = [set() for _ in range(max([1, *map(len, rows.values())]))]
-        for label, processes in rows.items():
-            for has, own in zip(at, processes):
-                flat = {**own, **{f"parts {name}": value for name, value in own.get("parts", {}).items()}}
-                numbers = {name for name, value in flat.items() if isinstance(value, float) and math.isfinite(value)}
-                has |= {(label, name) for name in numbers}
-        had.append(at)
-    firsts = set().union(*(at[0] for at in had))
-    others = set().union(*(own for at in had for own in at[1:]))
-    left, said = [], []
-    for run, at in zip(runs, had):
-        missing = ((firsts | set().union(*at[1:])) - at[0]).union(*(others - own for own in at[1:]))
-        if not missing:
-            left.append(run)
-            continue
-        label, name = min(missing)
-        known = label in {row["label"] for row in run["rows"]}
-        what = f"{name!r} of {label!r}" if known else f"the case {label!r}"
-        said.append(f"The run of {run['started']} is left out: it lacks {what}.")
     about = told(None, runs)
-    assert about.left_out == (said if left else [])
-    rows = {row.label: row for row in about}
-    shown = left or runs
-    assert {row["label"] for run in shown for row in run["rows"]} == set(rows)
-    lengths = [max(map(len, [row["processes"] for row in run["rows"]]), default=0) for run in shown]
-    for label, row in rows.items():
-        expected = []
-        for run, length in zip(shown, lengths):
-            own = [one["processes"] for one in run["rows"] if one["label"] == label] or [[]]
-            values = [process.get("a") for process in own[0]] + [None] * (length - len(own[0]))
-            expected += [value if value is not None and math.isfinite(value) else None for value in values]
-        if isinstance(row.get("a"), Number):
-            assert row.a.values == expected
-            assert row.a.runs == [at for at, length in enumerate(lengths) for _ in range(length)]
-    if rows:
-        why = "" if left or not all(run["rows"] for run in runs) else f" ({' '.join(said)})"
-        assert about.sentence == NO_ANSWER + why
+    assert (about.left_out, about.sentence) == (said, NO_ANSWER)
+    assert [row.label for row in about] == LABELS
+    assert all((row.a.values, row.a.runs) == (values, of_runs) for row in about)
+
+
+def test_where_each_run_lacks_another_case_all_are_shown_and_none_answers():
+    about = told(None, [measured(0, 2, ["ceiling"]), measured(1, 1, ["1 device"])])
+    lacks = "The run of {} is left out: it lacks the case {!r}."
+    assert about.sentence == f"{NO_ANSWER} ({lacks.format(0, 'ceiling')} {lacks.format(1, '1 device')})"
+    values = {row.label: row.a.values for row in about}
+    assert values == {"1 device": [0, 0, None], "2 devices": [0, 0, 1], "ceiling": [None, None, 1]}
+
+
+def test_a_run_whose_first_process_lacks_what_its_others_have_is_left_out():
+    runs = [measured(0, 1), measured(1, 2)]
+    runs[1]["rows"][0]["processes"][1]["late"] = 1.0
+    assert told(None, runs).left_out == ["The run of 1 is left out: it lacks 'late' of '1 device'."]
 
 
 def test_a_case_that_failed_leaves_numbers_and_no_answer():

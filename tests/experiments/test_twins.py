@@ -27,21 +27,12 @@ def test_two_jobs_are_compared_with_one(devices, where):
     assert told.sentence == f"On {where}, two jobs at once take 1.50 times as long as one job alone."
 
 
-@pytest.mark.parametrize("module", [torch_two_jobs, torch_copy_overlap, torch_data_parallel])
-def test_the_work_equals_its_oracle_and_needs_a_gpu_unless_told_otherwise(module):
-    torch = pytest.importorskip("torch")
-    s = little(find(module.__name__.rpartition(".")[2].replace("_", "-")), kind="cpu", lr=0.1)
-    for case in module.cases(s):
-        if case.get("gpus"):
-            with pytest.raises(Skipped, match="DataParallel needs 2 GPUs"):
-                module.set_up(case, s)
-        elif case.processes == 1:
-            checked, wrong = count(module.oracle(case, s))
-            assert (checked > 0, wrong) == (True, 0)
-            module.set_up(case, s).round()
-    if module is not torch_data_parallel and not torch.cuda.is_available():
+@pytest.mark.parametrize("module", [torch_two_jobs, torch_copy_overlap])
+def test_the_work_needs_a_gpu_unless_told_otherwise(module):
+    """The catalogue runs all on the CPU."""
+    if not pytest.importorskip("torch").cuda.is_available():
         with pytest.raises(Skipped, match="finds no GPU"):
-            module.set_up(next(iter(module.cases(s))), little(find("torch-two-jobs"), kind="auto"))
+            module.set_up(next(iter(module.cases(None))), little(find("torch-two-jobs"), kind="auto"))
 
 
 @pytest.mark.parametrize("run", [torch_two_jobs.TURN, torch_two_jobs.ONCE])

@@ -71,9 +71,10 @@ PRESETS = {
 LITTLE = dict(
     data="synthetic",
     batch_size=4,
-    steps=48,
+    steps=12,
     test=100,
-    hosts_steps=8,
+    hosts_steps=4,
+    every=2,
 )
 PARTS = 6
 """Parts of a training: the network is evaluated before it and after each of them."""
