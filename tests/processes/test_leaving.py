@@ -5,20 +5,69 @@ from __future__ import annotations
 import faulthandler
 import os
 import queue
+import re
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from mxdp.processes import leaving as leave
 from mxdp.processes import world
 from mxdp.processes.leaving import LEFT, STALLED, STEPS, Leaving, launchers_file
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gluon.md"
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+STEP, END = r"        trainer\.step.*", r"print\(.epochs.*"
+ALONE = {
+    "is late in its last steps": (r"        mine = .*", "        ", "time.sleep(epoch / 2)"),
+    "prints": (STEP, "        ", "print('loss', losses[0].mean())"),
+    "sleeps": (STEP, "        ", "time.sleep(0.05)"),
+    "saves": (STEP, "        ", "kept.save(net, trainer, epoch=epoch)"),
+    "evaluates": (END, "", "print((net(np.array(data.test.X)).asnumpy().argmax(1) == data.test.y).mean())"),
+    "sleeps at its end": (END, "", "time.sleep(1.5)"),
+}
+"""What a rank does alone: after which line of the loop in docs/gluon.md, how far from the margin, and how."""
+
+
+@st.composite
+def right_jobs(draw):
+    """A command's start, how many ranks, and the loop of docs/gluon.md with a few steps, of which some do more than
+    others. Maybe all end early."""
+    loop = PAGE.read_text(encoding="utf-8").partition("train.py <<'END'\n")[2].partition("END\n")[0]
+    size = draw(st.integers(2, 3))
+    for what in draw(st.lists(st.sampled_from(sorted(ALONE)), min_size=1, max_size=3, unique=True)):
+        line, margin, code = ALONE[what]
+        who = draw(st.integers(0, size - 1))
+        loop = re.sub(f"(?m)^{line}$", lambda m: f"{m.group()}\n{margin}if world.rank == {who}: {code}", loop)  # noqa: B023
+    if draw(st.booleans()):
+        loop = re.sub(f"(?m)^{STEP}$", r"\g<0>\n        if epoch == 2: sys.exit(0)", loop)
+    loop = loop.replace('"digits")', f'"digits").take({64 * draw(st.integers(1, 3))}, 40)')
+    loop = loop.replace("for epoch", "kept = mxdp.Checkpoint(f'kept-{world.rank}')\nfor epoch")
+    start = draw(st.sampled_from([[sys.executable, "-m", "mxdp.launch"], [MPIEXEC]]))
+    return start, size, "import sys, time\n" + loop.replace("npx\n", "np, npx\n")
+
+
+@pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec beside this Python: pip install mpi4py mpich")
+@settings(max_examples=4, phases=[Phase.generate])
+@given(job=right_jobs())
+def test_ranks_of_which_one_does_more_than_the_others_end_well(job):
+    pytest.importorskip("mpi4py")
+    start, size, code = job
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "train.py").write_text(code)
+        command = [*start, "-n", str(size), *["--"] * (len(start) > 1), sys.executable, "train.py"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, ""), code
 
 
 class Ranks:
