@@ -232,7 +232,7 @@ def ask(
     console = Console(quiet=as_json)
     results = []
     well = True
-    new = not folder.exists()
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -261,9 +261,9 @@ def ask(
     finally:
         with signals_wait():
             well = _reported(folder, console) and well
-            if new:
+            for place in new:
                 with contextlib.suppress(OSError):  # it holds something, or is in use
-                    folder.rmdir()
+                    place.rmdir()
     if as_json:
         print(json.dumps(results, indent=2))
     for one in results:
