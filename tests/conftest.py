@@ -23,8 +23,13 @@ SECONDS = 30
 # A shell without job control starts a background command with Ctrl-C ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 HERE = Path(__file__).parent
-STARTING = ("processes", "experiments/test_catalog.py", "test_makefile.py")
-"""Folders and files of tests that start many processes: ``--quick`` leaves them out."""
+STARTING = {
+    ".": "processes exercises book",
+    "test_*.py": "compat errors lessons live makefile moved_loop options package plugin readme torture",
+    "experiments/test_*.py": """case_ranks catalog golden guide keyboard less_traffic main many_processes peak_memory
+        resnet run silent_bugs split""",
+}
+"""Folders and files of tests that start processes or train for long: ``--quick`` leaves them out."""
 hypothesis.settings.register_profile("drawn", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None)
 children = []
@@ -33,7 +38,7 @@ them takes longer than most tests."""
 
 
 def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true", help="leave out the tests that start many processes")
+    parser.addoption("--quick", action="store_true", help="leave out the tests that start processes or train for long")
 
 
 @pytest.hookimpl(tryfirst=True)  # before hypothesis reads its seed
@@ -52,9 +57,12 @@ def pytest_report_header(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    left_out = [HERE / place for place in STARTING]
-    if config.getoption("--quick") and collection_path in left_out:
-        return True
+    if not config.getoption("--quick"):
+        return None
+    for pattern, names in STARTING.items():
+        for name in names.split():
+            if collection_path == HERE / (name if pattern == "." else pattern.replace("*", name)):
+                return True
     return None
 
 
