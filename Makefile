@@ -38,7 +38,7 @@ test: ## the tests; ARGS="..." goes to pytest
 	$(install) test
 	$(pytest) $(ARGS)
 
-golden: ## write anew the texts and numbers that tests compare (10 minutes); read what it changes like code
+golden: ## write anew the texts and numbers that tests compare; read what it changes like code
 	$(install) test
 	MXDP_GOLDEN=write $(python) -m pytest -n 0 $(addprefix tests/experiments/test_,golden.py formulas.py catalog.py) $(ARGS)
 
@@ -57,7 +57,7 @@ lint: ## format, lint and types, without the tests
 check: lint ## all that must hold before a commit: lint, then the tests with branch coverage
 	$(pytest) --cov=mxdp --cov-branch --cov-config=setup.cfg $(ARGS)
 
-mutants: ## how much do the tests notice? change the code at 240 places, one at a time (an hour); ARGS="--help" for less
+mutants: ## how much do the tests notice? change the code at 240 places, one at a time; ARGS="--help" for less
 	$(install) test mutants
 	$(python) tools/mutants.py $(ARGS)
 

@@ -1,6 +1,6 @@
 """Measures how much the tests notice: changes the code at one place at a time, and runs the changed module's tests.
 
-    make mutants                                    240 changes, as many in each room below: an hour on two cores
+    make mutants                                    240 changes, as many in each room below
     make mutants ARGS="plans/cost --sample 0"      all changes of one module; a folder stands for all in it
     make mutants ARGS="collectives --sample 50 --seed 3"
 

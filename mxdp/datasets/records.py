@@ -150,7 +150,7 @@ class Dataset:
         return f"<Dataset {self.name!r}: {len(self.train)} training and {len(self.test)} test pictures>"
 
     def checksum(self) -> str:
-        """Of all training labels and every hundredth training picture; it differs for other files or orders."""
+        """A checksum of all training labels and every hundredth training picture: other files or orders differ."""
         labels = zlib.crc32(self.train.y.tobytes())
         both = zlib.crc32(self.train.X[::100].tobytes(), labels)
         return f"{both:08x}"
