@@ -1,16 +1,14 @@
-"""Networks that every strategy is tried on, and what devices really copied."""
+"""Networks that every strategy is tried on."""
 
 from __future__ import annotations
 
-import json
-import re
 from functools import lru_cache
 
 from hypothesis import Phase
 from hypothesis import strategies as st
 from serial import example, serial_run
 
-from mxdp.backend import mx, npx
+from mxdp.backend import mx
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu, Residual
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.plans.partition import bounds
@@ -67,39 +65,19 @@ def devices(n):
 
 
 @lru_cache(maxsize=None)
-def prepared(name, samples=SAMPLES):
+def prepared(name):
     """(params, X, y)."""
-    return example(*NETS[name], samples)
+    return example(*NETS[name], SAMPLES)
 
 
 @lru_cache(maxsize=None)
-def serial(name, samples=SAMPLES, micro_batches=1):
+def serial(name, micro_batches=1):
     """(net, input_shape, params, X, y, serial run)."""
-    params, X, y = prepared(name, samples)
+    params, X, y = prepared(name)
     net, shape = NETS[name]
-    return net, shape, params, X, y, serial_run(net, params, X, y, bounds(samples, micro_batches))
+    return net, shape, params, X, y, serial_run(net, params, X, y, bounds(SAMPLES, micro_batches))
 
 
 def pipe(name, n=2, micro_batches=1, schedule="gpipe"):
     net, shape = NETS[name]
     return Pipeline(net, prepared(name)[0], shape, devices(n), micro_batches, schedule, CUTS[name][n - 1])
-
-
-def copies(work, path):
-    """How many copies from device to device MXNet made for ``work``, by its own profiler."""
-    npx.waitall()
-    mx.profiler.set_config(
-        filename=str(path),
-        profile_imperative=True,
-        profile_memory=False,
-        aggregate_stats=False,
-        continuous_dump=False,
-    )
-    mx.profiler.set_state("run")
-    work()
-    npx.waitall()
-    mx.profiler.set_state("stop")
-    mx.profiler.dump()
-    # Every trace of a process but its first begins with a comma.
-    events = json.loads(re.sub(r'("traceEvents":\s*\[)\s*,', r"\1", path.read_text(encoding="utf-8")))["traceEvents"]
-    return sum(event.get("ph") == "B" and event["name"] == "CopyCPU2CPU" for event in events)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as onp
 import pytest
-from apart import results
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nets import UNSHRUNK, devices, serial
 from serial import example
 
-from mxdp.backend import mx, np, npx
+from mxdp.backend import mx, np
 from mxdp.experiments import networks
-from mxdp.experiments.memory_use import peak_bytes
-from mxdp.layers import BatchNorm, Conv, Dense, Pool, Relu, Residual, outputs, resnet18
+from mxdp.layers import BatchNorm, Conv, Dense, Relu, Residual, outputs, resnet18
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.fully_sharded import FullySharded
 from mxdp.parallel.traffic import flat
@@ -87,53 +85,6 @@ def test_resnet18_has_as_many_parameters_as_gluons():
     net.initialize()
     net(np.ones((1, 1, 28, 28)))
     assert sum(made.sizes) == sum(p.data().size for p in net.collect_params().values() if p.grad_req != "null")
-
-
-def test_what_moves_is_two_or_three_times_the_parameters():
-    """Seven losses, two of which are on the first device."""
-    net, shape, params, *_ = serial("lenet")
-    numbers = sum(param.size for param in flat(params))
-    for stage, times in enumerate((2, 2, 2, 3)):
-        assert FullySharded(net, params, shape, devices(4), stage).bytes_moved(7) == 4 * (3 * times * numbers + 5)
-
-
-MEASURED = {
-    "mlp": ((Dense(256), Relu(), Dense(256), Relu(), Dense(256), Relu(), Dense(10)), (300,), 0.02),
-    "residual": ((*resnet18(8)[:5], Pool(14, kind="avg"), Dense(10)), (1, 28, 28), 0.2),
-}
-"""Networks whose memory is that of the parameters, and that of the activations; and how well it is predicted."""
-
-
-def lasting_and_peak(name, stage):
-    """Bytes of the second device: measured when the strategy is made, and in two steps from there on; predicted for
-    what lasts, and for the activations."""
-    net, shape, _ = MEASURED[name]
-    params, X, y = example(net, shape, 4)
-    made = []
-
-    def make():
-        made[:] = [FullySharded(net, params, shape, devices(2), stage, "adam")]
-        npx.waitall()
-
-    def train():
-        make()
-        for _ in range(2):
-            made[0].step(X, y)
-            made[0].update(0.1, len(X))
-
-    lasting = peak_bytes(make, devices(2))[1]
-    made.clear()
-    whole = peak_bytes(train, devices(2))[1]
-    return lasting, whole, made[0].lasting_bytes(4)[1], made[0].peak_bytes(4)[1]
-
-
-def test_it_takes_as_much_memory_as_predicted():
-    """MXNet counts the temporary space of all CPU devices as the first one's, so the second is looked at."""
-    cases = [*(("mlp", stage) for stage in STAGES), ("residual", 3)]
-    measured = results("test_fully_sharded", "lasting_and_peak", cases)
-    for (name, _), (lasting, whole, predicted, activations) in measured.items():
-        assert lasting == predicted
-        assert whole == pytest.approx(predicted + activations, rel=MEASURED[name][2])
 
 
 def test_what_cannot_be_is_refused():

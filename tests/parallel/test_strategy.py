@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import numpy as onp
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from nets import UNSHRUNK, copies, devices, drawn_nets, serial
+from nets import UNSHRUNK, devices, drawn_nets, serial
 from serial import example, run, serial_run, wrong
 
-from mxdp.backend import mx, np
+from mxdp.backend import mx, np, upload
 from mxdp.layers import BatchNorm, Conv, Residual
-from mxdp.parallel import data, fully_sharded, layerwise, stage, tile
+from mxdp.parallel import data, fully_sharded, layerwise, stage, tile, traffic
 from mxdp.parallel import strategy as common
 from mxdp.parallel.combined import Combined
 from mxdp.parallel.data import Data
@@ -26,6 +27,7 @@ from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.operations import operations
 from mxdp.plans.partition import bounds
 from mxdp.plans.pipeline import PIPELINES
+from mxdp.tracing import record
 
 STRATEGIES = {
     "data": Data,
@@ -74,14 +76,14 @@ def drawn_strategy(name, draw, net, n):
 @settings(max_examples=15, phases=UNSHRUNK)
 @given(drawn=st.data())
 def test_it_equals_the_serial_run_and_moves_what_it_says(strategy, drawn):
-    """Any network, devices, and samples that don't divide; three steps."""
+    """Any network, devices, and samples that don't divide, of NumPy or of MXNet wherever they are; three steps."""
     draw = drawn.draw
     net, shape = draw(drawn_nets(residual=strategy in ("data", "fully-sharded")))
     make, n, pieces = drawn_strategy(strategy, draw, net, draw(st.integers(1, 4)))
     samples = draw(st.integers(0, 3))
     params = example(net, shape, 1, "float64")[0]
     try:
-        made = make(net, params, shape, devices(n))
+        made = make(net, params, shape, draw(st.permutations(devices(n))))
     except ValueError as error:
         if not any(words in str(error) for words in TOO_SMALL):
             raise
@@ -89,19 +91,14 @@ def test_it_equals_the_serial_run_and_moves_what_it_says(strategy, drawn):
     _, X, y = example(net, shape, made.least + samples, "float64")
     expected = serial_run(net, params, X, y, list(pieces(len(X))))
     params[-1][-1][:] = onp.nan  # they are copied
+    if draw(st.booleans()):
+        X, y = np.array(X, dtype=X.dtype, ctx=mx.cpu(1)), np.array(y, ctx=mx.cpu(3))
     # MXNet's optimisers have rates of float32.
     assert wrong(run(made, X, y), expected, 1e-6 if strategy == "fully-sharded" else None) == []
     assert made.in_step()
     assert made.traffic.total() == made.bytes_moved(len(X))
-
-
-@each_strategy
-def test_arrays_of_mxnet_are_taken_too_wherever_they_are(strategy):
-    net, shape, params, X, y, expected = serial("lenet")
-    made = STRATEGIES[strategy](net, params, shape, devices(3)[::-1])
-    X, y = np.array(X, ctx=mx.cpu(1)), np.array(y, ctx=mx.cpu(3))
-    assert wrong(run(made, X, y), expected) == []
-    assert made.step(X, y).ctx == mx.cpu(2), "the losses are on the first device"
+    assert made.step(X, y).ctx == made.scores(X).ctx == made.devices[0]
+    assert not any(way == traffic.BACKWARD for _, way in made.traffic.nbytes)
 
 
 @each_strategy
@@ -160,7 +157,7 @@ def test_the_arrays_that_a_layer_takes_lie_on_one_device(strategy, monkeypatch):
 
 
 @pytest.mark.parametrize(("strategy", "n", "options"), [(Data, 3, {"algorithm": "naive"}), (Tile, 4, {})])
-def test_every_copy_is_counted(strategy, n, options, tmp_path):
+def test_every_copy_is_counted(strategy, n, options):
     net, shape, params, X, y, _ = serial("stack")
     made = strategy(net, params, shape, devices(n), **options)
     made.step(X, y)
@@ -173,7 +170,9 @@ def test_every_copy_is_counted(strategy, n, options, tmp_path):
     # and each tile makes one in a step of an exchange; none in the first layer.
     plans = getattr(made, "exchanges", [])[1:]
     expected += 2 * n * sum(bool(step) for exchange in plans if exchange for step in exchange.steps)
-    assert copies(lambda: made.step(X, y), tmp_path / "trace.json") == expected
+    with record(made.devices) as recording:
+        made.step(X, y)
+    assert sum(event.name == "CopyCPU2CPU" for event in recording.timeline.events) == expected
 
 
 class WithoutOne(Data):
@@ -192,3 +191,69 @@ def test_a_part_that_is_left_out_is_found_and_a_thousandth():
     actual = run(Data(net, params, shape, devices(3)), X, y)
     actual["gradients 3.1"][0] *= 1.001
     assert wrong(actual, expected) == ["gradients 3.1"]
+
+
+SPLITS = [(Layerwise, {}), (Pipeline, {"micro_batches": 2, "cuts": (3,)})]
+each_split = pytest.mark.parametrize(("split", "options"), SPLITS, ids=("layerwise", "pipeline"))
+
+
+def combined(split, options, n=4, **more):
+    net, shape, params, X, y, expected = serial("lenet")
+    return Combined(net, params, shape, devices(n), split, **options, **more), X, y, expected
+
+
+def test_pipelines_are_cut_where_the_first_is():
+    strategy, *_ = combined(Pipeline, {"micro_batches": 2, "batch_size": 4})
+    assert len({group.cuts for group in strategy.groups}) == 1
+
+
+@each_split
+def test_memory_is_that_of_the_groups(split, options):
+    strategy, *_ = combined(split, options)
+    net, shape, params, *_ = serial("lenet")
+    alone = split(net, params, shape, devices(2), **options)
+    assert strategy.param_bytes() == 2 * alone.param_bytes()
+    assert strategy.lasting_bytes(31) == alone.lasting_bytes(16) + alone.lasting_bytes(15)
+    assert strategy.peak_bytes(31) == alone.peak_bytes(16) + alone.peak_bytes(15)
+
+
+@pytest.mark.parametrize("groups", [0, 3, 2.0, "2"])
+def test_devices_that_cannot_be_divided_are_refused(groups):
+    net, shape, params, *_ = serial("lenet")
+    text = f"4 devices can't be divided into {groups} groups of equal size: use a number of groups that divides 4"
+    with pytest.raises(ValueError, match=re.escape(text)):
+        Combined(net, params, shape, devices(4), Layerwise, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("split", "samples", "text"),
+    [
+        (SPLITS[0], 1, "a batch of 1 is too small for 2 groups: use at least 2 samples, or fewer groups"),
+        (SPLITS[1], 3, "a batch of 3 is too small for 2 groups with 2 micro-batches each: use at least 4 samples"),
+        ((Data, {}), 3, "a batch of 3 is too small for 2 groups with 2 devices each: use at least 4 samples"),
+    ],
+)
+def test_a_batch_that_is_too_small_is_refused_before_anything_is_trained(split, samples, text):
+    strategy, X, y, _ = combined(*split)
+    strategy.groups[0].step = None  # would raise a TypeError
+    for work in (lambda: strategy.step(X[:samples], y[:samples]), lambda: strategy.scores(X[:samples])):
+        with pytest.raises(ValueError, match=re.escape(text)):
+            work()
+
+
+def test_a_variance_much_smaller_than_the_mean_keeps_its_digits():
+    whole = onp.random.RandomState(0).normal(100, 1, (5, 2, 3, 5)).astype("float32")
+    xs = [upload(part, device) for part, device in zip(onp.split(whole, [3]), devices(2))]
+    variance = traffic.moments_of_all(xs, traffic.Traffic(), back=False)[0][1].asnumpy().ravel()
+    onp.testing.assert_allclose(variance, whole.astype("float64").var((0, 2, 3)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_an_allreduce_moves_what_its_plan_sends(algorithm, n):
+    moved = traffic.allreduce_bytes(algorithm, devices(n), 1000, 4)
+    if algorithm == "shared-memory":  # half of it is read in place: it moves all the same
+        assert moved == 2 * (n - 1) * 4000
+    else:
+        assert moved == 4 * sum(plan(algorithm, n, [1000]).sent(1000))
+    assert traffic.allreduce_bytes(algorithm, devices(n), 0, 4) == 0
