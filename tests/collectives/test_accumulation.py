@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import weakref
-from contextlib import nullcontext
+from contextlib import suppress
 
 import numpy as onp
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from whole_numbers import UNSHRUNK
 
@@ -17,106 +17,85 @@ from mxdp.collectives.gradients import GradientSync
 from mxdp.scratch import get_params
 
 
-def backward(params, factor=1.0):
+def backward(params, factor):
     with autograd.record():
         loss = factor * ((params[0] ** 2).sum() + 5 * params[1].sum())
     loss.backward()
-
-
-@settings(max_examples=20, phases=UNSHRUNK)
-@given(
-    n=st.integers(1, 4),
-    steps=st.lists(st.integers(0, 3), min_size=2, max_size=4),
-    adds=st.booleans(),
-    bucket_mb=st.sampled_from([25, 1e-6]),
-)
-def test_one_sum_for_any_number_of_micro_batches(n, steps, adds, bucket_mb):
-    """``steps``: how many are inside no_sync, before the last one. Where the second parameter always adds up, its
-    gradient is never zero again."""
-    device_params = [get_params([np.array([1.0, 2.0]), np.array([[3.0]])], mx.cpu(rank)) for rank in range(n)]
-    sync = GradientSync(device_params, bucket_mb=bucket_mb, accumulate=[False, adds])
-    held = onp.zeros(n)  # what the second has on each device
-    for step, inside in enumerate(steps):
-        factors = [[1 + rank + step + micro_batch for micro_batch in range(inside + 1)] for rank in range(n)]
-        for micro_batch in range(inside + 1):
-            with sync.no_sync() if micro_batch < inside else nullcontext():
-                for rank, params in enumerate(device_params):
-                    backward(params, factors[rank][micro_batch])
-                if micro_batch < inside:
-                    assert sync.requests == ["add", "add"]
-                    with pytest.raises(RuntimeError, match="inside no_sync would leave each device with its own"):
-                        sync()  # and nothing is lost
-            own = sum(factors[-1][: micro_batch + 1])
-            onp.testing.assert_array_equal(device_params[-1][1].grad.asnumpy(), [[5 * own + adds * held[-1]]])
-        sync()
-        assert sync.requests == ["write", "add" if adds else "write"]
-        assert not sync.accumulating
-        total = onp.sum([sum(its) for its in factors])
-        held = onp.full(n, 5 * total + adds * held.sum())
-        for rank, params in enumerate(device_params):
-            onp.testing.assert_array_equal(params[0].grad.asnumpy(), [2 * total, 4 * total])
-            onp.testing.assert_array_equal(params[1].grad.asnumpy(), [[held[rank]]])
-
-
-def two_replicas():
-    return [get_params([np.array([1.0]), np.array([3.0])], mx.cpu(rank)) for rank in range(2)]
 
 
 class Stopped(KeyboardInterrupt):
     """Like Ctrl-C, but pytest does not stop."""
 
 
-def add_up(device_params):
-    for params in device_params:
-        backward(params)
+PASS, SUM = "a backward pass on each device", "a sum"
+PLANS = st.lists(
+    st.recursive(
+        st.sampled_from([PASS, PASS, SUM]),
+        lambda inner: st.tuples(st.lists(inner, max_size=4), st.booleans()),  # a no_sync, and whether it fails
+        max_leaves=8,
+    ),
+    max_size=6,
+)
 
 
-def fail_in(sync, work):
-    with sync.no_sync():
-        work()
-        raise Stopped
+@settings(max_examples=60, phases=UNSHRUNK)
+@given(n=st.integers(1, 4), plan=PLANS, always=st.booleans(), bucket_mb=st.sampled_from([25, 1e-6]))
+@example(
+    n=2,
+    plan=[([PASS, ([PASS], False), SUM, ([PASS], True), PASS], False), PASS, SUM, PASS, SUM],
+    always=False,
+    bucket_mb=25,
+)
+@example(n=2, plan=[([PASS], False), ([PASS], True), ([PASS], False), PASS, SUM], always=False, bucket_mb=25)
+def test_backward_adds_up_from_the_first_no_sync_to_the_next_sum_or_error(n, plan, always, bucket_mb):
+    """A no_sync inside another changes nothing. Where the second parameter ``always`` adds up, its gradient is never
+    zero again."""
+    device_params = [get_params([np.array([1.0, 2.0]), np.array([[3.0]])], mx.cpu(rank)) for rank in range(n)]
+    sync = GradientSync(device_params, bucket_mb=bucket_mb, accumulate=[False, always])
+    own, held, factor = onp.zeros(n), onp.zeros(n), onp.arange(1, n + 1)
+    adding = fresh = False
 
+    def one_pass(adding):
+        factor[:] += 1
+        for params, its in zip(device_params, factor):
+            backward(params, float(its))
+        own[:] = factor + adding * own
+        held[:] = 5 * factor + (adding or always) * held
 
-def held(device_params):
-    return [params[1].grad.item() for params in device_params]
+    def follow(plan, depth):
+        nonlocal adding, fresh
+        for each in plan:
+            if each == PASS:
+                one_pass(adding)
+                fresh = True
+            elif each == SUM and depth:
+                with pytest.raises(RuntimeError, match="inside no_sync would leave each device with its own"):
+                    sync()  # and nothing is lost
+            elif each == SUM:
+                sync()
+                own[:] = own.sum() * (fresh or adding)
+                held[:] = held.sum() * (fresh or adding or always)
+                adding = fresh = False
+            else:
+                inside, fails = each
+                with suppress(Stopped), sync.no_sync():
+                    own[:] *= adding
+                    held[:] *= adding or always
+                    adding = True
+                    follow(inside, depth + 1)
+                    if fails:
+                        raise Stopped
+                if fails and not depth:  # the step starts again
+                    adding = False
+                    one_pass(adding)
+                    fresh = True
+            assert sync.accumulating == adding
+            assert sync.requests == ["add" if adding else "write", "add" if adding or always else "write"]
+            for params, x, y in zip(device_params, own, held):
+                onp.testing.assert_array_equal(params[0].grad.asnumpy(), [2 * x, 4 * x])
+                onp.testing.assert_array_equal(params[1].grad.asnumpy(), [[y]])
 
-
-@pytest.mark.parametrize("before", [0, 1])
-def test_what_was_added_up_is_forgotten_where_no_sync_ends_with_an_error(before):
-    """The earlier micro-batches are dropped too: the step starts again."""
-    device_params = two_replicas()
-    sync = GradientSync(device_params)
-    for more in (0, 1):
-        for _ in range(before):
-            with sync.no_sync():
-                add_up(device_params)
-        with pytest.raises(Stopped):
-            fail_in(sync, lambda: backward(device_params[0]))
-        for _ in range(more):
-            with sync.no_sync():
-                add_up(device_params)
-        add_up(device_params)
-        sync()
-        assert held(device_params) == [10 * (more + 1)] * 2
-
-
-def test_a_no_sync_inside_another_changes_nothing():
-    device_params = two_replicas()
-    sync = GradientSync(device_params)
-    with sync.no_sync():
-        add_up(device_params)
-        with sync.no_sync():
-            add_up(device_params)
-        with pytest.raises(RuntimeError, match="inside no_sync"):
-            sync()
-        with pytest.raises(Stopped):
-            fail_in(sync, lambda: add_up(device_params))
-        add_up(device_params)
-        assert held(device_params) == [20, 20]
-    for expected in (50, 10):
-        add_up(device_params)
-        sync()
-        assert held(device_params) == [expected] * 2
+    follow(plan, depth=0)
 
 
 def test_the_garbage_collector_may_end_a_no_sync():
@@ -130,7 +109,7 @@ def test_the_garbage_collector_may_end_a_no_sync():
                 super()._mark(*args)
 
     me = []
-    sync = Spy(two_replicas())
+    sync = Spy([get_params([np.array([1.0]), np.array([3.0])], mx.cpu(rank)) for rank in range(2)])
     me.append(weakref.ref(sync))
     cycle = [sync.no_sync()]
     cycle[0].__enter__()

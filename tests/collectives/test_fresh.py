@@ -143,12 +143,3 @@ def test_a_call_frees_what_it_takes_from_mxnet(monkeypatch):
     for _ in range(3):
         sync.fresh.use()
     assert calls["MXNDArrayFree"] == calls["MXNDArrayGetGrad"] == 3 * 2 * len([s for s in SHAPES if 0 not in s])
-
-
-def test_while_gradients_are_added_up_none_may_be_replaced():
-    device_params = replicas(2)
-    sync = GradientSync(device_params)
-    with sync.no_sync():
-        device_params[1][0].attach_grad()
-    with pytest.raises(RuntimeError, match=r"the gradient of a parameter of shape \(2, 3\) on cpu\(1\) was replaced"):
-        sync()
