@@ -1,4 +1,4 @@
-"""All-reduces and their halves on whole numbers that depend on rank and index: sums are exact, a swapped chunk is found."""
+"""All-reduces and their halves on whole numbers by rank and index: a sum is exact, and a swapped chunk is found."""
 
 from __future__ import annotations
 
