@@ -7,7 +7,7 @@ from unittest.mock import patch
 import numpy as onp
 import pytest
 from gate import Gate
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from whole_numbers import UNSHRUNK, inputs, on_devices, turning_at
 
@@ -28,6 +28,8 @@ each_algorithm = pytest.mark.parametrize("algorithm", [*sorted(ALGORITHMS), "aut
     prepared=st.booleans(),
     large=st.sampled_from([1, 2 << 20]),
 )
+@example(n=3, shape=(300,), dtype="float32", op="sum", prepared=True, large=1)
+@example(n=8, shape=(2, 13), dtype="float16", op="mean", prepared=True, large=1)
 def test_all_hold_the_exact_sum_of_the_current_values_each_time(algorithm, n, shape, dtype, op, prepared, large):
     """Vectors of ``large`` bytes are summed in place, in pieces of 64 bytes."""
     if dtype.startswith("int"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 
 import numpy as onp
 import pytest
@@ -116,14 +117,17 @@ def no_gradient(replicas_):
 )
 def test_what_was_replaced_is_not_summed_in_silence(replace, message):
     """Also before any computation, when the new gradient's memory may not be allocated yet."""
-    device_params = replicas(2)
-    sync = GradientSync(device_params)
-    sync()
-    npx.waitall()
-    replace(device_params)
-    for call in (sync, sync.no_sync().__enter__):
-        with pytest.raises(RuntimeError, match=f"^GradientSync can't sum: {message}"):
-            call()
+    for adding in (False, True):
+        device_params = replicas(2)
+        sync = GradientSync(device_params)
+        sync()
+        npx.waitall()
+        with sync.no_sync() if adding else nullcontext():
+            pass
+        replace(device_params)
+        for call in (sync, sync.no_sync().__enter__):
+            with pytest.raises(RuntimeError, match=f"^GradientSync can't sum: {message}"):
+                call()
 
 
 def test_a_call_frees_what_it_takes_from_mxnet(monkeypatch):
