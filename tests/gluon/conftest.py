@@ -12,11 +12,3 @@ def semantics(request):
         npx.reset_np()
     yield request.param
     npx.set_np()
-
-
-@pytest.fixture
-def classic():
-    """Gluon with classic arrays."""
-    npx.reset_np()
-    yield
-    npx.set_np()

@@ -63,13 +63,6 @@ by_mxnet = partial(gluon.Trainer, kvstore="device")
 by_devices = partial(gluon.Trainer, kvstore="device", update_on_kvstore=False)
 
 
-def zero(params):
-    """As ``Parameter.zero_grad``, which does not support NumPy arrays in MXNet 1.9.1."""
-    for param in params:
-        for grad in param._grad or []:
-            grad[()] = 0
-
-
 def network():
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Conv2D(3, 3, activation="relu"), gluon.nn.BatchNorm(), gluon.nn.MaxPool2D(2))
@@ -77,26 +70,23 @@ def network():
     return net
 
 
-def train_net(make_trainer, steps=3, prepare=None, optimizer=SGD, micro_batches=None):
+def train_net(make_trainer, prepare, optimizer):
     """A network on two devices, whose data all differ by device and step.
 
-    ``prepare(net, devices)`` is called before the trainer is made, ``micro_batches(trainer, step)`` is iterated before
-    each step, with a forward and a backward pass for each item.
+    ``prepare(net, devices)`` is called before the trainer is made.
     """
     onp.random.seed(0)
     mx.random.seed(0)
     net = network()
     net.initialize(mx.init.Xavier(), ctx=devices(2))
-    if prepare:
-        prepare(net, devices(2))
+    prepare(net, devices(2))
     trainer = make_trainer(net.collect_params(), *optimizer)
     rng = onp.random.RandomState(1)
     make = np.array if mx.util.is_np_array() else mx.nd.array
-    for step in range(steps):
-        for _ in micro_batches(trainer, step) if micro_batches else [step]:
-            x = [make(rng.randn(3, 1, 6, 6).astype("float32"), ctx=device) for device in devices(2)]
-            with autograd.record():
-                losses = [(net(shard) ** 2).mean() for shard in x]
-            autograd.backward(losses)
+    for _ in range(3):
+        x = [make(rng.randn(3, 1, 6, 6).astype("float32"), ctx=device) for device in devices(2)]
+        with autograd.record():
+            losses = [(net(shard) ** 2).mean() for shard in x]
+        autograd.backward(losses)
         trainer.step(6)
     return list(net.collect_params().values())

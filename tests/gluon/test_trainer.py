@@ -1,5 +1,5 @@
-"""``mxdp.Trainer`` beside another one, with other ranks, without samples, with a store of one's own. (That it trains
-right: ``test_any_gluon_training.py``.)"""
+"""``mxdp.Trainer`` beside another one, with other ranks, without samples, with a store of one's own, with networks of
+gluon's, and its one updater for all devices. (That it trains right: ``test_any_gluon_training.py``.)"""
 
 from __future__ import annotations
 
@@ -8,13 +8,28 @@ from functools import partial
 
 import numpy as onp
 import pytest
-from small_training import SGD, assert_equal, backward, by_devices, devices, parameters, weights
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_training import (
+    SGD,
+    assert_equal,
+    backward,
+    by_devices,
+    by_mxnet,
+    devices,
+    parameters,
+    train_net,
+    weights,
+)
 
-from mxdp.backend import gluon
+from mxdp.backend import gluon, mx, np, npx
 from mxdp.collectives.tuning import choose
+from mxdp.engine import prepare
 from mxdp.gluon import Store, Trainer
+from mxdp.gluon.updater import check_shardable
 from mxdp.plans.cost.machine import CPU
 from mxdp.processes import World
+from mxdp.training import update
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -112,3 +127,77 @@ def test_a_store_is_taken_with_its_options():
         chosen.append(trainer._replicas.buckets.buckets[0].algorithm)
     assert chosen == [choose(devices(4), [1 << 18], 4, machine) for machine in (replace(CPU, push=1.0), CPU)]
     assert chosen[0] != chosen[1]
+
+
+OPTIMIZERS = [("sgd", {"learning_rate": 0.1, "momentum": 0.5, "wd": 0.01}), ("adam", {"learning_rate": 0.01})]
+MAKERS = {
+    "gluon.Trainer": partial(gluon.Trainer, kvstore="mxdpring"),
+    "Trainer": Trainer,
+    "small buckets": partial(Trainer, kvstore="mxdpring", bucket_mb=1e-4),
+    "shards": partial(Trainer, shard_optimizer=True),
+}
+HYBRID = [None, {}, dict(static_alloc=True), dict(static_alloc=True, static_shape=True)]
+
+
+def numbers(params, static):
+    """MXNet's static graphs still update the running statistics while they are broadcast."""
+    return weights([param for param in params if not (static and "running" in param.name)])
+
+
+@settings(max_examples=20)
+@given(st.sampled_from([*MAKERS]), st.sampled_from(HYBRID), st.booleans(), st.booleans(), st.sampled_from(OPTIMIZERS))
+def test_a_network_trains_as_with_mxnets_store(maker, hybrid, first, classic, optimizer):
+    """Hybridised in any way, on two devices: a sum of two has no order. A static graph writes to the gradients of its
+    first backward pass (``StaticBackward`` in ``cached_op.cc``)."""
+
+    def prepare(net, devices):
+        if hybrid is not None:
+            net.hybridize(**hybrid)
+        for device in devices if first else ():  # its values are known before the trainer is made
+            net((mx.nd.ones if classic else np.ones)((1, 1, 6, 6), ctx=device))
+
+    (npx.reset_np if classic else npx.set_np)()
+    try:
+        ours, theirs = (train_net(make, prepare, optimizer) for make in (MAKERS[maker], by_mxnet))
+        assert_equal(numbers(ours, hybrid), numbers(theirs, hybrid))
+    finally:
+        npx.set_np()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_sgd_prepares_its_calls_anew_where_a_number_is_another_one(momentum, monkeypatch):
+    """And so it has MXNet's bits, with small parameters together and large ones alone."""
+    made = []
+    monkeypatch.setattr(update, "prepare", lambda name, *a, **more: (made.append(name), prepare(name, *a, **more))[1])
+    ours, theirs = [parameters(2, [(130, 130), (5,)]) for _ in range(2)]
+    trainers = []
+    for params, make in ((ours, Trainer), (theirs, by_devices)):
+        params[1].lr_mult, params[1].wd_mult = 2.0, 0.5
+        trainers.append(make(params, "sgd", {"learning_rate": 0.5, "momentum": momentum, "clip_gradient": 2.0}))
+    for change in ({}, {}, {"momentum": momentum / 2}, {"clip_gradient": 1.0}, {"wd": 0.5}, {}):
+        before = len(made)
+        for trainer in trainers:
+            vars(trainer.optimizer).update(change)
+            backward(trainer._params)
+            trainer.step(4)
+        assert_equal(weights(ours), weights(theirs))
+        name = f"sgd_{'mom_' * (momentum > 0)}update"
+        # Alone it rounds otherwise with a decay.
+        large = f"multi_{name}" if trainer.optimizer.wd and not momentum else name
+        assert made[before:] == [large, f"multi_{name}"] * (before == 0 or any(change.values()))
+    if not momentum:
+        trainers[0].optimizer.momentum = 0.5
+        backward(ours)
+        with pytest.raises(ValueError, match="had none before: make a new trainer"):
+            trainers[0].step(4)
+
+
+class ByNorm(mx.optimizer.SGD):
+    """A subclass of one that can be cut, which needs whole parameters."""
+
+
+def test_an_optimiser_is_cut_if_it_is_known_to_update_each_element_by_itself():
+    others = [getattr(mx.optimizer, name)() for name in ("Nadam", "LARS", "LAMB", "LBSGD")]
+    for whole in (ByNorm(momentum=0.5), *others):
+        with pytest.raises(ValueError, match=f"{type(whole).__name__} may need them whole"):
+            check_shardable(whole, object())

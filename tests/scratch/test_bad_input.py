@@ -39,29 +39,18 @@ def with_label(value, dtype="int32", at=3):
     return y
 
 
-def other_shapes():
-    """Replicas of a net of too few arrays, and of none."""
-    return [[params[:-1] for params in replicas()], [[], []]]
-
-
-def without_gradients():
+def bad_replicas(*faults):
+    """Of each kind one; what else there is, ``test_backend.py`` draws."""
     first, second = replicas()
-    return [first, [*second[:5], second[5].copy(), *second[6:]]]
-
-
-def shared():
-    first, second = replicas()
-    return [
-        [first, first],
-        [first, [param[:] for param in first]],
-        [first, [*second[:5], first[5], *second[6:]]],
-        first,
-        [first, second, first],
-        [first, None],
-        [first, [param.asnumpy() for param in second]],
-        [second, first],
-        replicas(mx.cpu(0), mx.cpu(2)),
-    ]
+    kinds = {
+        "shared": [first, [*second[:5], first[5], *second[6:]]],
+        "no list": [first, None],
+        "on others": replicas(mx.cpu(0), mx.cpu(2)),
+        "no gradient": [first, [*second[:5], second[5].copy(), *second[6:]]],
+        "too few": [params[:-1] for params in replicas()],
+        "empty": [[], []],
+    }
+    return [kinds[fault] for fault in faults or kinds]
 
 
 BAD_DEVICES = [DEVICES[0], [], [mx.cpu(0)] * 2, "cpu", ["cpu(0)", "cpu(1)"], None]
@@ -128,11 +117,10 @@ def scratch_train(num_devices=2, batch_size=8, lr=0.1, num_epochs=1, data=DATA, 
 own = partial(train, net=linear, params=LINEAR, checkpoint="kept")
 NO_DATA = [(1, 2), (X, Y), X, DATA.train, None, "digit", *EMPTY]
 STEPS = (step, bound_step)
-BAD_REPLICAS = [*shared(), *other_shapes(), without_gradients()]
 CALLS = [
     *[(one_step, "X", BAD_X) for one_step in (*STEPS, second_step)],
     *[(one_step, "y", BAD_Y) for one_step in (*STEPS, second_step)],
-    *[(one_step, "params", BAD_REPLICAS) for one_step in STEPS],
+    *[(one_step, "params", bad_replicas()) for one_step in STEPS],
     *[(one_step, "loss", BAD_LOSSES) for one_step in STEPS],
     *[(one_step, "devices", BAD_DEVICES) for one_step in STEPS],
     *[(one_step, "lr", NOT_NUMBERS) for one_step in STEPS],
@@ -141,7 +129,7 @@ CALLS = [
     (step, "net", ["lenet", None]),
     (step, "allreduce", ["ring", None]),
     (lambda samples: TrainStep(replicas(), DEVICES, 0.1)(X, Y, samples), "samples", [-1, 1.5, "8"]),
-    (sync, "params", [*shared()[:-2], UNLIKE, [], [[], []], TIED]),
+    (sync, "params", [*bad_replicas("shared", "no list", "empty"), UNLIKE, [], TIED]),
     (sync, "world", ["2", 2]),
     (sync, "bucket_mb", ["25", None, 0, float("nan"), True]),
     (sync, "algorithm", ["rign", 3]),
@@ -173,7 +161,7 @@ CALLS = [
     (scratch_train, "lr", NOT_NUMBERS),
     (scratch_train, "allreduce", ["ring", None]),
     (lambda data: mxdp.evaluate(data, replicas()), "data", [DATA, (X, Y), None, "digits", EMPTY[1].train]),
-    (lambda params: mxdp.evaluate(DATA.test, params), "params", [*shared()[:2], shared()[3], *other_shapes(), []]),
+    (lambda params: mxdp.evaluate(DATA.test, params), "params", bad_replicas("shared", "no list", "too few")),
     (lambda size: mxdp.evaluate(DATA.test, replicas(), size), "size", NOT_COUNTS),
     (lambda x: mxdp.split_and_load(x, DEVICES), "x", [X.tolist(), None, onp.float32(3), mx.nd.ones(4)]),
     (lambda x: mxdp.split_and_load(x, DEVICES), "x", [X.astype(kind) for kind in ("uint16", "complex64", "U3", "u4")]),

@@ -20,7 +20,9 @@ from mxdp.backend import autograd, devices, np, npx
 from mxdp.collectives import GradientSync
 from mxdp.collectives.shards import ShardedSync
 from mxdp.scratch import cross_entropy, get_params, in_sync, naive_allreduce, sgd, split_batch, train_batch
+from mxdp.training import update
 from mxdp.training.step import TrainStep
+from mxdp.training.update import KEPT, ROOM, Update, prepare_update
 
 WIDTH, CLASSES, LR = 4, 3, 0.25
 LARGE = (WIDTH, 4100)
@@ -226,3 +228,50 @@ def test_any_training_equals_the_serial_run(training):
     onp.testing.assert_allclose(losses, expected, rtol=tolerance, atol=tolerance)
     for x, y in zip(replica, params):
         onp.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
+
+
+LIMIT = 1 << 14
+"""Elements of the smallest array that is updated by a call alone."""
+
+
+@settings(max_examples=20)
+@given(
+    sizes=st.lists(st.sampled_from([1, 5, LIMIT - 1, LIMIT, LIMIT + 1]), min_size=1, max_size=4),
+    more=st.sampled_from([0, ROOM - 2, ROOM, 2 * ROOM]),
+    kind=st.sampled_from(["float32", "float64"]),
+    momentum=st.sampled_from([0.0, 0.5]),
+)
+def test_large_arrays_are_updated_by_a_call_alone_and_small_ones_together(sizes, more, kind, momentum):
+    """At most ``ROOM`` by one call. In double precision each is alone, in operators of NumPy's."""
+    sizes = [*sizes, *[2] * more]
+    params = [np.ones(size, dtype=kind) for size in sizes]
+    gradients = [np.ones_like(param) for param in params]
+    momenta = [2 * gradient for gradient in gradients] if momentum else ()
+    made = []
+    with pytest.MonkeyPatch.context() as patched:
+        real = update.prepare
+        patched.setattr(
+            update, "prepare", lambda name, *a, **more: (made.append((name, more)), real(name, *a, **more))[1]
+        )
+        call = prepare_update(params, 0.5, gradients, momenta, momentum)
+    call()
+    assert all((param.asnumpy() == 0.5 + momentum * 2).all() for param in params)
+    large = sum(size >= LIMIT for size in sizes)
+    together = [min(ROOM, len(sizes) - large - start) for start in range(0, len(sizes) - large, ROOM)]
+    name = "sgd_mom_update" if momentum else "sgd_update"
+    if kind == "float64":
+        each = 4 if momentum else 2
+        assert len(made) == each * len(sizes)
+    else:
+        assert [called for called, _ in made] == [name] * large + [f"multi_{name}"] * len(together)
+        assert [more["num_weights"] for _, more in made[large:]] == together
+
+
+def test_the_calls_for_the_last_batch_sizes_are_kept(monkeypatch):
+    made = []
+    monkeypatch.setattr(update, "prepare_update", lambda params, lr, *more: made.append(lr) or (lambda: None))
+    replicas = [get_params([np.ones(3)], device) for device in devices(2, "cpu")]
+    step = Update(GradientSync(replicas), 1.0)
+    for samples in [*range(1, KEPT + 1), 1, KEPT + 1, 1, 3, 2, 3]:
+        step(samples)
+    assert made == [1 / samples for samples in [*range(1, KEPT + 1), KEPT + 1, 2] for _ in replicas]

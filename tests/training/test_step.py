@@ -24,10 +24,9 @@ from mxdp.collectives import GradientSync
 from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import Split
 from mxdp.engine import CompletionEvent
-from mxdp.scratch import evaluate, get_params, naive_allreduce, sgd, train_batch
+from mxdp.scratch import evaluate, get_params, naive_allreduce, train_batch
 from mxdp.training.graph import BoundNet, Inbox
 from mxdp.training.step import RUN_AHEAD, TrainStep
-from mxdp.training.update import prepare_update
 
 
 def step_of(replicas, sync=None, **more):
@@ -228,14 +227,6 @@ def test_a_step_inside_record_or_no_sync_is_refused_and_changes_no_replica(sums,
         assert all_bits(replicas) == expected
         step(*batch(samples))
         assert bits(replicas[0]) == bits(replicas[1]) != expected[0]
-
-
-def test_a_number_of_numpy_is_a_learning_rate():
-    (fast,), (slow,) = replicas_on(cpus(1)), replicas_on(cpus(1))
-    for lr in (onp.float64(0.1), onp.float32(0.1), onp.float16(0.1), onp.int64(1), 1):
-        prepare_update(fast, lr)()
-        sgd(slow, lr, 1)
-        assert bits(fast) == bits(slow)
 
 
 def interrupted(do, after):
