@@ -11,8 +11,7 @@ import pytest
 from gate import Gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threads import on_ranks
-from whole_numbers import UNSHRUNK, turning_at
+from whole_numbers import UNSHRUNK, on_ranks, turning_at
 
 from mxdp.backend import autograd, mx, np, npx
 from mxdp.collectives import ALGORITHMS

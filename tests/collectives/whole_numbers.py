@@ -1,10 +1,16 @@
+"""Whole numbers, whose sums are exact; and ranks as threads of this process, where MPI would take seconds to start."""
+
 from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as onp
 from hypothesis import Phase
 
-from mxdp.backend import mx, np
+from mxdp.backend import mx, np, npx
 from mxdp.plans.cost.machine import Machine, Rate
+from mxdp.processes import World
 
 UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 """Of examples that take a tenth of a second: to shrink one would take minutes."""
@@ -25,3 +31,49 @@ def turning_at(nbytes):
     curve = ((1.0, 0.3625 / nbytes),)
     rate = Rate(1.0, curve, curve)
     return Machine(push=0.0, copy=rate, add=rate, add_more=0.0, cores=4)
+
+
+class Thread(World):
+    """A rank that is a thread of this process, and waits for the others at each exchange."""
+
+    def __init__(self, rank, said, barrier):
+        super().__init__()
+        self.rank, self.size = rank, len(said)
+        self._said, self._barrier = said, barrier
+
+    def gather(self, value):
+        self._said[self.rank] = value
+        self._barrier.wait(60)
+        heard = list(self._said)
+        self._barrier.wait(60)
+        return heard
+
+    def sum(self, arrays, note=None):
+        for array in arrays:
+            array[:] = mx.nd.array(sum(self.gather(array.asnumpy())), dtype=array.dtype)
+
+    def reduce_scatter(self, vector, note=None):
+        whole = vector.asnumpy()
+        shard = self.shard(whole.size)
+        whole[shard] = sum(self.gather(vector.asnumpy()))[shard]
+        vector[:] = mx.nd.array(whole, dtype=whole.dtype)
+
+    def all_gather(self, vector):
+        pieces = self.gather(vector.asnumpy()[self.shard(vector.size)])
+        vector[:] = mx.nd.array(onp.concatenate(pieces), dtype=vector.dtype)
+
+
+def on_ranks(ranks, work):
+    """``work(world)`` on each."""
+    said, barrier = [None] * ranks, threading.Barrier(ranks)
+
+    def one(rank):
+        npx.set_np()
+        try:
+            return work(Thread(rank, said, barrier))
+        except BaseException:
+            barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(one, range(ranks)))

@@ -1,4 +1,5 @@
-"""What ``mxdp.Trainer`` refuses, in one sentence, before anything is trained; and what its ranks compare."""
+"""What ``mxdp.Trainer`` refuses, in one sentence, before anything is trained; what its ranks
+compare; and the states of its optimiser as bytes."""
 
 from __future__ import annotations
 
@@ -6,11 +7,16 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_training import SGD, SHAPES, assert_equal, backward, devices, network, parameters, weights
 
 from mxdp.backend import autograd, gluon, mx
-from mxdp.gluon import Store, Trainer
-from mxdp.gluon.record import of_parameters, of_update, settings, unique_names
+from mxdp.errors import MxdpError
+from mxdp.gluon import Trainer
+from mxdp.gluon.record import of_parameters, of_update, unique_names
+from mxdp.gluon.states import from_bytes, to_bytes
+from mxdp.gluon.updater import Updater
 from mxdp.processes import World
 
 
@@ -34,7 +40,6 @@ def on_one_device_twice():
 SHARDED = dict(optimizer=("adam", {}), shard_optimizer=True)
 REFUSED = [
     (dict(params=twice(1)), "the parameter p0 stands in the trainer's list twice"),
-    (dict(params=twice(2), shard_optimizer=True), "the parameter p0 stands in the trainer's list twice"),
     (dict(params=[5]), "First argument must be a list or dict of Parameters"),
     (dict(params=on_one_device_twice()), r"devices must be different ones, .* not cpu\(0\), cpu\(0\)"),
     (dict(kvstore="mxdprnig"), "^no store is called 'mxdprnig'; did you mean 'mxdpring'\\? There are: "),
@@ -44,13 +49,11 @@ REFUSED = [
     (dict(kvstore="device", world=TwoRanks()), "world is for mxdp's stores by name, .*kvstore='device'$"),
     (dict(compression_params={"type": "2bit"}), "compresses none.*'2bit'.*leave compression_params"),
     (dict(update_on_kvstore=True), "runs no optimiser.*leave update_on_kvstore out"),
-    (dict(kvstore=Store("ring"), update_on_kvstore=True), "runs no optimiser.*leave update_on_kvstore out"),
     (dict(params=parameters(1), update_on_kvstore=True), "runs no optimiser.*leave update_on_kvstore out"),
     (dict(bucket_mb=0), "bucket_mb must be more than 0, not 0"),
     ({**SHARDED, "optimizer": ("sgd", {})}, "SGD as it is here has none"),
     ({**SHARDED, "optimizer": ("lamb", {})}, "LAMB may need them whole"),
     ({**SHARDED, "kvstore": "device"}, "needs one of mxdp's stores"),
-    ({**SHARDED, "kvstore": None}, "needs one of mxdp's stores"),
 ]
 
 
@@ -193,20 +196,82 @@ def test_any_change_is_another_record_and_the_batch_size_is_said_apart():
     assert record(**CHANGES["the factor of a rate"])["the parameters' lr_mult"] == [1.0, 2.0]
 
 
-def test_settings_are_numbers_and_texts():
-    optimizer = mx.optimizer.SGD(learning_rate=0.5, lr_scheduler=mx.lr_scheduler.FactorScheduler(step=3, base_lr=0.5))
-    found = settings(optimizer)
-    expected = {"optimizer": "SGD", "learning_rate": 0.5, "lr_scheduler": "FactorScheduler", "lr_scheduler.step": 3}
-    assert expected.items() <= found.items()
-    assert not any(name.startswith("_") for name in found)
-    assert {type(value) for value in found.values()} <= {bool, int, float, str}
-
-
 def test_names_are_without_counts_or_else_numbers():
     """Of several layers the order counts."""
-    for given, names in (
+    for of_params, names in (
         (["dense12_weight", "dense12_bias", "dense9_bias"], ["dense1_weight", "dense1_bias", "dense0_bias"]),
         (["a", "b"], ["a", "b"]),
         (["x", "x"], ["parameter 0", "parameter 1"]),
     ):
-        assert unique_names([SimpleNamespace(name=name) for name in given]) == names
+        assert unique_names([SimpleNamespace(name=name) for name in of_params]) == names
+
+
+@settings(max_examples=20)
+@given(st.permutations(range(12)), st.sets(st.integers(0, 11)), st.booleans())
+def test_each_state_and_count_goes_to_the_parameter_of_its_name(order, updated, named):
+    """By MXNet's own files, without names, by its number."""
+    params = parameters(1, [(number + 1,) for number in range(12)])
+    names = [param.name for param in params]
+    optimizer = mx.optimizer.Adam()
+    its = Updater(optimizer)
+    optimizer._set_current_context(0)
+    for number in updated:
+        optimizer._update_count([number] * (number + 1))
+        its.states[number] = its.made_for(number, params[number].data())
+    saved = to_bytes(its.states, optimizer, names) if named else mx_bytes(its)
+    now = [params[number] for number in order] if named else params
+    states, loaded = from_bytes(saved, mx.optimizer.SGD(), [param.name for param in now], now)
+    assert type(loaded) is mx.optimizer.Adam
+    assert {now[number].name for number in states} == {names[number] for number in updated}
+    for number, state in states.items():
+        assert [array.shape for array in state] == [now[number].shape] * 2
+        assert loaded._all_index_update_counts[0][number] == now[number].shape[0]
+    again, _ = from_bytes(to_bytes(states, loaded, [param.name for param in now]), loaded, names, params)
+    assert set(again) == updated
+
+
+def mx_bytes(updater):
+    return mx.optimizer.Updater.get_states(updater, dump_optimizer=True)
+
+
+@pytest.mark.parametrize("shard", [False, True], ids=["plain", "shards"])
+def test_states_that_are_refused_change_nothing(shard, tmp_path):
+    file = str(tmp_path / "states")
+
+    def begun(shapes, *optimizer, **options):
+        params = parameters(2, shapes)
+        trainer = Trainer(params, *optimizer, **options)
+        backward(params)
+        trainer.step(4)
+        return params, trainer
+
+    begun([(3,)], "sgd", {"learning_rate": 1.0})[1].save_states(file)
+    begun([(4,), (2,)], "adam")[1].save_states(f"{file}-other")
+    begun([(4,)], "adam")[1].save_states(f"{file}-shape")
+    (tmp_path / "states-damaged").write_bytes(b"damaged")
+    gluons = gluon.Trainer(parameters(1, [(3,)] * 2), "adam")
+    backward(gluons._params)
+    gluons.step(4)
+    gluons.save_states(f"{file}-gluon")
+    params, trainer = begun([(3,)], "adam", shard_optimizer=shard)
+    expected, other = begun([(3,)], "adam")
+    for end, problem in {
+        "-damaged": "these are no states of a trainer",
+        "-other": "of another network, whose parameter p1 isn't here",
+        "-shape": r"of another network: one of shape \(4,\) is for p0 of shape \(3,\)",
+        "-gluon": "of another network: they are for 2 parameters, and this trainer has 1",
+        **({"": "SGD as it is here has none"} if shard else {}),
+    }.items():
+        with pytest.raises(ValueError, match=problem):
+            trainer.load_states(file + end)
+    with pytest.raises(OSError, match="missing"):
+        trainer.load_states(f"{file}-missing")
+    backward(params, 1)
+    trainer.step(4)
+    backward(expected, 1)
+    other.step(4)
+    assert_equal(weights(params), weights(expected))
+    trainer._optimizer.lr_scheduler = lambda count: 1.0
+    with pytest.raises(MxdpError, match=r"the optimiser can't be saved \(.*lambda.*\): it and its learning rate"):
+        trainer.save_states(f"{file}-unsaved")
+    assert not (tmp_path / "states-unsaved").exists()

@@ -151,23 +151,11 @@ def test_what_it_is():
         Store("rnig")
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments", "cure"),
-    [
-        ("set_optimizer", 1, "update_on_kvstore"),
-        ("save_optimizer_states", 1, "save_states"),
-        ("load_optimizer_states", 1, "load_states"),
-        ("set_gradient_compression", 1, "leave compression_params out"),
-        ("init", 2, "broadcast"),
-        ("push", 2, "pushpull"),
-        ("pull", 2, "pushpull"),
-        ("row_sparse_pull", 1, "'device' store"),
-    ],
-)
-def test_what_is_not_supported_says_so_in_one_sentence(method, arguments, cure):
-    with pytest.raises(NotImplementedError, match=f"^the store mxdpring .*{cure}") as caught:
-        getattr(Store("ring"), method)(*[0] * arguments)
-    assert ". " not in str(caught.value)
+def test_what_is_not_supported_says_so_in_one_sentence():
+    methods = {"init": 2, "push": 2, "pull": 2, "row_sparse_pull": 1, "set_optimizer": 1, "set_gradient_compression": 1}
+    for method, arguments in {**methods, "save_optimizer_states": 1, "load_optimizer_states": 1}.items():
+        with pytest.raises(NotImplementedError, match=r"^the store mxdpring [^.]*: (use|leave|save|load) [^.]*\.$"):
+            getattr(Store("ring"), method)(*[0] * arguments)
 
 
 def test_wrong_arrays_are_refused_in_one_sentence():

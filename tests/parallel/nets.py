@@ -1,17 +1,113 @@
-"""Networks that every strategy is tried on."""
+"""The serial run on ``cpu(0)`` that every way to split a network must equal, what counts as equal, and networks.
+
+``serial_run`` and ``run`` give the same arrays by name, of the plain run and of a strategy; ``wrong`` compares them.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import chain
 
+import numpy as onp
 from hypothesis import Phase
 from hypothesis import strategies as st
-from serial import example, serial_run
 
-from mxdp.backend import mx
-from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu, Residual
+from mxdp.backend import autograd, mx, np, upload
+from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu, Residual, forward, init
 from mxdp.parallel.pipeline import Pipeline
 from mxdp.plans.partition import bounds
+from mxdp.scratch import cross_entropy, sgd
+
+LR, STEPS = 0.1, 3
+TOLERANCE = {"float32": 2e-5, "float64": 1e-9}
+"""Of the largest number of the same kind in the same layer: a bias before a batch normalisation has a gradient of
+roundings alone, which are those of terms as large as the weight's.
+
+A float32 addition rounds by at most 2**-24. The longest sums are those of a convolution's weight: for LeNet 6 x 26 x 26
+terms, whose roundings add up to 64 x 6e-8 = 4e-6 of their sizes. Terms cancel, so the sum is a few times smaller."""
+
+
+def example(net, input_shape, samples, dtype="float32"):
+    """(params, X, y) for a test: random pictures and labels, on the host."""
+    random = onp.random.RandomState(1)
+    X = random.uniform(-1, 1, (samples, *input_shape)).astype(dtype)
+    return init(net, input_shape, 0, dtype), X, random.randint(0, 10, samples)
+
+
+def serial_run(net, params, X, y, pieces=None, steps=STEPS):
+    """Plain MXNet on ``cpu(0)``: the pieces of the batch one after the other, their gradients summed by NumPy."""
+    replica = [[param.copyto(mx.cpu(0)) for param in layer] for layer in params]
+    flat = list(chain(*replica))
+    for param in flat:
+        param.attach_grad()
+    parts = [(upload(X[a:b], mx.cpu(0)), np.array(y[a:b])) for a, b in pieces or [(0, len(X))]]
+    made = {"scores": onp.concatenate([forward(net, x, replica).asnumpy() for x, _ in parts])}
+    for step in range(steps):
+        losses, gradients = [], []
+        for part, labels in parts:
+            with autograd.record():
+                losses.append(cross_entropy(forward(net, part, replica), labels))
+            losses[-1].backward()
+            gradients.append([param.grad.asnumpy() for param in flat])
+        for param, same in zip(flat, zip(*gradients)):
+            param.grad[:] = np.array(sum(same))
+        if step == 0:
+            made["losses"] = onp.concatenate([loss.asnumpy() for loss in losses])
+            made.update(named("gradients", [[param.grad for param in layer] for layer in replica]))
+        sgd(flat, LR, len(X))
+    return {**made, **named("params", replica)}
+
+
+def run(strategy, X, y, steps=STEPS):
+    """The same of a :class:`mxdp.parallel.strategy.Strategy`. What it took and returned is overwritten at once."""
+
+    def passed(method, *arrays):
+        given = [array.copy() for array in arrays]
+        result = method(*given)
+        for array in given:
+            array[:] = -1
+        return result
+
+    made = {"scores": taken(passed(strategy.scores, X)), "losses": taken(passed(strategy.step, X, y))}
+    made.update(named("gradients", strategy.gradients(), taken))
+    strategy.params()[-1][-1][:] = onp.nan
+    strategy.update(LR, len(X))
+    for _ in range(steps - 1):
+        passed(strategy.step, X, y)
+        strategy.update(LR, len(X))
+    return {**made, **named("params", strategy.params(), taken)}
+
+
+def taken(array):
+    """The numbers of what a strategy returned, which belongs to the caller by now."""
+    numbers = array.asnumpy()
+    array[()] = onp.nan
+    return numbers
+
+
+def named(kind, layers, numbers=lambda array: array.asnumpy()):
+    names = {}
+    for number, layer in enumerate(layers):
+        for place, array in enumerate(layer):
+            names[f"{kind} {number}.{place}"] = numbers(array)
+    return names
+
+
+def wrong(actual, expected, tolerance=None):
+    """The names of the arrays that differ by more than ``tolerance`` (default: that of their dtype), as a share of the
+    largest number of that kind in its layer; or have another shape or dtype, or a number that is not finite."""
+    assert list(actual) == list(expected), "laid out otherwise"
+    limit = tolerance or TOLERANCE[str(expected["scores"].dtype)]
+    found = []
+    for name, right in expected.items():
+        alike = [array for other, array in expected.items() if other.split(".")[0] == name.split(".")[0]]
+        scale = max(abs(array).max() for array in alike)
+        array = actual[name]
+        fits = (array.shape, array.dtype) == (right.shape, right.dtype)
+        if not fits or not abs(array.astype("float64") - right).max() <= limit * scale:
+            found.append(name)
+    return found
+
 
 STACK = (
     Conv(8, kernel=3, padding=1), BatchNorm(), Relu(), Pool(2),

@@ -6,9 +6,8 @@ import numpy as onp
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from nets import STACK, UNSHRUNK, devices, serial
-from serial import example as batch
-from serial import run, wrong
+from nets import STACK, UNSHRUNK, devices, run, serial, wrong
+from nets import example as batch
 
 from mxdp.backend import np
 from mxdp.layers import LENET, BatchNorm, Conv, Dense, Pool, Relu, forward

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from children import printed
-from nets import CUTS, NETS, SAMPLES, devices, pipe, prepared
-from serial import example
+from nets import CUTS, NETS, SAMPLES, devices, example, pipe, prepared
 
 from mxdp.backend import npx
 from mxdp.experiments.memory_use import peak_bytes

@@ -6,8 +6,7 @@ import numpy as onp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nets import UNSHRUNK, devices, serial
-from serial import example
+from nets import UNSHRUNK, devices, example, serial
 
 from mxdp.backend import mx, np
 from mxdp.experiments import networks

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 from gate import Gate
-from nets import NETS, pipe, prepared, serial
+from nets import NETS, pipe, prepared, run, serial, wrong
 from nets import devices as cpus
-from serial import run, wrong
 
 from mxdp import timing
 from mxdp.backend import mx, np, npx

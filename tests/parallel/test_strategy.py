@@ -9,8 +9,7 @@ import numpy as onp
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from nets import UNSHRUNK, devices, drawn_nets, serial
-from serial import example, run, serial_run, wrong
+from nets import UNSHRUNK, devices, drawn_nets, example, run, serial, serial_run, wrong
 
 from mxdp.backend import mx, np, upload
 from mxdp.layers import BatchNorm, Conv, Residual

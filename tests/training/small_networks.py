@@ -8,7 +8,6 @@ from mxdp.backend import devices, np
 from mxdp.scratch import get_params
 
 IN, HIDDEN, OUT = 12, 7, 4
-SHAPES = [(IN, HIDDEN), (HIDDEN,), (HIDDEN, OUT), (OUT,)]
 
 
 def cpus(n):
@@ -20,9 +19,10 @@ def batch(samples, seed=0, shape=(3, 4)):
     return random.normal(size=(samples, *shape)).astype("float32"), random.randint(0, OUT, samples).astype("int32")
 
 
-def parameters(seed=0):
-    random = onp.random.RandomState(seed)
-    return [np.array(random.normal(size=shape), dtype="float32") for shape in SHAPES]
+def parameters(inputs=IN, hidden=HIDDEN, outputs=OUT, scale=1.0):
+    random = onp.random.RandomState(0)
+    shapes = (inputs, hidden), (hidden,), (hidden, outputs), (outputs,)
+    return [np.array(random.normal(scale=scale, size=shape), dtype="float32") for shape in shapes]
 
 
 def replicas_on(places):

@@ -14,9 +14,10 @@ import numpy as onp
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from small_networks import mlp, parameters
 
 from mxdp import timing
-from mxdp.backend import mx, np, npx
+from mxdp.backend import mx, np
 from mxdp.collectives import GradientSync
 from mxdp.collectives.shards import ShardedSync
 from mxdp.datasets import load, permutation
@@ -209,15 +210,8 @@ def test_a_training_that_is_stopped_anywhere_continues_as_if_it_were_not(
     assert [param.asnumpy().tolist() for param in given_] == [values.tolist() for values in before]
 
 
-def mlp(X, params):
-    W1, b1, W2, b2 = params
-    return npx.relu(X.reshape(len(X), -1) @ W1 + b1) @ W2 + b2
-
-
 def initial(hidden):
-    random = onp.random.RandomState(0)
-    shapes = (784, hidden), (hidden,), (hidden, 10), (10,)
-    return [np.array(random.normal(scale=0.1, size=shape), dtype="float32") for shape in shapes]
+    return parameters(784, hidden, 10, scale=0.1)
 
 
 def twice(y_hat, y):
