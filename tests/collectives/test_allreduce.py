@@ -9,7 +9,7 @@ import pytest
 from gate import Gate
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from whole_numbers import UNSHRUNK, inputs, on_devices, turning_at
+from whole_numbers import UNSHRUNK, inputs, on_devices
 
 from mxdp.backend import mx, np
 from mxdp.collectives import ALGORITHMS, AllReduce, all_gather, allreduce, broadcast, in_place, reduce_scatter
@@ -70,18 +70,6 @@ def test_views_are_written_through(algorithm):
     for x, array in zip(whole, arrays):
         onp.testing.assert_array_equal(x.asnumpy()[2:5], sum(arrays)[2:5])
         onp.testing.assert_array_equal(x.asnumpy()[[0, 1, 5]], array[[0, 1, 5]])
-
-
-@pytest.mark.parametrize(
-    ("dtype", "chosen"),
-    [
-        ("float32", ["shared-memory", "doubling"]),
-        ("float64", ["shared-memory", "shared-memory"]),
-    ],
-)
-def test_auto_chooses_by_the_machine_that_is_given_and_by_the_bytes_of_the_dtype(dtype, chosen):
-    data = [np.zeros((1000,), dtype=dtype, ctx=mx.cpu(rank)) for rank in range(4)]
-    assert [AllReduce(data, "auto", machine=turning_at(nbytes)).algorithm for nbytes in (3000, 6000)] == chosen
 
 
 @each_algorithm

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from whole_numbers import UNSHRUNK, on_ranks, turning_at
 
 from mxdp.backend import autograd, mx, np, npx
-from mxdp.collectives import ALGORITHMS
+from mxdp.collectives import ALGORITHMS, AllReduce
 from mxdp.collectives.gradients import GradientSync
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
@@ -85,9 +85,11 @@ def test_a_bucket_has_one_all_reduce_for_any_number_of_gradients(algorithm, call
 
 
 @pytest.mark.parametrize(("dtype", "chosen"), [("float32", "doubling"), ("float64", "shared-memory")])
-def test_auto_is_the_default_and_chooses_by_the_machine_and_the_bytes_of_the_dtype(dtype, chosen):
+def test_auto_chooses_by_the_machine_and_the_bytes_of_the_dtype(dtype, chosen):
     """Messages and bytes cost the same at 6000 bytes: below that doubling wins, above it shared memory."""
-    assert GradientSync(replicas(4, dtype, [(1000,)]), machine=turning_at(6000)).buckets[0].algorithm == chosen
+    machine, device_params = turning_at(6000), replicas(4, dtype, [(1000,)])
+    assert GradientSync(device_params, machine=machine).buckets[0].algorithm == chosen
+    assert AllReduce([param for (param,) in device_params], "auto", machine=machine).algorithm == chosen
 
 
 def test_over_ranks_rank_0_chooses_and_all_hold_the_sum_of_all():

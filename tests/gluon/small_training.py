@@ -68,25 +68,3 @@ def network():
     net.add(gluon.nn.Conv2D(3, 3, activation="relu"), gluon.nn.BatchNorm(), gluon.nn.MaxPool2D(2))
     net.add(gluon.nn.Dense(5, activation="relu"), gluon.nn.Dense(3))
     return net
-
-
-def train_net(make_trainer, prepare, optimizer):
-    """A network on two devices, whose data all differ by device and step.
-
-    ``prepare(net, devices)`` is called before the trainer is made.
-    """
-    onp.random.seed(0)
-    mx.random.seed(0)
-    net = network()
-    net.initialize(mx.init.Xavier(), ctx=devices(2))
-    prepare(net, devices(2))
-    trainer = make_trainer(net.collect_params(), *optimizer)
-    rng = onp.random.RandomState(1)
-    make = np.array if mx.util.is_np_array() else mx.nd.array
-    for _ in range(3):
-        x = [make(rng.randn(3, 1, 6, 6).astype("float32"), ctx=device) for device in devices(2)]
-        with autograd.record():
-            losses = [(net(shard) ** 2).mean() for shard in x]
-        autograd.backward(losses)
-        trainer.step(6)
-    return list(net.collect_params().values())

@@ -24,7 +24,7 @@ from mxdp.datasets import load, permutation
 from mxdp.processes import CheckpointFolder, World
 from mxdp.scratch import cross_entropy, evaluate, get_params, in_sync
 from mxdp.training import loop, setup, update
-from mxdp.training.loop import History, Interrupted, mean_loss, train
+from mxdp.training.loop import Interrupted, mean_loss, train
 from mxdp.training.update import prepare_update
 
 SMALL = load("synthetic").take(300, 100)
@@ -36,18 +36,6 @@ def quiet(*arguments, **more):
 
 def test_the_mean_loss_is_that_of_all_samples_of_all_devices():
     assert mean_loss([np.array([1.0, 2.0, 3.0]), np.array([8.0, 9.0], ctx=mx.cpu(1))]) == 4.6
-
-
-def test_a_training_is_reported_and_its_history_is_of_its_replicas(capsys):
-    history = train(2, 30, 0.5, num_epochs=2, kind="cpu", data=SMALL)
-    last = history.test_accuracies[-1]
-    assert in_sync(history.device_params)
-    assert last == evaluate(SMALL.test, history.device_params)
-    *epochs, end = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in epochs] == ["epoch 1", "epoch 2"]
-    assert end == "trained on cpu(0), cpu(1); replicas in sync: True"
-    assert repr(history) == f"<History: 2 epochs on cpu(0), cpu(1), the last with test accuracy {last:.4f}>"
-    assert repr(History([mx.cpu(0)], [], [], [])) == "<History: 0 epochs on cpu(0)>"
 
 
 def test_ctrl_c_while_an_epoch_is_reported_keeps_it():
@@ -249,6 +237,8 @@ def test_each_argument_of_train_arrives(monkeypatch, tmp_path):
     for line, epoch, accuracy in zip(lines, history.epochs, history.test_accuracies):
         assert line.startswith(f"epoch {epoch.number}: {epoch.seconds:.2f} s, {20 / epoch.seconds:,.0f} samples/s, ")
         assert line.endswith(f"loss {epoch.loss:.3f}, test accuracy {accuracy:.4f}")
+    assert lines[-1] == "trained on cpu(0), cpu(1); replicas in sync: True"
+    assert repr(history) == f"<History: 3 epochs on cpu(0), cpu(1), the last with test accuracy {accuracy:.4f}>"
     assert len(list((tmp_path / "kept").glob("*.npz"))) == 2, "after the second epoch, and at the end"
     quiet(1, 7, 0.25, 1, data=data, seed=6, momentum=0.5, shard_optimizer=True)
     assert made["init_lenet"] == ((6,), {})
