@@ -23,16 +23,17 @@ OPTIMISERS = {
     "nadam": {"learning_rate": 0.01},
 }
 EPOCHS = 3
-LOAD = Checkpoint.load
 
 
 def network(units=10, tied=False):
     net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.Conv2D(4, 5, strides=3), gluon.nn.BatchNorm())
-    if tied:  # one layer under two names
-        layer = gluon.nn.Dense(12, activation="tanh")
-        net.add(gluon.nn.Dense(12), layer, layer)
-    net.add(gluon.nn.Dense(units))
+    # In a scope of its own: "dense10" would be updated before "dense9", and Nadam's numbers depend on the order.
+    with net.name_scope():
+        net.add(gluon.nn.Conv2D(4, 5, strides=3), gluon.nn.BatchNorm())
+        if tied:  # one layer under two names
+            layer = gluon.nn.Dense(12, activation="tanh")
+            net.add(gluon.nn.Dense(12), layer, layer)
+        net.add(gluon.nn.Dense(units))
     return net
 
 

@@ -155,7 +155,7 @@ def test_a_network_trains_as_with_mxnets_store(maker, hybrid, first, classic, op
         if hybrid is not None:
             net.hybridize(**hybrid)
         for device in devices(2) if first else ():  # its values are known before the trainer is made
-            net(make_array(onp.ones((1, 1, 6, 6)), ctx=device))
+            net(make_array(onp.ones((1, 1, 6, 6), "float32"), ctx=device))
         trainer, random = make(net.collect_params(), *optimizer), onp.random.RandomState(1)
         for _ in range(3):
             x = [make_array(random.randn(3, 1, 6, 6).astype("float32"), ctx=device) for device in devices(2)]
@@ -164,7 +164,7 @@ def test_a_network_trains_as_with_mxnets_store(maker, hybrid, first, classic, op
             autograd.backward(losses)
             trainer.step(6)
         # MXNet's static graphs still update the running statistics while they are broadcast.
-        return weights([param for param in trainer._params if not (hybrid and "running" in param.name)])
+        return weights([p for p in net.collect_params().values() if not (hybrid and "running" in p.name)])
 
     (npx.reset_np if classic else npx.set_np)()
     try:
