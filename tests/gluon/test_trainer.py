@@ -1,4 +1,4 @@
-"""``mxdp.Trainer`` beside another one, with other ranks, without samples, with a store of one's own, with networks of
+"""``mxdp.Trainer`` with other ranks, without samples, with a store of one's own, with networks of
 gluon's, and its one updater for all devices. (That it trains right: ``test_any_gluon_training.py``.)"""
 
 from __future__ import annotations
@@ -30,25 +30,6 @@ from mxdp.gluon.updater import check_shardable
 from mxdp.plans.cost.machine import CPU
 from mxdp.processes import World
 from mxdp.training import update
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_two_trainers_at_once(shared):
-    def run(make):
-        params = parameters(2)
-        parts = (params[:3], params[1:]) if shared else (params[:2], params[2:])
-        trainers = [make(part, *SGD) for part in parts]
-        for step in range(4):
-            backward(params, step)
-            trainers[step % 2].step(2)
-            backward(params, step + 1)
-            trainers[1 - step % 2].step(2, ignore_stale_grad=True)
-        return weights(params)
-
-    expected = run(by_devices)
-    for kvstore in ("mxdpring", Store("ring")):
-        for kind in (Trainer, gluon.Trainer):
-            assert_equal(run(partial(kind, kvstore=kvstore)), expected)
 
 
 class OfTwoRanks(World):
