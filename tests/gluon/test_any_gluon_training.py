@@ -1,4 +1,4 @@
-"""Any training by ``mxdp.Trainer`` does what ``mx.optimizer`` does with sums. (By gluon's own: ``test_networks.py``.)
+"""Any training by ``mxdp.Trainer`` does what ``mx.optimizer`` does with sums. (By gluon's own: ``test_trainer.py``.)
 
 The oracle is apart from mxdp and from gluon's trainers: NumPy arrays for the gradients of each device, and MXNet's
 updater, which updates one array for all devices. Gradients are whole numbers, so sums are exact in any order, and all

@@ -1,5 +1,5 @@
-"""``mxdp.Trainer`` with other ranks, without samples, with a store of one's own, with networks of
-gluon's, and its one updater for all devices. (That it trains right: ``test_any_gluon_training.py``.)"""
+"""``mxdp.Trainer`` with other ranks, without samples, with a store of one's own, with networks of gluon's, and its one
+updater for all devices. (That it trains right: ``test_any_gluon_training.py``.)"""
 
 from __future__ import annotations
 
