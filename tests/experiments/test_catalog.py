@@ -230,6 +230,8 @@ def test_rounds_give_exact_numbers_by_a_clock_that_counts_what_is_pushed(
         monkeypatch.setattr(place, draws, partial(draw, getattr(place, draws)))
     virtual.weighs = True
     settings = little(question, rounds=2, seed=SEED)
+    if "round_seconds" in settings:
+        settings["round_seconds"] = 1000.0
     for label, (facts, *rounds) in rounds_of(question, settings, tmp_path, monkeypatch, virtual).items():
         for number, given in enumerate(rounds):
             seed = given.pop("seed", None)
