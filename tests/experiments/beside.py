@@ -173,10 +173,7 @@ def rounds_of(question, settings, folder, monkeypatch, clock):
         line = json.loads(json.dumps(result.plain(line)))
         assert "failed" not in line
         if "ready" in line:
-            environment = process.cases[case].environment
-            found[process.cases[case].label] = [
-                {**line["ready"]["facts"], "on": line["ready"]["devices"], "environment": environment}
-            ]
+            found[process.cases[case].label] = [{**line["ready"]["facts"], "on": line["ready"]["devices"]}]
         if "round" in line:
             known = found[process.cases[case].label]
             known.append(line["round"])
@@ -207,4 +204,6 @@ def rounds_of(question, settings, folder, monkeypatch, clock):
         for group in whole.groups():
             if group[0].processes == 1:
                 child.Child(whole.order(1, group, folder), folder / "order").measure()
+                for case in group:
+                    found[case.label][0]["environment"] = case.environment
     return found
