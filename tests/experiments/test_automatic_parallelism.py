@@ -118,6 +118,19 @@ def test_as_many_results_as_half_the_memory_has_room_for(room, fits, monkeypatch
     assert copy_overlap.set_up(known["chain, 1 worker"], s).facts["products"] == fits
 
 
+# Balanced copies take as long as the product; there is one at least.
+@pytest.mark.parametrize(("product", "copy", "copies"), [(2.0, 0.1, 20), (0.1, 3.0, 1)])
+def test_balanced(product, copy, copies, monkeypatch):
+    def timed(push):
+        job = push.__self__
+        return copy * sum(map(len, job.landed)) if push.__name__ == "copy" else product * len(job.results)
+
+    monkeypatch.setattr(copy_overlap, "timed", timed)
+    balanced.cache_clear()
+    assert balanced(10, 10, 3, CPU, mx.cpu(1), 0) == copies
+    balanced.cache_clear()
+
+
 # Memory
 
 
