@@ -163,8 +163,8 @@ def start_here(monkeypatch, clock):
 
 
 def rounds_of(question, settings, folder, monkeypatch, clock):
-    """What two rounds of each case of one process give, of its second process in a run of draw 3; before them the facts,
-    the devices, the environment, and of what is recorded the calls and their time by the clock, with a last wait."""
+    """What two rounds of each case of one process give, of its second process in a run of draw 3. Before them stand the
+    facts, devices, environment, and of what is recorded the calls and their time by the clock, with a last wait."""
     from mxdp.backend import mx
 
     found = {}

@@ -49,11 +49,6 @@ def test_rounds_of_few_steps_begin_anywhere(monkeypatch, question, case):
     assert begun == [mx.cpu(0)] * 2
 
 
-def test_a_rounds_time_is_that_of_a_step(monkeypatch):
-    monkeypatch.setattr(resnet, "timed", lambda push: 10.0)
-    assert resnet.set_up(CASES["1 device"], little(Question(resnet), kind="cpu", steps=5)).round() == 2.0
-
-
 def test_anywhere_is_each_place_of_the_turn(monkeypatch):
     taken, counts = [], []
     monkeypatch.setattr(networks.np, "dot", lambda a, b: taken.append(a.ctx))
