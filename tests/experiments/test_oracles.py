@@ -1,4 +1,4 @@
-"""Broken variants, at least one for each oracle: it has to find them, and nothing wrong where nothing is broken."""
+"""Broken variants that the oracles find, at least one for each that is not looked at elsewhere."""
 
 from __future__ import annotations
 

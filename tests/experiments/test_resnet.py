@@ -158,10 +158,7 @@ def test_the_oracle_of_ones_own_network_finds_gradients_that_are_not_summed(mine
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        (
-            "nosuch:make",
-            r"can't be used \(ModuleNotFoundError: No module named 'nosuch'\): give a function",
-        ),
+        ("nosuch:make", r"can't be used \(ModuleNotFoundError: No module named 'nosuch'\): give a function"),
         ("my_nets:nosuch", "can't be used .AttributeError: .* has no attribute 'nosuch'"),
         ("my_nets:breaks", "can't be used .ValueError: it is broken.: give"),
         ("my_nets:number", "returns int: it must return a gluon network"),

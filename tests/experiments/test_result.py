@@ -91,12 +91,6 @@ def test_what_is_wrong_with_a_file_is_said(text, said, tmp_path):
             result.read_folder(tmp_path)
 
 
-def test_a_failed_write_is_said(tmp_path):
-    (tmp_path / "fake").write_text("in the way")
-    with pytest.raises(MxdpError, match=r"030405\.json can't be written"):
-        result.write(record(), tmp_path)
-
-
 def test_missing_file_and_folder(tmp_path):
     for action, words in (
         (lambda: result.read(tmp_path / "gone.json"), "there is no file"),
