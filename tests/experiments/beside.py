@@ -163,7 +163,8 @@ def start_here(monkeypatch, clock):
 
 
 def rounds_of(question, settings, folder, monkeypatch, clock):
-    """What two rounds of each case of one process give, of its second process in a run of draw 3; and the facts."""
+    """What two rounds of each case of one process give, of its second process in a run of draw 3. Before them stand the
+    facts, devices, environment, and of what is recorded the calls and their time by the clock, with a last wait."""
     from mxdp.backend import mx
 
     found = {}
@@ -172,9 +173,18 @@ def rounds_of(question, settings, folder, monkeypatch, clock):
         line = json.loads(json.dumps(result.plain(line)))
         assert "failed" not in line
         if "ready" in line:
-            found[process.cases[case].label] = [line["ready"]["facts"]]
+            found[process.cases[case].label] = [{**line["ready"]["facts"], "on": line["ready"]["devices"]}]
         if "round" in line:
-            found[process.cases[case].label].append(line["round"])
+            known = found[process.cases[case].label]
+            known.append(line["round"])
+            work = process.works[case]
+            if len(known) == 3 and work.record:
+                work.prepare()
+                child.wait()
+                before = clock.calls, clock.seconds
+                work.record()
+                child.wait()
+                known[0]["recorded"] = [clock.calls - before[0], clock.seconds - before[1]]
 
     monkeypatch.setattr(child.Child, "_answer", answer)
     for part, stand_in in {
@@ -194,4 +204,6 @@ def rounds_of(question, settings, folder, monkeypatch, clock):
         for group in whole.groups():
             if group[0].processes == 1:
                 child.Child(whole.order(1, group, folder), folder / "order").measure()
+                for case in group:
+                    found[case.label][0]["environment"] = case.environment
     return found

@@ -6,7 +6,6 @@ for people to read: a wrong baseline is seen there. Where none is found, the lin
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections import Counter
@@ -17,7 +16,7 @@ import numpy as onp
 import pytest
 
 from mxdp.experiments.data_parallel import lenet_steps
-from mxdp.experiments.lab.module import COMMON, Settings, discover
+from mxdp.experiments.lab.module import Settings, discover
 from mxdp.experiments.lab.rows import Number, Row
 from mxdp.experiments.lab.told import Bars, Told
 from mxdp.plans.collective.algorithms import ALGORITHMS
@@ -50,10 +49,8 @@ FORMS = {
 }
 SCALED = [*FORMS][:4]
 """Those that may be multiplied by something."""
-SCALES = (1, 1e6, 1e9, 1e3, 1e-3, 1e-6, 1e-9)
 SHOWN = 12
 """At most so many values are in a line, of rows that are evenly apart."""
-IN_BRACKETS = r"(?<=[\d%]) \([^()]*\)"
 MANY = 4
 """Of a setting with more values every second is taken."""
 NUMBER = r"\d+(?:[.,]\d+)*"
@@ -120,11 +117,10 @@ def numbers_of(row, *names):
 class Search:
     """Finds formulas in the numbers of all rows, as they are before ``tell``."""
 
-    def __init__(self, s, cases):
+    def __init__(self, cases):
         self.rows = [row for _, row in cases]
         self.before = {row.label: {**vars(row)} for row in self.rows}
         self.raw = {row.label: numbers_of(row) for row in self.rows}
-        self.s = {name: value for name, value in s.items() if name not in COMMON["full"]}
         settings = dict.fromkeys(name for case, _ in cases for name in case.settings)
         self.settings = ["devices", "processes", "engine", *settings, "reference"]
         self.everywhere = [(name, label) for label, own in self.raw.items() for name in own]
@@ -152,52 +148,22 @@ class Search:
                     factors = values / function(left[1][:, None], right[1])
                     fits = (factors[..., 0] > 0) & (onp.ptp(factors, axis=-1) < 1e-9 * factors[..., 0])
                 for at in map(tuple, onp.argwhere(fits)):
-                    scale = self.scale(factors[at][0], self.before[label])
+                    factor = f"{factors[at][0]:.4g}"
+                    scale = "" if factor == "1" else f" x {factor}"
                     if not scale or form in SCALED:
                         words = [self.of(*side[0][index], label) for side, index in zip((left, right), at)]
                         return re.sub(r" / 1$", "", form.format(*words)) + scale
         return None
-
-    def scale(self, factor, known=()):
-        """By what something is multiplied, in words."""
-        known = [("", 1), *dict(known).items(), *self.s.items()]
-        for name, value in [one for one in known if type(one[1]) in (int, float) and one[1] >= 1]:
-            for power in SCALES:
-                words = "" if power == 1 else f" x {power:g}"
-                if math.isclose(factor, power * value):
-                    return f"{words} x {name}" if name else words
-                if math.isclose(factor, power / value):
-                    return f"{words} / {name}"
-        return f" x {factor:.4g}"
 
     def lines(self, found):
         """One for each formula: ``found`` has pairs of one and a row's label."""
         rows = {}
         for formula, label in found:
             rows.setdefault(formula, []).append(label)
-        known = {"all": self.rows, "on several devices": [row for row in self.rows if row.devices > 1]}
-        known["no references"] = [row for row in self.rows if not row.reference]
         for formula, labels in rows.items():
             others = [row.label for row in self.rows if row.label not in labels]
             which = f"all but {'; '.join(others)}" if len(others) < len(labels) else "; ".join(labels)
-            for words, those in known.items():
-                which = words if labels == [row.label for row in those] else which
             yield f"{formula} [{which}]"
-
-    def said(self, text):
-        """The numbers in a text; of which row, if its median or the inverse looks like that of one computed number."""
-        medians = {}
-        for row in self.rows:
-            for name in numbers_of(row).keys() - self.raw[row.label].keys():
-                medians[f"{name} of {row.label}"] = onp.median(numbers_of(row)[name])
-        for number in re.findall(NUMBER, re.sub(IN_BRACKETS, "", text)):
-            form = f".{len(number.partition('.')[2])}f"
-            like = [
-                what
-                for what, one in medians.items()
-                if one and "." in number and number in (f"{one:{form}}", f"{1 / one:{form}}")
-            ]
-            yield f"{number} ({like[0]})" if len(like) == 1 else number
 
 
 def short(value):
@@ -213,7 +179,7 @@ def entries(name, value):
 def formulas(question, seed):
     """The lines of this question that do not depend on the size of what was drawn, and those that do."""
     s, cases = cases_of(question, seed)
-    search = Search(s, cases)
+    search = Search(cases)
     told = Told(search.rows)
     question.tell(told, s)
     computed, valued = {}, {}
@@ -238,10 +204,10 @@ def formulas(question, seed):
         bound = f"{'>=' if claim.least else '<='} {claim.bound:g}{', exactly' * claim.exact}"
         lines += [f"claim {at}: {line}: {bound}" for line in search.lines(found)]
     for column in told.columns:
-        lines.append(f"column {column.heading!r}: {column.name}{search.scale(column.scale)} {column.unit}")
+        lines.append(f"column {column.heading!r}: {column.name} x {column.scale:g} {column.unit}")
     for panel in told.panels:
         if isinstance(panel, Bars):
-            lines.append(f"bars: {panel.name}{search.scale(panel.scale)} {panel.unit}")
+            lines.append(f"bars: {panel.name} x {panel.scale:g} {panel.unit}")
     sizes = []
     for name, known in valued.items():
         words = [f"{value} ({label})" for value, label in known][:: -(-len(known) // SHOWN)]
@@ -249,7 +215,7 @@ def formulas(question, seed):
             words = [f"{value} x {count}" for value, count in Counter(value for value, _ in known).items()]
         sizes.append(f"{name}: {', '.join(words)}")
     for name, text in (("answer", told.sentence), ("explanation", told.explanation)):
-        sizes.append(f"{name}: {', '.join(search.said(text))}")
+        sizes.append(f"{name}: {', '.join(re.findall(NUMBER, text))}")
     for cores in (1, 4):
         sizes.append(f"expected on {cores} cores: {', '.join(re.findall(NUMBER, question.expect(s, cores)))}")
     return lines, sizes

@@ -1,4 +1,4 @@
-"""Gradients in fewer bytes: that the oracle finds what is said wrong or lost."""
+"""Gradients in fewer bytes, and the hosts between which they go."""
 
 from __future__ import annotations
 
@@ -9,53 +9,12 @@ import pytest
 from littles import little
 
 from mxdp.collectives import compress
-from mxdp.collectives.compress import CompressedSync, Form
 from mxdp.errors import MxdpError
 from mxdp.experiments.lab.module import Question, Skipped
 from mxdp.experiments.many_processes import hosts, less_traffic, traffic_ranks
-from mxdp.experiments.oracle import count
 
 QUESTION = Question(less_traffic)
 S = little(QUESTION)
-CASES = {case.form: case for case in less_traffic.cases(S) if case.place == "devices"}
-
-
-@pytest.mark.parametrize(
-    ("form", "broken"),
-    [
-        # cut off, not rounded
-        (traffic_ranks.BFLOAT, dict(BFLOAT16=Form(lambda x: x.view("<u2")[1::2].tobytes(), compress.BFLOAT16.decode))),
-        (traffic_ranks.HALF, dict(FLOAT16=compress.BFLOAT16)),
-        (traffic_ranks.TWO_BITS, dict(two_bits=lambda threshold: compress.two_bits(threshold * 1.01))),
-        (traffic_ranks.LARGEST, dict(largest=lambda share: compress.largest(share * 1.01))),
-    ],
-)
-def test_its_oracle_finds_what_is_said_otherwise(form, broken, monkeypatch):
-    for name, value in broken.items():
-        monkeypatch.setattr(traffic_ranks, name, value)
-    assert count(less_traffic.oracle(CASES[form], S))[1] > 100
-
-
-@pytest.mark.parametrize("form", [traffic_ranks.TWO_BITS, traffic_ranks.LARGEST])
-def test_its_oracle_finds_feedback_that_is_lost(form, monkeypatch):
-    def forgetful(*given, feedback, **more):
-        return CompressedSync(*given, feedback=False, **more)
-
-    monkeypatch.setattr(traffic_ranks, "CompressedSync", forgetful)
-    checked, wrong = count(less_traffic.oracle(CASES[form], S))
-    assert wrong > checked / 100
-
-
-def test_its_oracle_finds_local_steps_from_which_nobody_comes_back(monkeypatch):
-    right = CompressedSync.__call__
-
-    def call(self):
-        if self._calls % self._every == self._every - 1:
-            self._start = []
-        right(self)
-
-    monkeypatch.setattr(CompressedSync, "__call__", call)
-    assert count(less_traffic.oracle(CASES[traffic_ranks.EVERY], S))[1] > less_traffic.NUMBERS
 
 
 def test_a_sum_of_many_stands_still_where_the_bits_end():

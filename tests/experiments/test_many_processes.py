@@ -16,7 +16,6 @@ from mxdp.backend import NDArray
 from mxdp.datasets import load
 from mxdp.engine import CompletionEvent
 from mxdp.errors import MxdpError
-from mxdp.experiments.devices import defaults
 from mxdp.experiments.lab import Case, ranks
 from mxdp.experiments.lab.ranks import ASYNC, MPI, SYNC
 from mxdp.experiments.many_processes import async_sgd, loader, lost_worker, machines, peers, victim
@@ -211,14 +210,6 @@ def test_a_process_of_an_engine_that_does_not_start_is_told(monkeypatch):
     monkeypatch.setattr(ranks, "commands", lambda *_: ([(["sh", "-c", "exit 5"], {}), (["sleep", "60"], {})], []))
     with pytest.raises(MxdpError, match="dist_sync ended with status 5"):
         lost_worker.lost_by_engine(lost(SYNC), little(lost_worker))
-
-
-@pytest.mark.parametrize("question", [peers, machines, loader], ids=lambda module: module.__name__)
-def test_only_the_books_loop_has_mxnets_own_environment(question):
-    for case in question.cases(little(question, devices=[1, 2])):
-        book = case.get("peer") == peers.BOOK
-        assert case.environment == (defaults(case.devices) if book else {}), case.label
-    assert defaults(2)
 
 
 def test_each_peer_gets_its_own_devices_batch_and_settings(monkeypatch):

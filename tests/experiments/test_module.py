@@ -13,17 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.errors import UsageError
-from mxdp.experiments.lab.module import (
-    COMMON,
-    DEFAULTS,
-    Case,
-    Question,
-    Settings,
-    Work,
-    discover,
-    find,
-    lacking,
-)
+from mxdp.experiments.lab.module import COMMON, DEFAULTS, Case, Question, Settings, Work, discover, find, lacking
 from mxdp.experiments.lab.settings import resolve
 
 EPOCHS, TWO_JOBS = find("epochs"), find("two-jobs")
@@ -174,9 +164,6 @@ def test_what_a_question_leaves_out_has_its_default():
 def test_a_file_that_is_wrong(tmp_path, text, message):
     path = tmp_path / "wrong.toml"
     path.write_bytes(text.encode("latin-1"))
+    asked = [EPOCHS, *(find(name) for name in ("allreduce", "pipeline", "buckets") if f"[{name}]" in text)]
     with pytest.raises(UsageError, match=message.replace("[", r"\[")):
-        resolve(
-            [EPOCHS, *(find(name) for name in ("allreduce", "pipeline", "buckets") if f"[{name}]" in text)],
-            str(path),
-            {},
-        )
+        resolve(asked, str(path), {})

@@ -49,11 +49,6 @@ def test_rounds_of_few_steps_begin_anywhere(monkeypatch, question, case):
     assert begun == [mx.cpu(0)] * 2
 
 
-def test_a_rounds_time_is_that_of_a_step(monkeypatch):
-    monkeypatch.setattr(resnet, "timed", lambda push: 10.0)
-    assert resnet.set_up(CASES["1 device"], little(Question(resnet), kind="cpu", steps=5)).round() == 2.0
-
-
 def test_anywhere_is_each_place_of_the_turn(monkeypatch):
     taken, counts = [], []
     monkeypatch.setattr(networks.np, "dot", lambda a, b: taken.append(a.ctx))
@@ -163,10 +158,7 @@ def test_the_oracle_of_ones_own_network_finds_gradients_that_are_not_summed(mine
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        (
-            "nosuch:make",
-            r"can't be used \(ModuleNotFoundError: No module named 'nosuch'\): give a function",
-        ),
+        ("nosuch:make", r"can't be used \(ModuleNotFoundError: No module named 'nosuch'\): give a function"),
         ("my_nets:nosuch", "can't be used .AttributeError: .* has no attribute 'nosuch'"),
         ("my_nets:breaks", "can't be used .ValueError: it is broken.: give"),
         ("my_nets:number", "returns int: it must return a gluon network"),
