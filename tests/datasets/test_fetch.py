@@ -61,14 +61,6 @@ def fails(get, folder):
     return run
 
 
-def sends(data, handler, length=None):
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(len(data) if length is None else length))
-    handler.end_headers()
-    handler.wfile.write(data)
-    handler.wfile.flush()
-
-
 # What the cache holds, and who is asked
 
 IN_CACHE = ["right", "missing", "cut off", "longer", "changed", "a folder"]
@@ -83,7 +75,7 @@ def answers(kinds, made_up):
     def get(handler, data):
         kind = of_file[handler.path.rpartition("/")[2]]
         body = damaged(data, kind)
-        sends(body[:20] if kind == "breaks off" else body, handler, len(body))
+        handler.sends(body[:20] if kind == "breaks off" else body, len(body))
 
     return contents, get
 
@@ -192,7 +184,7 @@ def test_two_at_once_download_each_file_once(server, made_up, get):
     def slow(handler, data):
         late.wait(0.3)
         late.set()
-        sends(data, handler)
+        handler.sends(data)
 
     mirror = server.mirror("slow", made_up.contents, slow)
     with ThreadPoolExecutor() as both:
@@ -226,7 +218,7 @@ def test_progress_is_told_while_a_file_arrives_and_runs_to_the_total(server, mad
     more, seen = threading.Event(), []
 
     def in_two_pieces(handler, data):
-        sends(data[:100], handler, len(data))
+        handler.sends(data[:100], len(data))
         more.wait(10)
         handler.wfile.write(data[100:])
 
@@ -276,7 +268,7 @@ def test_an_endless_body_is_not_received_to_its_end(server, made_up, get):
 
 def test_of_each_mirror_is_said_how_it_failed(server, made_up, fails):
     wrong = server.mirror("wrong", {FIRST: b"?"})
-    broken = server.mirror("broken", {FIRST: b"?"}, lambda handler, data: sends(b"x" * 10, handler, 1000))
+    broken = server.mirror("broken", {FIRST: b"?"}, lambda handler, data: handler.sends(b"x" * 10, 1000))
     assert fails(server.mirror("none", {}), wrong, broken) == [
         "404 Client Error: Not Found",
         f"what it sent is not the official file (1 of {made_up.files[0].size} bytes, wrong sha256)",
@@ -289,12 +281,12 @@ def test_a_server_that_falls_silent_and_one_that_sends_too_slowly_are_given_up(s
     closed = threading.Event()
 
     def silent(handler, data):
-        sends(data[:20], handler, len(data))
+        handler.sends(data[:20], len(data))
         server.over.wait(30)
 
     def drips(handler, data):
         with suppress(OSError):
-            sends(b"", handler, len(data))
+            handler.sends(b"", len(data))
             while not server.over.wait(0.05):
                 handler.wfile.write(b"x")
         closed.set()

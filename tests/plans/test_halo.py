@@ -69,7 +69,6 @@ def sums(padded, window):
 @given(plan=plans())
 def test_a_tile_gets_the_rectangle_of_what_its_windows_see_and_makes_its_part_of_the_output(plan):
     height, width, exchange = plan
-    assert hash(exchange) != hash(exchange.steps)  # nobody changes them
     picture = onp.arange(height * width).reshape(height, width) ** 2 % 97
     whole = sums(onp.pad(picture, exchange.window.padding), exchange.window)
     for axis in (exchange.rows, exchange.columns):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.plans.collective.algorithms import ALGORITHMS, plan
-from mxdp.plans.collective.operations import IN_PLACE_BYTES, MAX_PARTS, Slot, adds_in_place, operations
+from mxdp.plans.collective.operations import MAX_PARTS, Slot, operations
 from mxdp.plans.collective.schedule import COPY
 
 SIZES = [5, 4, 3]
@@ -93,9 +93,3 @@ def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devi
     jobs = {worker: [operation for operation in todo if operation.worker == worker] for worker in workers}
     held = carry_out(schedule, [jobs[worker].pop(0) for worker in workers])
     assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
-
-
-def test_only_large_sums_out_of_shared_memory_are_in_place():
-    assert adds_in_place(plan("shared-memory", 2), IN_PLACE_BYTES)
-    assert not adds_in_place(plan("shared-memory", 2), IN_PLACE_BYTES - 1)
-    assert not adds_in_place(plan("direct", 2), IN_PLACE_BYTES)

@@ -3,20 +3,15 @@ drawn jobs."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mxdp.plans.collective.algorithms import plan
-from mxdp.plans.cost import simulate as simulation
 from mxdp.plans.cost.machine import Machine, Rate
-from mxdp.plans.cost.simulate import Job, last_end, pipeline_spans, simulate
+from mxdp.plans.cost.simulate import Job, last_end, pipeline_spans, predict, simulate
 from mxdp.plans.pipeline import PIPELINES, cycles, gpipe, inference, pipeline
 
-predict = partial(simulation.predict, itemsize=1)
 UNIT = Rate(0.0, ((1.0, 1.0),), ((1.0, 1.0),))
 MANY = Machine(push=0.0, copy=UNIT, add=UNIT, add_more=0.0, cores=64)
 
@@ -66,41 +61,13 @@ def test_a_job_that_costs_nothing_and_one_that_needs_what_never_ends():
         simulate([[Job("c", 0), Job("a", 0, ("b", "c"))], [Job("b", 0)]], 1)
 
 
-@pytest.mark.parametrize(
-    ("machine", "algorithm", "devices", "nbytes", "seconds"),
-    [
-        # Copy, add and copy are pushed at 5, 10 and 15, before they can begin; or at 20, 40 and 60.
-        (dict(push=5), "naive", 2, 12, 5 + 12 + 12 + 12),
-        (dict(push=20), "naive", 2, 12, 3 * 20 + 12),
-        # Together is slower than alone only while two run.
-        (dict(copy=Rate(0.0, ((1.0, 1.0),), ((1.0, 2.0),))), "naive", 2, 12, 36),
-        (dict(copy=Rate(0.0, ((1.0, 1.0),), ((1.0, 2.0),))), "doubling", 2, 12, 24 + 12),
-        # Every operation pays one start, and more parts cost more.
-        (dict.fromkeys(("copy", "add"), Rate(1.0, ((1.0, 0.0),), ((1.0, 0.0),))), "doubling", 4, 8, 4),
-        (dict(add_more=0.5), "naive", 3, 10, 10 + 15 + 20),
-        # Six in, six added on each; then one after the other, since each writes the vector the other reads.
-        ({}, "direct", 2, 12, 6 + 6 + 6 + 6),
-        ({}, "ring", 4, 0, 0),
-    ],
-)
-def test_what_a_machine_costs(machine, algorithm, devices, nbytes, seconds):
-    assert predict(plan(algorithm, devices), nbytes, replace(MANY, **machine)) == pytest.approx(seconds)
-
-
-def test_a_vector_of_fewer_numbers_than_chunks_leaves_chunks_empty():
-    """One number of four bytes: device 0 adds it in its place, and writes it to the three others."""
-    assert simulation.predict(plan("shared-memory", 4), 4, MANY) == pytest.approx(4 + 3 * 4)
-
-
-def test_the_curve_is_read_between_its_points_and_held_beyond_them():
-    rate = Rate(2.0, ((1e3, 1.0), (1e5, 3.0)), ((1e3, 5.0),))
-    assert [rate.seconds(1, footprint, False) for footprint in (1, 1e3, 1e4, 1e5, 1e9)] == [3, 3, 4, 5, 5]
-    assert rate.seconds(2, 1e4, True) == 12
-    assert {MANY: 1}[replace(MANY)]  # nobody changes it
-    assert (
-        repr(replace(MANY, copy=rate, push=2e-6))
-        == "<Machine: push 2 us, copy 3.33e-10 GB/s, add 1e-09 GB/s, 64 cores>"
-    )
+def test_what_is_in_no_prediction():
+    assert predict(plan("ring", 4), 0, MANY) == 0
+    # Two numbers, of which each device adds one; and one, which device 0 adds, in its place.
+    assert predict(plan("direct", 2), 5, MANY) == pytest.approx(4 * 2.5)
+    assert predict(plan("shared-memory", 4), 4, MANY) == pytest.approx(4 + 3 * 4)
+    # Two arrays, which wait less for one another than two chunks of one.
+    assert predict(plan("sharded", 2, [1, 1]), 8, MANY) == pytest.approx(4 + 4 + 4)
 
 
 @given(schedule=st.sampled_from(sorted(PIPELINES)), stages=st.integers(1, 6), micro_batches=st.integers(1, 7))
