@@ -146,7 +146,10 @@ def test_both_ways_each_link_carries_one_chunk_a_step(devices):
 def test_what_leaves_a_device_is_counted_by_elements():
     steps = ((Send(0, 1, 0, ADD), Send(0, 1, 1, ADD)), (Send(1, 0, 1, COPY), Send(0, 2, 1, COPY)))
     assert Schedule("cut", 3, 2, steps).sent(5) == [3 + 2 + 2, 2, 0]
-    assert Schedule("arrays", 3, 2, steps, sizes=(1, 9)).sent(10) == [1 + 9 + 9, 9, 0]
+    arrays = Schedule("arrays", 3, 2, steps, sizes=(1, 9))
+    assert arrays.sent(10) == [1 + 9 + 9, 9, 0]
+    with pytest.raises(ValueError, match="^arrays was planned for 10 elements in all, not 9$"):
+        arrays.sent(9)
     reads = Schedule("reads", 2, 1, ((Send(1, 0, 0, READ),), (Send(0, 1, 0, COPY),)))
     assert reads.sent(7) == [7, 0]
     assert str(reads).endswith("2 steps\nstep 1: 1 => 0 chunk 0\nstep 2: 0 -> 1 chunk 0")
