@@ -28,7 +28,6 @@ def _waits(monkeypatch):
     monkeypatch.setattr(fetch, "ANSWER", 20.0)
     monkeypatch.setattr(fetch, "STALL", 20.0)
     monkeypatch.setattr(fetch, "WAIT", 20.0)
-    monkeypatch.setenv("MXDP_OFFLINE", "")
 
 
 @pytest.fixture
@@ -60,8 +59,6 @@ def fails(get, folder):
 
     return run
 
-
-# What the cache holds, and who is asked
 
 IN_CACHE = ["right", "missing", "cut off", "longer", "changed", "a folder"]
 ANSWERS = ["right", "none", "breaks off", "changed", "longer"]
@@ -163,9 +160,6 @@ def test_a_full_disk_leaves_no_half_file_of_that_name(folder, get, monkeypatch):
         get()
 
 
-# Several processes
-
-
 def test_waiting_for_the_lock_ends_and_says_for_what(server, folder, get, monkeypatch):
     monkeypatch.setattr(fetch, "WAIT", 0.3)
     folder.mkdir(parents=True)
@@ -209,9 +203,6 @@ def test_a_failed_download_is_remembered_for_an_hour(server, get, fails, folder)
     get()
     (folder / FAILED).touch()
     get()  # a complete cache does not look at failures
-
-
-# What one mirror sends, and what is said of it
 
 
 def test_progress_is_told_while_a_file_arrives_and_runs_to_the_total(server, made_up, get):

@@ -192,20 +192,12 @@ def test_several_files_can_be_told_apart(tmp_path, capsys):
     closing = out.partition("1 of 3 files are right:")[2]
     for file, words in zip(files, ("right  {}: 6 of 6 cases", "wrong  {}: 9 of 11 cases", "wrong  {}: Line 1 is not")):
         assert words.format(file) in closing
-    table = tmp_path / "out.csv"
-    main(["check", str(files[2]), "--exercise", "6", "--csv", str(table)])
-    assert table.read_text().splitlines()[1].split(",")[1] == "6"
-
-
-def test_json_is_one_report_or_a_list(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("mxdp.exercises.__main__.check", lambda file, *_: {"right": file.name == "good.py"})
-    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
-    good.touch()
-    bad.touch()
-    assert main(["check", str(good), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"right": True}
-    assert main(["check", str(good), str(bad), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out) == [{"right": True}, {"right": False}]
+    table, eve = tmp_path / "out.csv", str(files[2])
+    for several in ([eve], [eve, eve]):
+        assert main(["check", *several, "--exercise", "6", "--csv", str(table), "--json"]) == 1
+        printed = json.loads(capsys.readouterr().out)
+        assert [report["file"] for report in (printed if len(several) > 1 else [printed])] == several
+        assert [row.split(",")[1] for row in table.read_text().splitlines()[1:]] == ["6"] * len(several)
 
 
 def test_copy_writes_all_files_and_overwrites_none(tmp_path, capsys):

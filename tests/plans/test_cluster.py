@@ -68,6 +68,8 @@ def test_on_nodes_it_is_the_plan_walked_send_by_send(algorithm, cluster):
         first, second = (cluster.exchange(algorithm, 1e6, (action,)) for action in (ADD, COPY))
         assert first.and_then(second) == pytest.approx(found)
         assert second.sums == 0
+        free = replace(cluster, inside=Link(0.0, 0.0), between=Link(0.0, 0.0), add=1.0)
+        assert free.exchange(algorithm, cluster.count) == pytest.approx((0, 0, cluster.count - 1))
 
 
 @pytest.mark.parametrize("algorithm", NODE_ALLREDUCES)

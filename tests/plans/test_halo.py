@@ -28,14 +28,6 @@ def plans(draw):
         assume(False)
 
 
-def seen(plan, height, width, tile):
-    """The numbers that this tile's windows see, found by moving them over a picture of numbers padded with -1."""
-    picture = onp.arange(height * width).reshape(height, width)
-    row, column = plan.pieces(tile)
-    views = views_of(onp.pad(picture, plan.window.padding, constant_values=-1), plan.window)
-    return {*views[slice(*row.makes), slice(*column.makes)].ravel().tolist()} - {-1}
-
-
 def cells(width, rows, columns):
     return {y * width + x for y in range(*rows) for x in range(*columns)}
 
@@ -69,17 +61,19 @@ def sums(padded, window):
 @given(plan=plans())
 def test_a_tile_gets_the_rectangle_of_what_its_windows_see_and_makes_its_part_of_the_output(plan):
     height, width, exchange = plan
-    picture = onp.arange(height * width).reshape(height, width) ** 2 % 97
+    numbered = onp.arange(height * width).reshape(height, width)
+    picture = numbered**2 % 97
     whole = sums(onp.pad(picture, exchange.window.padding), exchange.window)
+    places = views_of(onp.pad(numbered, exchange.window.padding, constant_values=-1), exchange.window)
     for axis in (exchange.rows, exchange.columns):
         assert [piece.own for piece in axis] == bounds(axis[-1].own[1], len(axis))
         for number, piece in enumerate(axis):
             assert [row for _, part in piece.parts for row in range(*part)] == list(range(*piece.needs))
             assert {holder for holder, _ in piece.parts} <= {number - 1, number, number + 1}
     for tile, held in enumerate(play(exchange, width)):
-        numbers = seen(exchange, height, width, tile)
-        ys, xs = zip(*(divmod(number, width) for number in numbers))
         row, column = exchange.pieces(tile)
+        numbers = {*places[slice(*row.makes), slice(*column.makes)].ravel().tolist()} - {-1}
+        ys, xs = zip(*(divmod(number, width) for number in numbers))
         assert (min(ys), max(ys) + 1, min(xs), max(xs) + 1) == (*row.needs, *column.needs)
         needed = cells(width, row.needs, column.needs)
         assert numbers <= needed <= held

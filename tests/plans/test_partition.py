@@ -65,11 +65,6 @@ def test_no_cut_is_better(times, data):
     assert longest(balance(times, stages)) == min(map(longest, combinations(range(1, len(times)), stages - 1)))
 
 
-def test_of_equal_cuts_the_first_is_taken():
-    assert balance([0, 0, 0, 0], 3) == (1, 2)
-    assert balance([5, 0, 5], 2) == (1,)
-
-
 @pytest.mark.parametrize(
     ("cut", "message"),
     [

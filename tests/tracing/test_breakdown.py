@@ -33,25 +33,20 @@ def timeline(length, device=(), other=(), calls=(), waits=(), inputs=(), steps=(
     return build(length, events)
 
 
-def parts(*arguments, of=ONE, **more):
-    """The parts that are not zero, in microseconds."""
-    seconds = split(timeline(*arguments, **more))[of].as_dict()
-    return {name: round(value * 1e6) for name, value in seconds.items() if value}
-
-
 def test_a_wait_owes_to_several_gaps():
     """Python lost 150: 100 of the first gap and 50 of the second count for the wait."""
     device = [("C", 0, 200), ("C", 310, 400), ("C", 500, 1000)]
-    result = parts(1000, device, calls=[(300, 310), (490, 500)], waits=[(50, 210)])
-    assert result == {"compute": 790, "waiting": 10 + 100 + 50, "front_end": 50}
+    parts = split(timeline(1000, device, calls=[(300, 310), (490, 500)], waits=[(50, 210)]))[ONE]
+    assert (parts.waiting * 1e6, parts.front_end * 1e6) == pytest.approx((10 + 100 + 50, 50))
 
 
 def test_what_is_short_and_what_is_soon():
     for gap, part in ((19, "rest"), (20, "waiting")):
-        assert parts(1000, [("C", 0, 300), ("C", 300 + gap, 1000)], [("C", 0, 1000)], calls=[(0, 50)])[part] == gap
+        found = split(timeline(1000, [("C", 0, 300), ("C", 300 + gap, 1000)], [("C", 0, 1000)], calls=[(0, 50)]))
+        assert getattr(found[ONE], part) == pytest.approx(gap / 1e6)
     for soon, waited in ((50, 500), (51, 0)):
-        found = parts(1000, [("C", 0, 300), ("R", 900, 1000)], [("C", 350, 900 - soon)], calls=[(890, 920)])
-        assert found.get("waiting", 0) == waited
+        found = split(timeline(1000, [("C", 0, 300), ("R", 900, 1000)], [("C", 350, 900 - soon)], calls=[(890, 920)]))
+        assert found[ONE].waiting == pytest.approx(waited / 1e6)
 
 
 def test_no_work_no_split():
