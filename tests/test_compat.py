@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -94,16 +93,6 @@ def test_numpys_scalars_are_taken_where_numbers_are():
     net.initialize()
     net.hybridize()
     assert net(np.ones((1, 1, 4, 4))).shape == (1, 2, 2, 2)
-
-
-def test_versions_compare_as_numbers():
-    assert compat._version("1.17") < compat._version("1.23.5") < compat._version("2.0.0rc1") < compat._version("10.1")
-
-
-def test_installing_twice_adds_one_finder():
-    before = list(sys.meta_path)
-    compat.install()
-    assert sys.meta_path == before
 
 
 OPERATORS = """

@@ -233,7 +233,7 @@ def test_what_to_do_without_mxnet(minor, monkeypatch):
     assert all(cure in text for cure in (*cures, "make run"))
 
 
-FAULTS = """
+LIBC = """
 import ctypes, resource, threading
 from mxdp import process
 process.prepare_process()
@@ -241,6 +241,8 @@ libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
 libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+"""
+FAULTS = f"""{LIBC}
 def work():
     for turn in range(8):
         if turn == 2:
@@ -265,13 +267,8 @@ def test_a_worker_thread_keeps_its_memory_by_all_three_options_together():
         assert int(printed(FAULTS, **own)) > MANY
 
 
-HUGE = """
-import ctypes
-from mxdp import process
-process.prepare_process()
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
-libc.memset(ctypes.c_void_p(libc.malloc(64 << 20)), 1, 64 << 20)
+HUGE = f"""{LIBC}
+libc.memset(libc.malloc(64 << 20), 1, 64 << 20)
 print(*[line.split()[1] for line in open("/proc/self/smaps_rollup") if line.startswith("AnonHugePages")])
 """
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")

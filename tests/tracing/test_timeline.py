@@ -15,12 +15,8 @@ from mxdp.tracing.events import (
     DEVICE_KINDS,
     PYTHON,
     PYTHON_KINDS,
-    Event,
     call_kind,
     operator_kind,
-    to_microseconds,
-    to_seconds,
-    tracks,
 )
 from mxdp.tracing.intervals import at_least, intersect, merge, subtract, total, within
 from mxdp.tracing.timeline import Timeline, build
@@ -71,17 +67,6 @@ def test_the_name_tells_the_kind_and_can_be_overridden():
             assert (call_kind if name.startswith("MX") else operator_kind)(name) == kind
     assert operator_kind("elemwise_add", {"elemwise_add": "compute"}) == "compute"
     assert operator_kind("add_n", {"elemwise_add": "compute"}) == "all-reduce"
-
-
-def test_no_two_events_on_one_track_overlap_and_a_moment_takes_none():
-    spans = [(0, 5), (1, 1), (1, 3), (2, 4), (3, 6), (5, 7)]
-    placed = list(tracks(Event("cpu(0)", "dot", "compute", *span) for span in spans))
-    assert [track for track, _ in placed] == [0, 1, 1, 2, 1, 0]
-    assert [(event.start, event.end) for _, event in placed] == spans
-
-
-def test_seconds_and_microseconds_convert_exactly():
-    assert all(to_microseconds(to_seconds(n)) == n for n in (*range(1000), 10**12 + 1))
 
 
 LANES = st.sampled_from(["cpu(0)", "cpu(1)", "gpu(0)", PYTHON])
