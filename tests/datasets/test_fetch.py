@@ -242,21 +242,6 @@ def test_a_body_marked_as_gzip_is_kept_as_it_is_and_one_without_a_length_is_take
     get(server.mirror("marked", made_up.contents, answer))
 
 
-def test_an_endless_body_is_not_received_to_its_end(server, made_up, get):
-    closed = threading.Event()
-
-    def endless(handler, data):
-        handler.send_response(200)
-        handler.end_headers()
-        with suppress(OSError):
-            while not server.over.is_set():
-                handler.wfile.write(b"?" * 10_000)
-        closed.set()
-
-    get(server.mirror("endless", made_up.contents, endless), server.mirror("good", made_up.contents))
-    assert closed.wait(10)
-
-
 def test_of_each_mirror_is_said_how_it_failed(server, made_up, fails):
     wrong = server.mirror("wrong", {FIRST: b"?"})
     broken = server.mirror("broken", {FIRST: b"?"}, lambda handler, data: handler.sends(b"x" * 10, 1000))
@@ -267,6 +252,26 @@ def test_of_each_mirror_is_said_how_it_failed(server, made_up, fails):
     ]
 
 
+def pouring(server, piece, closed):
+    """A server that sends the piece again and again, until it is left, and says then that it is ``closed``."""
+
+    def pours(handler, data):
+        with suppress(OSError):
+            handler.sends(b"", 10**9)
+            while not server.over.wait(0.05 if len(piece) == 1 else 0):
+                handler.wfile.write(piece)
+        closed.set()
+
+    return pours
+
+
+def test_an_endless_body_is_not_received_to_its_end(server, made_up, get):
+    closed = threading.Event()
+    endless = pouring(server, b"?" * 10_000, closed)
+    get(server.mirror("endless", made_up.contents, endless), server.mirror("good", made_up.contents))
+    assert closed.wait(10)
+
+
 def test_a_server_that_falls_silent_and_one_that_sends_too_slowly_are_given_up(server, made_up, fails, monkeypatch):
     """Each piece comes within ``STALL``, so only the speed can end it."""
     closed = threading.Event()
@@ -275,17 +280,11 @@ def test_a_server_that_falls_silent_and_one_that_sends_too_slowly_are_given_up(s
         handler.sends(data[:20], len(data))
         server.over.wait(30)
 
-    def drips(handler, data):
-        with suppress(OSError):
-            handler.sends(b"", len(data))
-            while not server.over.wait(0.05):
-                handler.wfile.write(b"x")
-        closed.set()
-
     monkeypatch.setattr(fetch, "STALL", 0.5)
     (failure,) = fails(server.mirror("silent", made_up.contents, silent))
     assert failure.startswith("Read timed out.")
     monkeypatch.setattr(fetch, "ANSWER", 0.2)
     monkeypatch.setattr(fetch, "REMEMBERED", 0)
+    drips = pouring(server, b"x", closed)
     assert fails(server.mirror("drips", made_up.contents, drips)) == ["slower than 20 kB/s"]
     assert closed.wait(10), "the thread that receives has ended, too"

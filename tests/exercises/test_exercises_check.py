@@ -169,7 +169,7 @@ def test_what_was_not_tried_is_not_right(tmp_path, capsys):
     assert "All cases are right" not in out
 
 
-def test_several_files_can_be_told_apart(tmp_path, capsys):
+def test_several_files_can_be_told_apart(tmp_path, monkeypatch, capsys):
     files = [tmp_path / student / "06_fill_buckets.py" for student in ("ann", "bob", "eve")]
     right = solved("fill_buckets")
     several = solved("naive_allreduce") + "\n" + right.replace("> room", ">= room")
@@ -183,12 +183,14 @@ def test_several_files_can_be_told_apart(tmp_path, capsys):
     closing = out.partition("1 of 3 files are right:")[2]
     for file, words in zip(files, ("right  {}: 6 of 6 cases", "wrong  {}: 9 of 11 cases", "wrong  {}: Line 1 is not")):
         assert words.format(file) in closing
-    table, eve = tmp_path / "out.csv", str(files[2])
-    for several in ([eve], [eve, eve]):
-        assert main(["check", *several, "--exercise", "6", "--csv", str(table), "--json"]) == 1
+    monkeypatch.setattr("mxdp.exercises.__main__.check", lambda file, *_: {**REPORT, "right": file == files[0]})
+    table = tmp_path / "out.csv"
+    for count, right in ((1, [True]), (3, [True, False, False])):
+        arguments = [*map(str, files[:count]), "--exercise", "6", "--csv", str(table), "--json"]
+        assert main(["check", *arguments]) == (count > 1)
         printed = json.loads(capsys.readouterr().out)
-        assert [report["file"] for report in (printed if len(several) > 1 else [printed])] == several
-        assert [row.split(",")[1] for row in table.read_text().splitlines()[1:]] == ["6"] * len(several)
+        assert [report["right"] for report in (printed if count > 1 else [printed])] == right
+        assert [row.split(",")[1] for row in table.read_text().splitlines()[1:]] == ["6"] * count
 
 
 def test_copy_writes_all_files_and_overwrites_none(tmp_path, capsys):

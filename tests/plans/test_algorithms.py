@@ -234,17 +234,3 @@ def test_chunks_with_elements_end_as_sums_of_all_in_any_order_the_engine_allows(
         # Only what is read in place is summed across devices.
         across = any(slot.device != operation.target.device for slot in operation.sources)
         assert across == (algorithm == "shared-memory")
-
-
-@given(devices=st.integers(1, 9), draw=st.randoms(use_true_random=False))
-def test_in_place_each_device_has_one_job_and_the_jobs_may_run_in_any_order(devices, draw):
-    """Only one worker uses each chunk, so only the order within a job matters."""
-    schedule = plan("shared-memory", devices, SIZES)
-    todo = operations(schedule, in_place=True)
-    assert all(not slot.buffer for operation in todo for slot in (*operation.sources, operation.target))
-    workers = [operation.worker for operation in todo]
-    assert len({(operation.worker, operation.target.chunk) for operation in todo}) == len(set(workers))
-    draw.shuffle(workers)
-    jobs = {worker: [operation for operation in todo if operation.worker == worker] for worker in workers}
-    held = carry_out(schedule, [jobs[worker].pop(0) for worker in workers])
-    assert all(chunk == Counter(range(devices)) for device in held for chunk in device)
