@@ -257,7 +257,7 @@ def pouring(server, piece, closed):
 
     def pours(handler, data):
         with suppress(OSError):
-            handler.sends(b"", 10**9)
+            handler.sends(b"", 10**12)
             while not server.over.wait(0.05 if len(piece) == 1 else 0):
                 handler.wfile.write(piece)
         closed.set()

@@ -12,7 +12,7 @@ from solutions import SOLUTIONS
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.__main__ import main
 from mxdp.exercises.check import SEED, settle
-from mxdp.exercises.judge import shown, try_case
+from mxdp.exercises.judge import KEPT, answer_of, shown, try_case
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "exercises"
 UNWRITTEN = "    raise NotImplementedError\n"
@@ -95,10 +95,22 @@ def test_an_allreduce_is_put_together_from_both_halves():
 
 @pytest.mark.parametrize("name", [name for name in EXERCISES if name != "gpipe"])
 def test_the_second_call_has_other_numbers_so_that_nothing_can_be_kept_from_the_first(name):
-    """What is answered to whom keeps something is in ``mistakes.txt``."""
     for trial in next(iter(EXERCISES[name].cases(SEED).values())):
         for first, second in ((trial.given, trial.again.given), (trial.expected, trial.again.expected)):
             assert shown(first) != shown(second)
+
+
+def test_what_is_kept_from_a_call_to_the_next_is_refused():
+    (trial,) = next(iter(EXERCISES["fill_buckets"].cases(SEED).values()))
+    function, kept = loaded(written("fill_buckets", SOLUTIONS["fill_buckets"]))["fill_buckets"], []
+
+    def remembered(*given):
+        kept.append(function(*given))
+        return kept[0]
+
+    answer = answer_of(trial, remembered, "student.py")
+    assert answer["problem"].startswith("The first call is right, but not the second, with other numbers")
+    assert answer["hints"] == [KEPT]
 
 
 @pytest.mark.parametrize("name", EXERCISES)
