@@ -100,9 +100,10 @@ def test_the_second_call_has_other_numbers_so_that_nothing_can_be_kept_from_the_
             assert shown(first) != shown(second)
 
 
-def test_what_is_kept_from_a_call_to_the_next_is_refused():
-    (trial,) = next(iter(EXERCISES["fill_buckets"].cases(SEED).values()))
-    function, kept = loaded(written("fill_buckets", SOLUTIONS["fill_buckets"]))["fill_buckets"], []
+@pytest.mark.parametrize("name", ["fill_buckets", "split_and_load", "reduce_scatter", "all_gather", "fit_alpha_beta"])
+def test_what_is_kept_from_a_call_to_the_next_is_refused(name):
+    (trial,) = next(iter(EXERCISES[name].cases(SEED).values()))
+    function, kept = loaded(written(name, SOLUTIONS[name]))[name], []
 
     def remembered(*given):
         kept.append(function(*given))

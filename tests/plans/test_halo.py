@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from contextlib import nullcontext
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mxdp.plans.layers.halo import exchange, exchanges, squarest, tiles
+from mxdp.plans.layers.halo import exchange, exchanges, tiles
 from mxdp.plans.layers.halo_axis import Window, cut_axis
 from mxdp.plans.partition import bounds
 
@@ -119,13 +118,6 @@ def test_each_layer_cuts_what_the_layer_before_has_made(kernels, height, width, 
             picture = sums(onp.pad(picture, window.padding), window)
     covered = [number for rows_columns in tiles(height, width, grid) for number in cells(width, *rows_columns)]
     assert sorted(covered) == list(range(height * width))
-
-
-@given(st.integers(1, 200))
-def test_no_grid_is_nearer_to_a_square(count):
-    rows, columns = squarest(count)
-    assert (rows * columns, rows >= columns) == (count, True)
-    assert all(count % side for side in range(columns + 1, math.isqrt(count) + 1))
 
 
 @given(
