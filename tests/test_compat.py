@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -77,13 +76,6 @@ def test_the_removed_names_mean_what_they_meant():
     assert isinstance("text", old.compat.basestring)
 
 
-def test_an_attribute_is_written_in_plain_numbers():
-    value = ((numpy.int64(2), 3), [numpy.float32(0.1), [numpy.float16(2)]], numpy.bool_(True), numpy.str_("a"), None)
-    assert compat.attribute_text(value) == "((2, 3), [0.1, [2.0]], True, 'a', None)"
-    assert compat.attribute_text(numpy.float32(0.1)) == "0.1"
-    assert compat.attribute_text("np.int64(2)") == "np.int64(2)"
-
-
 def test_numpys_scalars_are_taken_where_numbers_are():
     x = np.arange(6).reshape(numpy.int64(2), numpy.int32(3))
     assert [part.shape for part in np.split(x, [numpy.int64(1)], axis=1)] == [(2, 1), (2, 2)]
@@ -94,16 +86,6 @@ def test_numpys_scalars_are_taken_where_numbers_are():
     net.initialize()
     net.hybridize()
     assert net(np.ones((1, 1, 4, 4))).shape == (1, 2, 2, 2)
-
-
-def test_versions_compare_as_numbers():
-    assert compat._version("1.17") < compat._version("1.23.5") < compat._version("2.0.0rc1") < compat._version("10.1")
-
-
-def test_installing_twice_adds_one_finder():
-    before = list(sys.meta_path)
-    compat.install()
-    assert sys.meta_path == before
 
 
 OPERATORS = """

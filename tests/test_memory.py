@@ -13,29 +13,28 @@ from mxdp import memory
 from mxdp.backend import mx
 from mxdp.errors import MemoryShortage
 
+VERSIONS = {  # the group's folder, its files, what stands for no limit, the line of cached files
+    1: (
+        "memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        2**63 - 4096,
+        "inactive_file 7\ntotal_inactive_file",
+    ),
+    2: (".", "memory.max", "memory.current", "max", "anon 5\ninactive_file"),
+}
 
-def write(folder, **files):
+
+def write(version, root, group="", limit=None, used=0, cached=0):
+    above, maximum, usage, unlimited, line = VERSIONS[version]
+    folder = root / above / group
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text)
-
-
-def version_2(root, group="", limit="max", used=0, cached=0):
-    write(
-        root / group,
-        memory__max=f"{limit}\n",
-        memory__current=f"{used}\n",
-        memory__stat=f"anon 5\ninactive_file {cached}\n",
-    )
-
-
-def version_1(root, group="", limit=2**63 - 4096, used=0, cached=0):
-    write(
-        root / "memory" / group,
-        memory__limit_in_bytes=f"{limit}\n",
-        memory__usage_in_bytes=f"{used}\n",
-        memory__stat=f"inactive_file 7\ntotal_inactive_file {cached}\n",
-    )
+    for name, text in (
+        (maximum, unlimited if limit is None else limit),
+        (usage, used),
+        ("memory.stat", f"{line} {cached}"),
+    ):
+        (folder / name).write_text(f"{text}\n")
 
 
 BYTES = st.integers(0, 10**6)
@@ -89,22 +88,21 @@ GROUP = st.tuples(st.none() | BYTES, BYTES, BYTES)
 
 
 @given(
-    version=st.sampled_from([version_1, version_2]),
+    version=st.sampled_from([1, 2]),
     groups=st.dictionaries(st.sampled_from(["", "a", "a/b", "c"]), GROUP),
     path=st.sampled_from(["a/b", "a", "", "only/on/the/host"]),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_container_leaves_the_least_of_all_limits_above_it_without_cache(version, groups, path, tmp_path):
     root = Path(tempfile.mkdtemp(dir=tmp_path))
-    version_2(root, limit=0)  # above the mount point, where nobody asks
+    write(2, root, limit=0)  # above the mount point, where nobody asks
     mounted = root / "mounted"
-    for group, (limit, used, cached) in groups.items():
-        more = {} if limit is None else {"limit": limit}
-        version(mounted, group, used=used, cached=cached, **more)
+    for group, numbers in groups.items():
+        write(version, mounted, group, *numbers)
     above = [group for group in groups if group in ("", path) or path.startswith(f"{group}/")]
     rest = [groups[group] for group in above if groups[group][0] is not None]
     expected = min((max(0, limit - max(0, used - cached)) for limit, used, cached in rest), default=None)
-    controllers = "0:" if version is version_2 else "9:cpu,memory"
+    controllers = "0:" if version == 2 else "9:cpu,memory"
     for line, found in ((f"{controllers}:/{path}", expected), (f"3:cpuset:/{path}", None)):
         (root / "cgroup").write_text(f"5:devices:/\n{line}\n")
         assert memory.cgroup_bytes(root / "cgroup", mounted) == found

@@ -65,14 +65,6 @@ def put(made_up):
     return into
 
 
-def whole(handler, data):
-    """A good server."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(len(data)))
-    handler.end_headers()
-    handler.wfile.write(data)
-
-
 @pytest.fixture
 def server():
     """``mirror``: makes one, and returns its address; ``requests``: the paths, in order of arrival; ``over``: the end
@@ -80,6 +72,14 @@ def server():
     mirrors = {}
 
     class Handler(BaseHTTPRequestHandler):
+        def sends(self, data, length=None):
+            """As a good server, if ``length`` is that of the data."""
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data) if length is None else length))
+            self.end_headers()
+            self.wfile.write(data)
+            self.wfile.flush()
+
         def do_GET(self):
             running.requests.append(self.path[1:])
             mirror, _, name = self.path[1:].partition("/")
@@ -92,7 +92,7 @@ def server():
         def log_message(self, *args):
             pass
 
-    def mirror(name, contents, get=whole):
+    def mirror(name, contents, get=Handler.sends):
         mirrors[name] = (contents, get)
         return f"{running.address}/{name}/"
 

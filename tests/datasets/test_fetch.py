@@ -28,7 +28,6 @@ def _waits(monkeypatch):
     monkeypatch.setattr(fetch, "ANSWER", 20.0)
     monkeypatch.setattr(fetch, "STALL", 20.0)
     monkeypatch.setattr(fetch, "WAIT", 20.0)
-    monkeypatch.setenv("MXDP_OFFLINE", "")
 
 
 @pytest.fixture
@@ -61,16 +60,6 @@ def fails(get, folder):
     return run
 
 
-def sends(data, handler, length=None):
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(len(data) if length is None else length))
-    handler.end_headers()
-    handler.wfile.write(data)
-    handler.wfile.flush()
-
-
-# What the cache holds, and who is asked
-
 IN_CACHE = ["right", "missing", "cut off", "longer", "changed", "a folder"]
 ANSWERS = ["right", "none", "breaks off", "changed", "longer"]
 
@@ -83,7 +72,7 @@ def answers(kinds, made_up):
     def get(handler, data):
         kind = of_file[handler.path.rpartition("/")[2]]
         body = damaged(data, kind)
-        sends(body[:20] if kind == "breaks off" else body, handler, len(body))
+        handler.sends(body[:20] if kind == "breaks off" else body, len(body))
 
     return contents, get
 
@@ -171,9 +160,6 @@ def test_a_full_disk_leaves_no_half_file_of_that_name(folder, get, monkeypatch):
         get()
 
 
-# Several processes
-
-
 def test_waiting_for_the_lock_ends_and_says_for_what(server, folder, get, monkeypatch):
     monkeypatch.setattr(fetch, "WAIT", 0.3)
     folder.mkdir(parents=True)
@@ -192,7 +178,7 @@ def test_two_at_once_download_each_file_once(server, made_up, get):
     def slow(handler, data):
         late.wait(0.3)
         late.set()
-        sends(data, handler)
+        handler.sends(data)
 
     mirror = server.mirror("slow", made_up.contents, slow)
     with ThreadPoolExecutor() as both:
@@ -219,14 +205,11 @@ def test_a_failed_download_is_remembered_for_an_hour(server, get, fails, folder)
     get()  # a complete cache does not look at failures
 
 
-# What one mirror sends, and what is said of it
-
-
 def test_progress_is_told_while_a_file_arrives_and_runs_to_the_total(server, made_up, get):
     more, seen = threading.Event(), []
 
     def in_two_pieces(handler, data):
-        sends(data[:100], handler, len(data))
+        handler.sends(data[:100], len(data))
         more.wait(10)
         handler.wfile.write(data[100:])
 
@@ -259,24 +242,9 @@ def test_a_body_marked_as_gzip_is_kept_as_it_is_and_one_without_a_length_is_take
     get(server.mirror("marked", made_up.contents, answer))
 
 
-def test_an_endless_body_is_not_received_to_its_end(server, made_up, get):
-    closed = threading.Event()
-
-    def endless(handler, data):
-        handler.send_response(200)
-        handler.end_headers()
-        with suppress(OSError):
-            while not server.over.is_set():
-                handler.wfile.write(b"?" * 10_000)
-        closed.set()
-
-    get(server.mirror("endless", made_up.contents, endless), server.mirror("good", made_up.contents))
-    assert closed.wait(10)
-
-
 def test_of_each_mirror_is_said_how_it_failed(server, made_up, fails):
     wrong = server.mirror("wrong", {FIRST: b"?"})
-    broken = server.mirror("broken", {FIRST: b"?"}, lambda handler, data: sends(b"x" * 10, handler, 1000))
+    broken = server.mirror("broken", {FIRST: b"?"}, lambda handler, data: handler.sends(b"x" * 10, 1000))
     assert fails(server.mirror("none", {}), wrong, broken) == [
         "404 Client Error: Not Found",
         f"what it sent is not the official file (1 of {made_up.files[0].size} bytes, wrong sha256)",
@@ -284,25 +252,39 @@ def test_of_each_mirror_is_said_how_it_failed(server, made_up, fails):
     ]
 
 
+def pouring(server, piece, closed):
+    """A server that sends the piece again and again, until it is left, and says then that it is ``closed``."""
+
+    def pours(handler, data):
+        with suppress(OSError):
+            handler.sends(b"", 10**12)
+            while not server.over.wait(0.05 if len(piece) == 1 else 0):
+                handler.wfile.write(piece)
+        closed.set()
+
+    return pours
+
+
+def test_an_endless_body_is_not_received_to_its_end(server, made_up, get):
+    closed = threading.Event()
+    endless = pouring(server, b"?" * 10_000, closed)
+    get(server.mirror("endless", made_up.contents, endless), server.mirror("good", made_up.contents))
+    assert closed.wait(10)
+
+
 def test_a_server_that_falls_silent_and_one_that_sends_too_slowly_are_given_up(server, made_up, fails, monkeypatch):
     """Each piece comes within ``STALL``, so only the speed can end it."""
     closed = threading.Event()
 
     def silent(handler, data):
-        sends(data[:20], handler, len(data))
+        handler.sends(data[:20], len(data))
         server.over.wait(30)
-
-    def drips(handler, data):
-        with suppress(OSError):
-            sends(b"", handler, len(data))
-            while not server.over.wait(0.05):
-                handler.wfile.write(b"x")
-        closed.set()
 
     monkeypatch.setattr(fetch, "STALL", 0.5)
     (failure,) = fails(server.mirror("silent", made_up.contents, silent))
     assert failure.startswith("Read timed out.")
     monkeypatch.setattr(fetch, "ANSWER", 0.2)
     monkeypatch.setattr(fetch, "REMEMBERED", 0)
+    drips = pouring(server, b"x", closed)
     assert fails(server.mirror("drips", made_up.contents, drips)) == ["slower than 20 kB/s"]
     assert closed.wait(10), "the thread that receives has ended, too"

@@ -1,15 +1,23 @@
+"""Splits, batches of them, and the data sets that need no download."""
+
 from __future__ import annotations
 
+import hashlib
 import itertools
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn import datasets
 
 from mxdp import sections
+from mxdp.datasets.digits import load_digits
 from mxdp.datasets.minibatches import Stream, minibatches, permutation, sequential
-from mxdp.datasets.records import Split
+from mxdp.datasets.records import Dataset, Split
+from mxdp.datasets.synthetic import load_synthetic
+from mxdp.errors import DataError
 
 
 def numbered(n: int) -> Split:
@@ -74,11 +82,17 @@ def test_an_epoch_drops_nothing_its_last_batch_is_short_and_its_batches_may_be_c
 @pytest.mark.parametrize("bad", [0, -1, 2.0, True, np.bool_(True), "4", None])
 def test_bad_sizes_are_refused_at_the_call(bad):
     split = numbered(4)
-    for make in (lambda: minibatches(split, bad, 0, 0), lambda: sequential(split, bad), lambda: Stream(split, bad, 0)):
-        with pytest.raises(ValueError, match=r"^batch_size must be a positive int, not "):
+    for what, make in (
+        ("batch_size", lambda: minibatches(split, bad, 0, 0)),
+        ("batch_size", lambda: sequential(split, bad)),
+        ("batch_size", lambda: Stream(split, bad, 0)),
+        ("samples", lambda: Stream(split, 2, 0).take(bad)),
+        ("the number of samples to take", lambda: split.take(bad)),
+        ("n_train", lambda: load_synthetic(0, bad, 5)),
+        ("n_test", lambda: load_synthetic(0, 5, bad)),
+    ):
+        with pytest.raises(ValueError, match=f"^{what} must be a positive int, not "):
             make()
-    with pytest.raises(ValueError, match=r"^samples must be a positive int, not "):
-        Stream(split, 2, 0).take(bad)
 
 
 @settings(max_examples=60)
@@ -129,3 +143,116 @@ def test_the_making_of_a_batch_is_a_section_of_a_timeline():
     finally:
         sections.stop()
     assert [name for name, *_ in recorded.marked] == ["input"] * (3 + 2)
+
+
+def test_take_gives_views_from_the_front_and_they_show_themselves_in_a_line():
+    whole = Dataset("made-up", numbered(8), numbered(5), tuple("abcdefgh"), "here")
+    short = whole.take(3, 2)
+    assert (repr(short), repr(short.test)) == (
+        "<Dataset 'made-up': 3 training and 2 test pictures>",
+        "<Split: 2 pictures>",
+    )
+    assert np.array_equal(short.train.X, whole.train.X[:3])
+    assert short.train.y.tolist() == [0, 1, 2]
+    assert np.shares_memory(short.train.X, whole.train.X)
+    assert (short.name, short.classes, short.origin) == ("made-up", whole.classes, "here")
+    assert repr(whole.take(100)) == repr(whole), "no more than there is"
+
+
+@given(place=st.integers(0, 249), pixel=st.integers(0, 15))
+def test_the_checksum_changes_with_each_label_and_each_pixel_of_every_hundredth_picture(place, pixel):
+    def checksum(X, y):
+        return Dataset("made-up", Split(X, y), whole, tuple("ab"), "here").checksum()
+
+    whole = Split(np.zeros((250, 1, 4, 4), np.float32), np.zeros(250, np.int32))
+    X, y = whole.X.copy(), whole.y.copy()
+    before = checksum(X, y)
+    assert before == checksum(X.copy(), y.astype(np.int64))
+    y[place] = 1
+    assert checksum(X, y) != before
+    y[place] = 0
+    X[place].reshape(-1)[pixel] = 1
+    assert (checksum(X, y) != before) == (place % 100 == 0)
+
+
+def test_a_data_set_refuses_splits_that_do_not_go_together():
+    coloured = Split(np.zeros((1, 3, 28, 28), np.float32), np.zeros(1, np.int32))
+    for test, classes, message in (
+        (numbered(8), "abcdefg", r"labels must be whole numbers from 0 to 6, not 0 to 7"),
+        (coloured, "abc", r"training are \(1, 2, 2\), .* both"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Dataset("made-up", numbered(3), test, tuple(classes), "here")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+def test_labels_of_any_whole_kind_are_taken(dtype):
+    y = np.array([0, 5, 100]).astype(dtype)
+    found = Split(np.zeros((3, 1, 2, 2), np.float32), y)
+    assert (found.y.dtype, found.y.tolist()) == (np.int32, [0, 5, 100])
+    assert (found.y is y) == (dtype == "int32")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((4, 28, 30), "uint8"), ((4, 28, 30, 3), "uint8"), ((4, 1, 28, 28), "float64"), ((4, 5, 6, 3), "float32")],
+)
+def test_the_cure_of_other_pictures_makes_them_right(shape, dtype):
+    X = np.random.RandomState(0).randint(0, 256, shape).astype(dtype)
+    if X.dtype == np.float32:
+        X = X.transpose(0, 3, 1, 2)  # a view whose rows are not whole
+    with pytest.raises(ValueError, match="X must be ") as refused:
+        Split(X, np.zeros(4, np.int64))
+    cured = eval(str(refused.value).rpartition(": ")[2], {"numpy": np, "X": X})
+    split = Split(cured, np.zeros(4, np.int64))
+    assert split.X.shape[2:] == (X.shape[1:3] if X.shape[-1] == 3 or X.ndim == 3 else X.shape[2:])
+    assert split.X.max() == pytest.approx(X.max() / (255 if dtype == "uint8" else 1))
+
+
+@pytest.mark.parametrize(
+    ("y", "cure"),
+    [(np.eye(4, dtype="int32"), r"y.argmax\(axis=1\)"), (np.zeros(4), r"y.astype\('int32'\)")],
+)
+def test_other_labels_get_their_cure(y, cure):
+    with pytest.raises(ValueError, match=f"y must be whole numbers of shape .* {cure}$"):
+        Split(np.zeros((4, 1, 2, 2), np.float32), y)
+
+
+def rows(X):
+    return sorted(x.tobytes() for x in X)
+
+
+def test_all_1797_digits_enlarged_exactly():
+    """Each of the nine copies of a pixel, taken alone, gives scikit-learn's pictures and labels back."""
+    data = load_digits(seed=3)
+    assert (len(data.train), len(data.test)) == (1437, 360)
+    X = np.concatenate([data.train.X, data.test.X])
+    y = np.concatenate([data.train.y, data.test.y])
+    original = datasets.load_digits()
+    theirs = rows(np.column_stack([original.data, original.target]).astype(int))
+    for down, right in itertools.product(range(3), repeat=2):
+        shrunk = X[:, 0, 2 + down : 26 : 3, 2 + right : 26 : 3].reshape(-1, 64) * 16
+        assert rows(np.column_stack([shrunk, y]).astype(int)) == theirs
+    X[:, 0, 2:26, 2:26] = 0
+    assert not X.any(), "the border is empty"
+
+
+def test_each_class_gives_a_fifth_to_the_test_and_the_samples_are_shuffled():
+    data = load_digits(seed=1)
+    test, train = np.bincount(data.test.y), np.bincount(data.train.y)
+    assert len(test) == len(train) == len(data.classes) == 10
+    assert (abs(test - (test + train) / 5) < 1).all()
+    assert set(data.train.y[:100].tolist()) == set(range(10))
+    assert (np.diff(data.train.y) < 0).sum() > 400
+
+
+def test_without_scikit_learn_one_sentence_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(DataError, match=r"^the digits come with scikit-learn, .* `python -m pip install .mxdp"):
+        load_digits()
+
+
+def test_the_same_seed_gives_the_same_bytes_on_every_numpy():
+    data = load_synthetic(seed=0, n_train=64, n_test=16)
+    digest = hashlib.sha256(b"".join(part.tobytes() for part in (data.train.X, data.train.y, data.test.X, data.test.y)))
+    assert digest.hexdigest() == "fb539c8a648f79a83d77ad4ed55cc7ca5af660ffe9754a87b72249ba88767172"

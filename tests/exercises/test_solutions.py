@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import doctest
+import re
 from pathlib import Path
 
 import pytest
-from judged import judged
 from solutions import SOLUTIONS
 
 from mxdp.exercises import EXERCISES
 from mxdp.exercises.__main__ import main
 from mxdp.exercises.check import SEED, settle
-from mxdp.exercises.judge import KEPT, answer_of, arrays_in, try_case
+from mxdp.exercises.judge import KEPT, answer_of, shown, try_case
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "exercises"
 UNWRITTEN = "    raise NotImplementedError\n"
+
+
+def judged(file):
+    """The exercise, what is done, words of the checker's answer, the function's body: whole, or lines of the solution
+    with ``>`` that become the lines with ``<`` below them."""
+    answers = []
+    for part in Path(__file__).with_name(file).read_text().split("\n# ")[1:]:
+        head, body = f"{part}\n".split("\n", 1)
+        name, what, words = re.fullmatch(r"(\w+): (.*?)(?: \(([^()]{12,})\))?", head).groups()
+        hunks = re.findall(r"((?:^>.*\n)+)((?:^<.*\n)*)", body, re.MULTILINE)
+        body = SOLUTIONS[name] if hunks else body
+        for hunk in hunks:
+            old, new = (re.sub("^[<>]", " ", lines, flags=re.MULTILINE) for lines in hunk)
+            assert old in body, (name, what)
+            body = body.replace(old, new)
+        answers.append((name, what, words or "", body))
+    return answers
 
 
 def written(name, body):
@@ -76,38 +93,25 @@ def test_an_allreduce_is_put_together_from_both_halves():
         assert x.asnumpy().tolist() == [0, 111, 222, 333, 444]
 
 
-def sizes(given):
-    """What is the same in two calls with other numbers."""
-    if isinstance(given, (list, tuple)):
-        return tuple(map(sizes, given))
-    return (given.shape, str(given.ctx)) if hasattr(given, "ctx") else type(given)
-
-
-def remembered(function):
-    """The function, but for sizes that it had before it does what it did then: state that survives a call."""
-    kept = {}
-
-    def called(*given):
-        arrays = arrays_in(given)
-        if sizes(given) in kept:
-            returned, after = kept[sizes(given)]
-            for x, then in zip(arrays, after):
-                x[:] = then
-            return returned
-        key, returned = sizes(given), function(*given)
-        kept[key] = returned, [x.copy() for x in arrays]
-        return returned
-
-    return called
-
-
 @pytest.mark.parametrize("name", [name for name in EXERCISES if name != "gpipe"])
-def test_what_is_kept_from_a_call_to_the_next_is_refused(name):
-    function = remembered(loaded(written(name, SOLUTIONS[name]))[name])
+def test_the_second_call_has_other_numbers_so_that_nothing_can_be_kept_from_the_first(name):
     for trial in next(iter(EXERCISES[name].cases(SEED).values())):
-        answer = answer_of(trial, function, "student.py")
-        assert answer["problem"].startswith("The first call is right, but not the second, with other numbers")
-        assert answer["hints"] == [KEPT]
+        for first, second in ((trial.given, trial.again.given), (trial.expected, trial.again.expected)):
+            assert shown(first) != shown(second)
+
+
+@pytest.mark.parametrize("name", ["fill_buckets", "split_and_load", "reduce_scatter", "all_gather", "fit_alpha_beta"])
+def test_what_is_kept_from_a_call_to_the_next_is_refused(name):
+    (trial,) = next(iter(EXERCISES[name].cases(SEED).values()))
+    function, kept = loaded(written(name, SOLUTIONS[name]))[name], []
+
+    def remembered(*given):
+        kept.append(function(*given))
+        return kept[0]
+
+    answer = answer_of(trial, remembered, "student.py")
+    assert answer["problem"].startswith("The first call is right, but not the second, with other numbers")
+    assert answer["hints"] == [KEPT]
 
 
 @pytest.mark.parametrize("name", EXERCISES)

@@ -1,4 +1,4 @@
-"""Reads the drawings in docstrings and compares them with the plans; checks that a plan is an all-reduce."""
+"""Reads the drawings in docstrings and compares them with the plans."""
 
 from __future__ import annotations
 
@@ -37,9 +37,3 @@ def check_drawing(docstring, schedule):
         for action in ("add", "copy"):
             if re.search(rf"\b{action}\b", words):
                 assert {send.action for send in step} == {action}
-
-
-def is_allreduce(schedule):
-    """Does every device end with each device's part of each chunk, exactly once?"""
-    complete = tuple(range(schedule.devices))
-    return all(parts == complete for parts in contents(schedule)[-1].values())

@@ -1,22 +1,21 @@
 """Times that can be worked out by hand (a copy or a sum of a byte takes one second, and starting takes nothing), and
-drawn jobs."""
+drawn jobs. What holds for every pipeline."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from itertools import accumulate
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.plans.collective.algorithms import plan
-from mxdp.plans.cost import simulate as simulation
 from mxdp.plans.cost.machine import Machine, Rate
-from mxdp.plans.cost.simulate import Job, last_end, pipeline_spans, simulate
-from mxdp.plans.pipeline import PIPELINES, cycles, gpipe, inference, pipeline
+from mxdp.plans.cost.simulate import Job, last_end, pipeline_spans, predict, simulate
+from mxdp.plans.pipeline import FORWARD, PIPELINES, bubble, cycles, gpipe, inference, kept, needs, one_f_one_b, order
+from mxdp.plans.pipeline import pipeline as made
 
-predict = partial(simulation.predict, itemsize=1)
 UNIT = Rate(0.0, ((1.0, 1.0),), ((1.0, 1.0),))
 MANY = Machine(push=0.0, copy=UNIT, add=UNIT, add_more=0.0, cores=64)
 
@@ -66,46 +65,18 @@ def test_a_job_that_costs_nothing_and_one_that_needs_what_never_ends():
         simulate([[Job("c", 0), Job("a", 0, ("b", "c"))], [Job("b", 0)]], 1)
 
 
-@pytest.mark.parametrize(
-    ("machine", "algorithm", "devices", "nbytes", "seconds"),
-    [
-        # Copy, add and copy are pushed at 5, 10 and 15, before they can begin; or at 20, 40 and 60.
-        (dict(push=5), "naive", 2, 12, 5 + 12 + 12 + 12),
-        (dict(push=20), "naive", 2, 12, 3 * 20 + 12),
-        # Together is slower than alone only while two run.
-        (dict(copy=Rate(0.0, ((1.0, 1.0),), ((1.0, 2.0),))), "naive", 2, 12, 36),
-        (dict(copy=Rate(0.0, ((1.0, 1.0),), ((1.0, 2.0),))), "doubling", 2, 12, 24 + 12),
-        # Every operation pays one start, and more parts cost more.
-        (dict.fromkeys(("copy", "add"), Rate(1.0, ((1.0, 0.0),), ((1.0, 0.0),))), "doubling", 4, 8, 4),
-        (dict(add_more=0.5), "naive", 3, 10, 10 + 15 + 20),
-        # Six in, six added on each; then one after the other, since each writes the vector the other reads.
-        ({}, "direct", 2, 12, 6 + 6 + 6 + 6),
-        ({}, "ring", 4, 0, 0),
-    ],
-)
-def test_what_a_machine_costs(machine, algorithm, devices, nbytes, seconds):
-    assert predict(plan(algorithm, devices), nbytes, replace(MANY, **machine)) == pytest.approx(seconds)
-
-
-def test_a_vector_of_fewer_numbers_than_chunks_leaves_chunks_empty():
-    """One number of four bytes: device 0 adds it in its place, and writes it to the three others."""
-    assert simulation.predict(plan("shared-memory", 4), 4, MANY) == pytest.approx(4 + 3 * 4)
-
-
-def test_the_curve_is_read_between_its_points_and_held_beyond_them():
-    rate = Rate(2.0, ((1e3, 1.0), (1e5, 3.0)), ((1e3, 5.0),))
-    assert [rate.seconds(1, footprint, False) for footprint in (1, 1e3, 1e4, 1e5, 1e9)] == [3, 3, 4, 5, 5]
-    assert rate.seconds(2, 1e4, True) == 12
-    assert {MANY: 1}[replace(MANY)]  # nobody changes it
-    assert (
-        repr(replace(MANY, copy=rate, push=2e-6))
-        == "<Machine: push 2 us, copy 3.33e-10 GB/s, add 1e-09 GB/s, 64 cores>"
-    )
+def test_what_is_in_no_prediction():
+    assert predict(plan("ring", 4), 0, MANY) == 0
+    # Two numbers, of which each device adds one; and one, which device 0 adds, in its place.
+    assert predict(plan("direct", 2), 5, MANY) == pytest.approx(4 * 2.5)
+    assert predict(plan("shared-memory", 4), 4, MANY) == pytest.approx(4 + 3 * 4)
+    # Two arrays, which wait less for one another than two chunks of one.
+    assert predict(plan("sharded", 2, [1, 1]), 8, MANY) == pytest.approx(4 + 4 + 4)
 
 
 @given(schedule=st.sampled_from(sorted(PIPELINES)), stages=st.integers(1, 6), micro_batches=st.integers(1, 7))
 def test_equal_tasks_make_the_staircase(schedule, stages, micro_batches):
-    plan = pipeline(schedule, stages, micro_batches)
+    plan = made(schedule, stages, micro_batches)
     spans = pipeline_spans(plan, [1] * stages, [1] * stages)
     expected = {
         (stage, task): number for number, row in enumerate(cycles(plan)) for stage, task in enumerate(row) if task
@@ -132,3 +103,60 @@ def test_python_pushes_one_task_after_another():
 def test_missing_times_are_named(plan, times, problem):
     with pytest.raises(ValueError, match=problem):
         pipeline_spans(plan, *times)
+
+
+sizes = dict(stages=st.integers(1, 8), micro_batches=st.integers(1, 12))
+
+
+@given(schedule=st.sampled_from(sorted(PIPELINES)), **sizes)
+def test_every_stage_does_every_pass_once_and_idles_as_the_formula_says(schedule, stages, micro_batches):
+    plan = made(schedule, stages, micro_batches)
+    assert (plan.name, plan.stages, plan.micro_batches) == (schedule, stages, micro_batches)
+    everything = sorted(f"{kind}{number}" for kind in "FB" for number in range(micro_batches))
+    assert all(sorted(map(str, tasks)) == everything for tasks in plan.tasks)
+    rows = cycles(plan)
+    empty = sum(task is None for row in rows for task in row)
+    assert len(rows) == 2 * (micro_batches + stages - 1)
+    assert empty / (len(rows) * stages) == pytest.approx(bubble(stages, micro_batches))
+
+
+@settings(max_examples=40)
+@given(make=st.sampled_from([gpipe, one_f_one_b, inference]), **sizes)
+def test_every_dependency_is_kept_in_the_staircase_and_in_the_order_of_pushes(make, stages, micro_batches):
+    plan = make(stages, micro_batches)
+    cycle = {(stage, task): number for number, row in enumerate(cycles(plan)) for stage, task in enumerate(row) if task}
+    pushed = {place: number for number, place in enumerate(order(plan))}
+    assert len(order(plan)) == len(pushed) == sum(map(len, plan.tasks))
+    for stage, tasks in enumerate(plan.tasks):
+        for before, task in zip((None, *tasks), tasks):
+            for need in needs(plan, stage, task) + ([(stage, before)] if before else []):
+                assert cycle[need] < cycle[stage, task]
+                assert pushed[need] < pushed[stage, task]
+
+
+@given(**sizes)
+def test_1f1b_keeps_no_more_than_it_says_and_gpipe_keeps_all(stages, micro_batches):
+    """Micro-batches that are between F and B at the end of a cycle are counted in the staircase."""
+    for each, says in (
+        (one_f_one_b(stages, micro_batches), [min(micro_batches, stages - stage) for stage in range(stages)]),
+        (gpipe(stages, micro_batches), [micro_batches] * stages),
+    ):
+        for stage, column in enumerate(zip(*cycles(each))):
+            alive = accumulate({FORWARD: 1}.get(task.kind, -1) for task in column if task)
+            assert kept(each)[stage] == max(alive) == says[stage]
+
+
+def test_a_plan_that_waits_for_itself_is_found_out():
+    plan = gpipe(2, 2)
+    first, second = plan.tasks
+    with pytest.raises(ValueError, match="gpipe never ends: after cycle 0 every stage waits for another"):
+        cycles(replace(plan, tasks=(first[::-1], second)))
+
+
+@pytest.mark.parametrize("make", [gpipe, one_f_one_b, inference])
+def test_there_is_no_pipeline_of_nothing_and_none_of_an_unknown_name(make):
+    for stages, micro_batches in ((0, 1), (1, 0), (-1, 2)):
+        with pytest.raises(ValueError, match=f"not {stages} stages and {micro_batches} micro-batches"):
+            make(stages, micro_batches)
+    with pytest.raises(ValueError, match="called 'gpip'; did you mean 'gpipe'\\? There are: 1f1b, gpipe"):
+        made("gpip", 2, 2)

@@ -1,8 +1,10 @@
-"""Plans as text. The terminal has 80 columns by default."""
+"""Plans as text, and ``python -m mxdp.plans``. The terminal has 80 columns by default."""
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import asdict
 
 import pytest
 from drawn import ROW, SEND
@@ -11,28 +13,17 @@ from hypothesis import strategies as st
 
 from mxdp.errors import plural
 from mxdp.plans import pipeline as pipelines
-from mxdp.plans.__main__ import NAMES, collective
-from mxdp.plans.collective.algorithms import plan
+from mxdp.plans.__main__ import NAMES, OPTIONS, collective, main
+from mxdp.plans.collective import trees
+from mxdp.plans.collective.algorithms import ALGORITHMS, plan
 from mxdp.plans.collective.one_hop import sharded
 from mxdp.plans.collective.rings import ring
-from mxdp.plans.collective.schedule import ADD, COPY, Schedule, Send
 from mxdp.plans.layers.fully_sharded import fully_sharded
+from mxdp.plans.layers.halo import exchange
+from mxdp.plans.layers.halo_axis import Window
 from mxdp.plans.pipeline import gpipe, one_f_one_b
-from mxdp.plans.show.contents import contents, sends, written
+from mxdp.plans.show.contents import contents, sends, vectors_sent, written
 from mxdp.plans.show.text import as_text, list_as_text, lives, staircase
-
-RING = """\
-ring: 3 devices, 3 chunks, 4 steps
-Each device sends 1.33 vectors.
-
-step   what  sends                           device 0   device 1   device 2
-start                                        a0 b0  c0  a1 b1 c1   a2  b2 c2
-1      add   0 -c-> 1   1 -a-> 2   2 -b-> 0  a0 b02 c0  a1 b1 c01  a12 b2 c2
-2      add   0 -b-> 1   1 -c-> 2   2 -a-> 0  A  b02 c0  a1 B  c01  a12 b2 C
-3      copy  0 -a-> 1   1 -b-> 2   2 -c-> 0  A  b02 C   A  B  c01  a12 B  C
-4      copy  0 -c-> 1   1 -a-> 2   2 -b-> 0  A  B   C   A  B  C    A   B  C
-
-a0: device 0's chunk a; a01: devices 0 and 1 added up; A: all devices added up."""
 
 
 def text_of(shown, columns=80):
@@ -42,7 +33,11 @@ def text_of(shown, columns=80):
 
 
 def test_one_table_where_there_is_room_else_two():
-    assert text_of(ring(3)) == RING
+    text = text_of(ring(3))
+    assert text.startswith(
+        "ring: 3 devices, 3 chunks, 4 steps\nEach device sends 1.33 vectors.\n\nstep   what  sends   "
+    )
+    assert text.endswith("\n\na0: device 0's chunk a; a01: devices 0 and 1 added up; A: all devices added up.")
     assert "device 0 " not in text_of(ring(3), columns=75)
     chunks = "5 chunks (whole arrays, elements: 5, 4, 3, 3, 1), 2 steps"
     numbers = "Devices 0 to 2 send 1.31, 1.31, 1.38 vectors."
@@ -103,24 +98,6 @@ def test_more_devices_than_are_drawn_and_one():
 
 
 @pytest.mark.parametrize(
-    ("schedule", "legend"),
-    [
-        (plan("tree", 3), "0+1: the vectors of devices 0 and 1 added up."),
-        (plan("ring", 2), "a0: device 0's chunk a; A: all devices added up."),
-        (collective("all-gather", 3), "a0: device 0's chunk a."),
-        (collective("broadcast", 3), "0: device 0's vector."),
-    ],
-)
-def test_the_last_line_says_how_to_read_it(schedule, legend):
-    assert text_of(schedule).splitlines()[-1] == legend
-
-
-def test_each_action_of_a_step_is_named_once():
-    step = (Send(1, 0, 0, ADD), Send(2, 0, 0, ADD), Send(0, 1, 0, COPY))
-    assert "\n1       add, copy   1 -> 0   2 -> 0   0 -> 1   0+1+2 " in text_of(Schedule("mixed", 3, 1, (step,)))
-
-
-@pytest.mark.parametrize(
     ("docstring", "shown"), [(pipelines.__doc__, gpipe(3, 4)), (one_f_one_b.__doc__, one_f_one_b(3, 4))]
 )
 def test_a_staircase_is_what_is_drawn_in_the_docstring(docstring, shown):
@@ -137,3 +114,87 @@ def test_a_narrow_terminal_gets_a_drawing_in_pieces(drawn, plan, columns):
     for row, line in enumerate(whole.splitlines()):
         cut = [piece.splitlines()[row] for piece in pieces]
         assert [text for part in cut for text in part[10:].split()] == line[10:].split()
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The output of a call that succeeds."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(line):
+        assert main(line.split()) == 0
+        output = capsys.readouterr()
+        assert output.err == ""
+        return output.out
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("ring", plan("ring", 4)),
+        ("sharded 3", plan("sharded", 3, [1, 1, 1])),
+        ("sharded 3 --sizes 5,4,3,3,1", plan("sharded", 3, [5, 4, 3, 3, 1])),
+        ("broadcast 4 --source 3", trees.broadcast(4, 3)),
+        ("1f1b 2 --micro-batches 3", one_f_one_b(2, 3)),
+        ("fully-sharded", fully_sharded(3, 4, 3)),
+        ("fully-sharded 2 --layers 5 --stage 0", fully_sharded(5, 2, 0)),
+        ("tiles 2 --picture 9 --window 5", exchange(9, 9, (2, 1), Window(5, padding=2))),
+    ],
+)
+def test_the_plan_that_is_asked_for(line, shown, run):
+    assert json.loads(run(line + " --json")) == json.loads(json.dumps(asdict(shown)))
+    assert run(line) == as_text(shown, 80) + "\n"
+
+
+@pytest.mark.parametrize(("line", "devices"), [("", 4), ("--list 8", 8), ("--list 1", 1)])
+def test_the_list_has_every_plan(line, devices, run):
+    listed = json.loads(run(line + " --json"))
+    assert listed["devices"] == devices
+    assert [row["name"] for row in listed["plans"]] == NAMES
+    assert {*NAMES} == {*ALGORITHMS, "all-gather", "broadcast", "reduce-scatter"}
+    for row in listed["plans"]:
+        schedule = collective(row["name"], devices)
+        assert (row["steps"], row["sent"]) == (len(schedule.steps), max(vectors_sent(schedule)))
+        assert row["what"].endswith(".")
+        assert not set("`\n") & set(row["what"])
+
+
+def of_options():
+    """Every option with numbers just outside of what is allowed, and for another plan."""
+    for name, option in OPTIONS.items():
+        kind = "a whole" if option.allowed.step == 1 else "an odd"
+        first, last = option.allowed[0], option.allowed[-1]
+        for text in (first - 1, last + option.allowed.step, "x", ""):
+            sentence = f"is {kind} number from {first} to {last}, not '{text}'"
+            yield f"{option.plans[0]} 2 --{name}={text}", sentence
+        yield f"{name}", f"no plan is called '{name}'"
+        for other in ("ring", "the list of plans"):
+            line = f"--{name}={last}" if " " in other else f"{other} --{name}={last}"
+            yield line, f"--{name} is for {' and '.join(option.plans)} alone, not for {other}"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        *of_options(),
+        ("rign", "no plan is called 'rign'; did you mean 'ring'?"),
+        *((f"ring {text}", f"DEVICES is a whole number from 1 to 64, not '{text}'") for text in ("0", "65", "")),
+        ("--list 65", "DEVICES is a whole number from 1 to 64, not '65'"),
+        ("ring 4 --list", "--list shows all plans and 'ring' names one: give one of the two"),
+        ("broadcast 4 --source 4", "there is no device 4 among 4: source is 0 to 3"),
+        ("tiles 64 --picture 3", "use fewer"),
+        ("--html", "--html makes a page of one plan: give its name"),
+        ("ring 4 --json --html", "and no --json"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(line, sentence, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split(" ")) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("mxdp: ")
+    assert output.err.count("\n") == 1
+    assert sentence in output.err
+    assert not list(tmp_path.iterdir())

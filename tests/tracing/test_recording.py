@@ -8,14 +8,16 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mxdp.backend import mx, np, npx
 from mxdp.errors import TraceError
 from mxdp.experiments import timelines
 from mxdp.experiments.memory_use import peak_bytes
 from mxdp.process import cores
-from mxdp.tracing import record, recording, section
-from mxdp.tracing.mxnet_trace import Trace, TracePair
+from mxdp.tracing import record, recording
+from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, TracePair, parse
 
 ONE = mx.cpu(0)
 
@@ -39,32 +41,6 @@ def test_what_runs_in_the_block_is_recorded_and_nothing_else(a):
             work()
         np.dot(a, a).wait_to_read()
         assert names(recorded.timeline) == [name]
-
-
-def test_two_devices_a_copy_and_another_kind(tmp_path):
-    with record(devices=[mx.cpu(0), mx.cpu(1)], kinds={"_npi_ones": "upload"}) as recorded:
-        np.ones((9,), ctx=mx.cpu(1)).copyto(mx.cpu(0))
-    assert [(e.name, e.kind) for e in recorded.timeline.lanes["cpu(1)"] if e.kind != "engine"] == [
-        ("_npi_ones", "upload"),
-        ("CopyCPU2CPU", "copy"),
-    ]
-    assert json.loads(recorded.save(tmp_path / "trace.json").read_text())["traceEvents"]
-
-
-def test_python_and_the_devices_have_one_clock(a):
-    with record() as recorded:
-        with section("outer"):
-            time.sleep(0.02)
-            (a + a).wait_to_read()
-        time.sleep(0.02)
-    timeline = recorded.timeline
-    [(start, end)] = timeline.python(name="outer")
-    (wait,) = [e for e in timeline.lanes["python"] if e.name == "MXNDArrayWaitToRead"]
-    (add,) = [e for e in timeline.lanes["cpu(0)"] if e.name == "_npi_add"]
-    slack = 0.0005
-    assert start + 0.02 - slack <= add.start <= add.end <= wait.end + slack
-    assert wait.end <= end + slack
-    assert end + 0.02 <= timeline.length + slack
 
 
 def test_two_at_a_time_are_refused_and_there_is_no_timeline_before_the_end_or_of_nothing(tmp_path):
@@ -123,16 +99,18 @@ def test_a_gpu_build_records_fewer_cpu_devices_and_all_who_ask_agree(monkeypatch
         peak_bytes(lambda: None, [beyond])
 
 
-def test_mxnets_store_uses_pinned_memory_on_the_first_devices_worker(a):
+def test_mxnets_store_uses_pinned_memory_on_the_first_devices_worker(a, tmp_path):
     """Its name there is that of another CPU device, which does not appear."""
     store = mx.kv.create("local")
     data = [a, a.copyto(mx.cpu(1))]
     store.init(0, a)
-    with record() as recorded:
+    with record(devices=[mx.cpu(0), mx.cpu(1)], kinds={"_npi_ones": "upload"}) as recorded:
         store.pushpull(0, data, out=data)
+        np.ones((9,), ctx=mx.cpu(1))
     assert recorded.timeline.devices == ["cpu(0)", "cpu(1)"]
-    kinds = {event.name: event.kind for event in recorded.timeline.lanes["cpu(0)"]}
-    assert (kinds["KVStoreReduce"], kinds["CopyCPU2CPU"]) == ("all-reduce", "copy")
+    kinds = {event.name: event.kind for event in recorded.timeline.events}
+    assert [kinds[name] for name in ("KVStoreReduce", "CopyCPU2CPU", "_npi_ones")] == ["all-reduce", "copy", "upload"]
+    assert json.loads(recorded.save(tmp_path / "trace.json").read_text())["traceEvents"]
 
 
 def test_another_thread_inside_mxnet_is_refused(a):
@@ -168,3 +146,110 @@ def test_sections_are_put_on_mxnets_clock_by_the_mark_that_was_set_fastest():
     assert rows == [("cpu(0)", "a", 1, 2), ("python", "input", 1, 2), ("python, other threads", "other", 3, 4)]
     with pytest.raises(TraceError, match=r"clock moved by 3\.000 s"):
         recording.assemble(trace, [], {"begin": readings("begin", 40e-6), "end": readings("end", 3 + 50e-6)})
+
+
+# Traces are written here as MXNet 1.9.1 writes them.
+
+CPUS = ["cpu/0", "cpu/1", PINNED, SHARED]
+WITH_GPUS = ["cpu/0", "cpu/1", "gpu/0", PINNED, SHARED]
+FIRST_THREAD, OWN_THREAD, MAIN, OTHER = 100, 101, 7, 8
+OPERATORS = {"Convolution": "compute", "CopyCPU2CPU": "copy", "add_n": "all-reduce", "DeleteVariable": "engine"}
+CALLS = {"MXNDArrayWaitAll": "wait", "MXImperativeInvokeEx": "call"}
+TIMES = st.tuples(st.integers(0, 10**15), st.integers(0, 99)).map(lambda pair: (pair[0], sum(pair)))
+OF_DEVICES = st.tuples(st.integers(0, 4), st.booleans(), st.sampled_from(sorted(OPERATORS)), TIMES)
+OF_PYTHON = st.tuples(st.sampled_from([MAIN, OTHER]), st.sampled_from([*CALLS, "epoch"]), TIMES)
+
+
+def records(names, of_devices, of_python):
+    """A mark, each pair after the other, and operators once more in a pair without their device."""
+    found = [
+        {"name": "process_name", "ph": "M", "pid": number, "args": {"name": name}} for number, name in enumerate(names)
+    ]
+    found.append({"name": "begin 0", "cat": "mxdp_instant_marker", "ph": "n", "ts": 5, "pid": 0, "tid": MAIN})
+    pairs = []
+    for process, thread, name, times in of_devices:
+        pairs += [("BE", process, thread, "operator", name, times), ("be", 99, thread, "operator", name, times)]
+    for thread, name, times in of_python:
+        pairs.append(("be", 99, thread, "MXNET_C_API" if name in CALLS else "mine", name, times))
+    for phases, process, thread, category, name, times in pairs:
+        for phase, at in zip(phases, times):
+            found.append({"name": name, "cat": category, "ph": phase, "ts": at, "pid": process, "tid": thread})
+    return found
+
+
+def text(records, first=True):
+    """Only a process's first trace names its devices; later ones begin with a comma, which is not JSON."""
+    if not first:
+        records = [record for record in records if record["ph"] != "M"]
+    lines = ",\n".join(map(json.dumps, records))
+    return f'{{\n    "traceEvents": [{"" if first else ","}\n{lines}\n], "displayTimeUnit": "ms"}}'
+
+
+@given(
+    gpus=st.booleans(),
+    first=st.booleans(),
+    drawn=st.lists(OF_DEVICES, max_size=6),
+    of_python=st.lists(OF_PYTHON, max_size=4),
+    given_kinds=st.sampled_from([{}, {"add_n": "all-reduce"}, {"Convolution": "upload"}]),
+)
+def test_what_mxnet_writes_is_read_back(gpus, first, drawn, of_python, given_kinds):
+    """In a CPU build the places of other memories are two more CPU devices', unless the worker of cpu(0) uses them."""
+    names = WITH_GPUS if gpus else CPUS
+    of_devices = [(0, FIRST_THREAD, "Convolution", (1, 2))]
+    for process, own, name, times in drawn:
+        if process < len(names):
+            thread = FIRST_THREAD if process == 0 or not own else OWN_THREAD + process
+            of_devices.append((process, thread, name, times))
+    rows = []
+    for process, thread, name, times in of_devices:
+        kind, _, number = names[process].partition("/")
+        device = f"{kind}({number})"
+        if not number:
+            device = "cpu(0)" if gpus or thread == FIRST_THREAD else f"cpu({process})"
+        rows.append((device, name, given_kinds.get(name) or OPERATORS[name], *times))
+    if len({device for device, _, kind, *_ in rows if kind != "engine"}) == 1 and "add_n" not in given_kinds:
+        # On a single device a sum is a sum.
+        rows = [(*row[:2], "compute" if row[2] == "all-reduce" else row[2], *row[3:]) for row in rows]
+    for thread, name, times in of_python:
+        lane = "python" if thread == MAIN else "python, other threads"
+        rows.append((lane, name, CALLS.get(name, "section"), *times))
+    trace = parse(text(records(names, of_devices, of_python), first), {} if first else dict(enumerate(names)))
+    assert sorted(trace.events(given_kinds)) == sorted(rows)
+    assert (trace.marks, trace.thread) == ({"begin 0": 5}, MAIN)
+
+
+SMALL = records(CPUS, [(0, 100, "Reshape", (10, 20)), (1, 101, "add_n", (30, 40))], [(MAIN, "epoch", (1, 50))])
+WHOLE = text(SMALL)
+
+
+def refused(damaged):
+    """The message with which this text is refused."""
+    with pytest.raises(TraceError) as caught:
+        parse(damaged, {})
+    sentence = str(caught.value)
+    assert sentence.startswith("MXNet's trace is damaged or cut off")
+    assert "\n" not in sentence
+    return sentence
+
+
+@given(st.integers(0, len(WHOLE) - 1))
+def test_a_trace_that_is_cut_off_anywhere_and_what_is_no_trace_are_refused(length):
+    parse(WHOLE, {})
+    for other in (WHOLE[:length], "[1, 2]", '{"traceEvents": 3}', '{"answer": 42}', WHOLE.replace('"ts"', '"ts')):
+        refused(other)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda events, begin, end: begin.pop("ts"), "KeyError: 'ts'"),
+        (lambda events, begin, end: begin.update(ts="noon"), "ValueError"),
+        (lambda events, begin, end: begin.update(ts=10**18), "Reshape ends before it begins"),
+        (lambda events, begin, end: events.remove(end), "1 events begin and do not end, the first of them Reshape"),
+        (lambda events, begin, end: events.insert(0, begin), "two begins of Reshape"),
+    ],
+)
+def test_events_that_are_not_as_mxnet_writes_them(change, message):
+    events = json.loads(json.dumps(SMALL))
+    change(events, *(next(event for event in events if event["ph"] == phase) for phase in "BE"))
+    assert message in refused(text(events))
