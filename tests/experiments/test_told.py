@@ -4,30 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-import types
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from littles import record
 
-from mxdp.experiments.lab.module import Question
 from mxdp.experiments.lab.told import NO_ANSWER, Told, rows_of, told
-
-
-def question(tell):
-    module = types.ModuleType("fake", "Is it faster?\n\nMore of it.\n")
-    parts = dict.fromkeys(("cases", "expect", "oracle", "set_up"))
-    module.__dict__.update(parts, tell=tell, PRESETS={"quick": dict(devices=[1, 2])})
-    return Question(module)
-
-
-def speak(t, s):
-    one, two = t.one(label="1 device"), t.one(label="2 devices")
-    two.speedup = one.seconds / two.seconds
-    t.column("speedup")
-    t.claim("Much\n    faster.", two.speedup, at_least=1.5)
-    t.answer(f"{two.speedup:.1f} times\n        on {s.devices[-1]}.")
 
 
 def test_rows_of_several_runs_hold_the_facts_of_the_last():
@@ -40,22 +23,6 @@ def test_rows_of_several_runs_hold_the_facts_of_the_last():
     assert (two.word, two.devices, two.device_names, two.cores) == ("later", 2, ["cpu(0)", "cpu(1)"], 7)
     with pytest.raises(AttributeError, match="the row 'ceiling' has no 'nosuch'"):
         ceiling.nosuch  # noqa: B018
-
-
-def noisy(number=0):
-    """A run whose times are no other run's."""
-    run = record(started=f"2025-01-0{1 + number}T00:00:00+00:00")
-    for row in run["rows"]:
-        for process, own in enumerate(row["processes"]):
-            own["seconds"] *= 1 + 0.001 * number + 0.0001 * process * row["case"]["devices"]
-    return run
-
-
-def test_it_is_told_anew():
-    about = told(question(speak), [noisy(number) for number in range(6)])
-    assert about.sentence == "2.0 (2.0 to 2.0) times on 2."
-    assert about.claims["Much faster."].holds is True
-    assert told(question(speak), [record()] * 6).claims["Much faster."].holds is None  # one run, six times
 
 
 LABELS = ["1 device", "2 devices", "ceiling"]
@@ -116,15 +83,6 @@ def test_a_run_whose_first_process_lacks_what_its_others_have_is_left_out():
     runs = [measured(0, 1), measured(1, 2)]
     runs[1]["rows"][0]["processes"][1]["late"] = 1.0
     assert told(None, runs).left_out == ["The run of 1 is left out: it lacks 'late' of '1 device'."]
-
-
-def test_a_case_that_failed_leaves_numbers_and_no_answer():
-    broken = record(status="failed", error="it fell")
-    about = told(question(speak), [broken])
-    assert (about.sentence, about.claims, [column.name for column in about.columns]) == (NO_ANSWER, {}, ["speedup"])
-    del broken["rows"][0]
-    about = told(question(speak), [broken])  # now it can't be told either
-    assert (about.sentence, [column.heading for column in about.columns]) == (NO_ANSWER, ["s", "accuracy"])
 
 
 def test_a_question_that_is_not_installed_shows_its_numbers():
