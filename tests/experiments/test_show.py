@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from littles import record
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from rich.console import Console
 
 from mxdp.errors import MxdpError, UsageError
@@ -264,6 +265,18 @@ def test_a_timeline_gets_a_picture_and_a_trace_and_a_damaged_one_is_named(tmp_pa
     assert json.loads((tmp_path / whole["trace"]).read_text()) == json.loads(json.dumps(chrome_trace(RECORDED)))
     assert (damaged["picture"].source, damaged["trace"]) == ("", "")
     assert "could not be drawn (TraceError: this timeline is damaged" in damaged["picture"].problem
+
+
+def test_a_panel_has_the_whole_of_a_slides_picture():
+    about, figures = words.shown([record()]).told, []
+    about.draw(lambda axes: axes.annotate("small", (0, 0), size=4))
+    pictures.saved(
+        lambda figure: figures.append(figure) or pictures.draw_told(about, figure, 3), "a", "svg", slide=True
+    )
+    ((axes,),) = [figure.axes for figure in figures]
+    assert list(axes.figure.get_size_inches()) == list(style.SLIDE)
+    assert axes.get_tightbbox().height > 0.6 * axes.figure.bbox.height
+    assert min(text.get_fontsize() for text in axes.figure.findobj(Text)) >= style.SMALLEST
 
 
 @pytest.mark.parametrize(

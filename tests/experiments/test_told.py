@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -85,9 +86,15 @@ def test_a_run_whose_first_process_lacks_what_its_others_have_is_left_out():
     assert told(None, runs).left_out == ["The run of 1 is left out: it lacks 'late' of '1 device'."]
 
 
-def test_a_question_that_is_not_installed_shows_its_numbers():
-    about = told(None, [record()])
-    assert ([column.name for column in about.columns], about.sentence) == (["seconds", "accuracy"], NO_ANSWER)
+def test_a_question_that_is_not_installed_or_can_not_tell_shows_its_numbers():
+    def half(t, s):
+        t.column("nosuch")
+        raise KeyError
+
+    for question in (None, SimpleNamespace(preset=lambda size: {}, tell=half)):
+        about = told(question, [record()])
+        assert [column.name for column in about.columns] == ["seconds", "accuracy"]
+        assert about.sentence.startswith(NO_ANSWER)
 
 
 def test_rows_are_found_by_what_they_are():
