@@ -70,7 +70,8 @@ def test_runs_that_are_unlike_are_not_pooled_and_are_named_by_their_difference(p
     s = words.shown(runs)
     assert s.runs == expected
     assert words.sureness(s).endswith(f" Left out: {said[0]}." if left else ".")
-    assert measured.line([s]).endswith(f" Left out of fake: {said[0]}." if left else ".")
+    for count, of in ((3, "fake, fake, fake"), (4, "4 experiments")):
+        assert measured.line([s] * count).endswith(f" Left out of {of}: {said[0]}." if left else ".")
 
 
 def test_what_only_one_has_and_how_a_run_ended_count_too():
@@ -119,12 +120,6 @@ def test_a_machine_is_named_by_what_is_known_of_it():
     for row in found["rows"]:
         row["facts"]["processor"] = "H200"
     assert measured.machine(words.told_of([found])) == "unknown processor, 2 cores, H200"
-
-
-def test_a_line_names_few_experiments_and_counts_many():
-    s = words.shown([at(1, cores=4), at(2)])
-    assert measured.line([s] * 3).endswith(" 1 run. Left out of fake, fake, fake: 1 run with cores=4.")
-    assert measured.line([s] * 4).endswith(" 1 run. Left out of 4 experiments: 1 run with cores=4.")
 
 
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=4), st.integers(0, 300))
