@@ -65,17 +65,14 @@ SEEDS = pytest.mark.parametrize("seed", range(3))
 
 @SEEDS
 def test_an_allreduce_is_that_of_the_commands(seed, printed):
-    s, shown = drawn("allreduce", seed)
-    if "error" in shown:
-        s["place"] = "memory"
-        shown = json.loads(answer(f"allreduce?{urlencode(s)}"))
+    s, _ = drawn("allreduce", seed)
+    s["place"] = "memory"
+    tables = tables_of(json.loads(answer(f"allreduce?{urlencode(s)}")))
     plan = printed(plans.main, s["algorithm"], s["devices"])
-    tables = tables_of(shown)
     sent = [0] * s["devices"]
-    for step in plan["steps"]:
-        for send in step:
-            if send["action"] != "read":
-                sent[send["source"]] += s["bytes"] / plan["chunks"]
+    for send in itertools.chain(*plan["steps"]):
+        if send["action"] != "read":
+            sent[send["source"]] += s["bytes"] / plan["chunks"]
     assert tables["Time of a step"][-1][0].split(" to ")[-1] == str(len(plan["steps"]))
     assert {row[1] for row in tables["Sent in all"][1:]} == {*map(as_bytes, sent)}
 
@@ -124,11 +121,12 @@ def test_scaling_is_that_of_predict(seed, printed):
 @SEEDS
 def test_memory_is_that_of_predict(seed, printed):
     s, shown = drawn("memory", seed)
-    words = ["--optimizer", s["optimizer"], "--dtype", s["dtype"], "--room", s["room"], "--devices", s["devices"]]
-    size = ["--model", s["model"], "--batch", s["batch"]]
+    words = ["--model", s["model"], "--batch", s["batch"]]
     if s["model"][0].isdigit():
-        size = ["--parameters", s["model"]]
-    found = printed(experiments.main, "predict", "--memory", *size, *words)
+        words = ["--parameters", s["model"]]
+    for name in ("optimizer", "dtype", "room", "devices"):
+        words += [f"--{name}", s[name]]
+    found = printed(experiments.main, "predict", "--memory", *words)
     assert shown["said"] == found["answer"]
     stages = next(rows for caption, rows in tables_of(shown).items() if caption.startswith("Every stage"))
     assert [row[-1] for row in stages[1:]] == [number(stage["bytes"] / 1e9) for stage in found["stages"]]
