@@ -149,6 +149,8 @@ def test_a_defect_and_a_damaged_file_cost_no_result_and_hide_no_interrupt(error,
     ("line", "expected"),
     [
         ("run epoch", "no experiment is called 'epoch'; did you mean 'epochs'?"),
+        ("run two-jobs --data digits", "--data has no effect on two-jobs"),
+        ("run epochs --minutes 1 --processes 2", "epochs: give minutes or processes, not both"),
         ("run epochs --data fashion", "no data set is called 'fashion'"),
         ("run epochs --devices two", "'two' is not a list of numbers, as in 1,2"),
         ("run faulty --preset deep.toml", "mxdp: --preset deep.toml: not a TOML file that can be read"),

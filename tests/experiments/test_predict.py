@@ -49,7 +49,13 @@ LAYER = "[[layer]]\nforward = 1\nbackward = 1\n"
     ("name", "text", "sentence"),
     [
         ("net.toml", "layer = [3]", "has no layer with parameters"),
+        ("net.toml", f"{LAYER.replace('1', '0')}parameters = 3", "no layer takes any time"),
+        ("net.toml", "[[layer]]\noperations = 0\nparameters = 3", "all layers have 0 operations"),
         ("net.toml", f"{LAYER}parameters = 3", "so --speed has no effect"),
+        ("net.toml", f"{LAYER}operations = 1\nparameters = 3", "give every layer its operations, or forward and"),
+        ("net.json", "[]", "is not a symbol that MXNet exported"),
+        ("without-input.json", symbol(), "give --input, as in 3,224,224"),
+        ("own.toml", "devices = 2", "a machine has devices, nodes, [inside] and [between]"),
         pytest.param("net.json", "[" * 100_000, "is not the JSON of a symbol", id="deep"),
         ("net.json", symbol(), "has no parameters: there is nothing to train"),
         ("net.json", symbol(node("RNN", "rnn", 0)), "operator RNN costs"),
