@@ -1,4 +1,5 @@
-"""The page ``live/``: its numbers beside those of the commands, and the page itself in a real browser."""
+"""The page ``live/``: its numbers beside those of the commands. And pages in a real browser: each key that a page names
+does what it says, and all other keys stay the browser's."""
 
 from __future__ import annotations
 
@@ -9,23 +10,25 @@ import json
 import random
 import re
 import shutil
+import subprocess
 import threading
 import time
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import pytest
-from browser import MISSING, REASON, Browser
 
 from mxdp.experiments import __main__ as experiments
 from mxdp.experiments.predict import inputs
+from mxdp.experiments.show import page as report
 from mxdp.experiments.show.style import number
 from mxdp.live.drawn import as_bytes, milliseconds
 from mxdp.live.page import TOPICS, answer
 from mxdp.plans import __main__ as plans
 
-TOOLS = Path(__file__).resolve().parents[1] / "tools"
+ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 120
 """For Python to load in a browser, on a machine that does other work."""
 
@@ -63,17 +66,14 @@ SEEDS = pytest.mark.parametrize("seed", range(3))
 
 @SEEDS
 def test_an_allreduce_is_that_of_the_commands(seed, printed):
-    s, shown = drawn("allreduce", seed)
-    if "error" in shown:
-        s["place"] = "memory"
-        shown = json.loads(answer(f"allreduce?{urlencode(s)}"))
+    s, _ = drawn("allreduce", seed)
+    s["place"] = "memory"
+    tables = tables_of(json.loads(answer(f"allreduce?{urlencode(s)}")))
     plan = printed(plans.main, s["algorithm"], s["devices"])
-    tables = tables_of(shown)
     sent = [0] * s["devices"]
-    for step in plan["steps"]:
-        for send in step:
-            if send["action"] != "read":
-                sent[send["source"]] += s["bytes"] / plan["chunks"]
+    for send in itertools.chain(*plan["steps"]):
+        if send["action"] != "read":
+            sent[send["source"]] += s["bytes"] / plan["chunks"]
     assert tables["Time of a step"][-1][0].split(" to ")[-1] == str(len(plan["steps"]))
     assert {row[1] for row in tables["Sent in all"][1:]} == {*map(as_bytes, sent)}
 
@@ -122,11 +122,12 @@ def test_scaling_is_that_of_predict(seed, printed):
 @SEEDS
 def test_memory_is_that_of_predict(seed, printed):
     s, shown = drawn("memory", seed)
-    words = ["--optimizer", s["optimizer"], "--dtype", s["dtype"], "--room", s["room"], "--devices", s["devices"]]
-    size = ["--model", s["model"], "--batch", s["batch"]]
+    words = ["--model", s["model"], "--batch", s["batch"]]
     if s["model"][0].isdigit():
-        size = ["--parameters", s["model"]]
-    found = printed(experiments.main, "predict", "--memory", *size, *words)
+        words = ["--parameters", s["model"]]
+    for name in ("optimizer", "dtype", "room", "devices"):
+        words += [f"--{name}", s[name]]
+    found = printed(experiments.main, "predict", "--memory", *words)
     assert shown["said"] == found["answer"]
     stages = next(rows for caption, rows in tables_of(shown).items() if caption.startswith("Every stage"))
     assert [row[-1] for row in stages[1:]] == [number(stage["bytes"] / 1e9) for stage in found["stages"]]
@@ -161,7 +162,7 @@ def test_what_is_wrong_in_an_address_is_a_sentence(address, sentence):
 def live():
     """The tool that makes the page."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(TOOLS))
+        patch.syspath_prepend(str(ROOT / "tools"))
         import live
     return live
 
@@ -202,6 +203,70 @@ def served(folder):
         server.shutdown()
 
 
+PROGRAMS = ("chromium", "chromedriver")
+MISSING = [name for name in PROGRAMS if not shutil.which(name)]
+REASON = f"there is no {' and no '.join(MISSING)} here (Debian: apt-get install chromium chromium-driver)"
+FLAGS = """
+--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+--disable-component-update --disable-sync --disable-dev-shm-usage --disable-smooth-scrolling
+"""
+# The private characters by which WebDriver names keys.
+NAMED = dict(Shift=8, Control=9, PageUp=14, PageDown=15, End=16, Home=17, F5=0x35, Tab=4, Enter=7)
+ARROWS = dict(ArrowLeft=18, ArrowUp=19, ArrowRight=20, ArrowDown=21)
+KEYS = {name: chr(0xE000 + code) for name, code in {**NAMED, **ARROWS}.items()}
+ALONE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+"""The browser reaches this machine alone."""
+
+
+class Browser:
+    """A window of Chromium, moved by plain HTTP (W3C's WebDriver). ``folder``: an empty one for its own files."""
+
+    def __init__(self, folder):
+        self._driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
+        said = ""
+        while "successfully on port" not in said:
+            said = self._driver.stdout.readline()
+            assert said, "chromedriver ended"
+        self._url = f"http://127.0.0.1:{re.findall('on port ([0-9]+)', said)[0]}/session"
+        options = {"args": [*FLAGS.split(), ALONE, f"--user-data-dir={folder}"], "binary": shutil.which("chromium")}
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        self._url += f"/{self._call('', {'capabilities': {'alwaysMatch': wanted}})['sessionId']}"
+
+    def open(self, page, width=1280, height=720):
+        """Load the file, or what is at an address, in a window of that size."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._call("/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
+        self._call("/url", {"url": page if isinstance(page, str) else page.as_uri()})
+
+    def log(self, kind):
+        """What it has noted since it was last asked: "browser", of scripts; "performance", of the network."""
+        return self._call("/se/log", {"type": kind})
+
+    def run(self, script):
+        """What this JavaScript returns in the page."""
+        return self._call("/execute/sync", {"script": script, "args": []})
+
+    def press(self, *keys):
+        """Press the last key while the others are held, as a person would."""
+        codes = [KEYS.get(key, key) for key in keys]
+        down = [{"type": "keyDown", "value": code} for code in codes]
+        up = [{"type": "keyUp", "value": code} for code in reversed(codes)]
+        self._call("/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": down + up}]})
+
+    def close(self):
+        """End the browser and its driver."""
+        with urlopen(Request(self._url, method="DELETE")):
+            pass
+        self._driver.terminate()
+        self._driver.wait(10)
+        self._driver.stdout.close()
+
+    def _call(self, path, asked):
+        request = Request(f"{self._url}{path}", json.dumps(asked).encode(), {"Content-Type": "application/json"})
+        with urlopen(request, timeout=60) as answer:
+            return json.load(answer)["value"]
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     if MISSING:
@@ -210,17 +275,20 @@ def browser(tmp_path_factory):
         yield window
 
 
-def text_of(browser, selector):
-    return browser.run(f"return document.querySelector({json.dumps(selector)})?.innerText ?? ''")
+def becomes(browser, script, wanted):
+    """Does it, in time? A browser scrolls smoothly."""
+    until = time.monotonic() + SECONDS
+    while browser.run(script) != wanted and time.monotonic() < until:
+        time.sleep(0.05)
+    return browser.run(script) == wanted
 
 
 def shows(browser, selector, pattern):
     """Wait until an element shows a text that fits; return it."""
-    until = time.monotonic() + SECONDS
-    while not re.search(pattern, text_of(browser, selector)):
-        assert time.monotonic() < until, (selector, pattern, text_of(browser, selector))
-        time.sleep(0.05)
-    return text_of(browser, selector)
+    text = f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"
+    fits = f"return new RegExp({json.dumps(pattern)}).test({text})"
+    assert becomes(browser, fits, True), (selector, pattern)
+    return browser.run(f"return {text}")
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +330,7 @@ def test_a_bad_value_in_the_address_is_one_sentence_and_the_page_goes_on(page, s
     assert shows(page, "#error", "nodes is ") == json.loads(answer("scaling?nodes=<b>3</b>"))["error"]
     page.open(f"{site}#scaling?nodes=2")
     shows(page, "#scaling .said", "2 nodes")
-    assert text_of(page, "#error") == ""
+    shows(page, "#error", "^$")
 
 
 def test_nothing_is_asked_of_another_host_and_nothing_fails(page, site):
@@ -285,3 +353,112 @@ def test_the_first_pictures_need_no_python(browser, site, live, tmp_path):
         for name in TOPICS:
             browser.run(f"document.querySelector('nav a[data-topic={name}]').click()")
             assert shows(browser, f"#{name} .said", ".") == json.loads(answer(name))["said"]
+
+
+# Slides, reports and plans
+
+MEASURED = next(ROOT.glob("experiments/reference/amd-epyc-2-cores/**/epochs")).parent
+SHOWN = ("epochs", "two-jobs", "where-the-time-went")  # the last has timelines
+SLIDE = """
+const far = slide => Math.abs(slide.getBoundingClientRect().top + slide.getBoundingClientRect().bottom - innerHeight);
+return [...document.querySelectorAll("section")].findIndex(slide => far(slide) < 6);
+"""
+"""The number of the slide in the middle of the window, or -1."""
+NOTES = """
+const seen = box => box.height > 0 && box.top >= 0 && box.bottom < innerHeight + 6;
+return [...document.querySelectorAll("aside")].find(notes => seen(notes.getBoundingClientRect()))?.id ?? null;
+"""
+"""Which notes can be read in the window, or None."""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    for name in SHOWN:
+        shutil.copytree(MEASURED / name, folder / name)
+    return folder
+
+
+def check_others(browser):
+    """Whoever listens must let the browser have these."""
+    note = "event => taken.push([event.key, event.defaultPrevented])"
+    browser.run(f"window.taken = []; addEventListener('keydown', {note})")
+    for keys in (["F5"], ["Control", "p"], ["x"], ["Control", "ArrowRight"]):
+        browser.press(*keys)
+    taken = browser.run("return taken")
+    assert len(taken) >= 4
+    assert not any(prevented for _, prevented in taken), taken
+
+
+def check_width(browser, file):
+    """No page is wider than its window."""
+    for width in (360, 768, 1280):
+        browser.open(file, width, 800)
+        beyond = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert beyond <= 0, width
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (360, 740)])
+def test_slides_are_turned_by_the_keyboard(browser, results, width, height):
+    file = report.write_report(results, slides=True)
+    browser.open(file, width, height)
+    last = browser.run("return document.querySelectorAll('section').length") - 1
+    assert last >= 3
+    turned = [("PageDown", 1), (" ", 2), ("PageUp", 1), ("Shift+ ", 0), ("ArrowDown", 1), ("ArrowUp", 0)]
+    turned += [("ArrowRight", 1), ("ArrowLeft", 0), ("End", last), ("ArrowRight", last), ("Home", 0), ("ArrowRight", 1)]
+    for keys, slide in turned:
+        browser.press(*keys.split("+"))
+        assert becomes(browser, SLIDE, slide), (keys, slide, browser.run(SLIDE))
+    browser.press("End")
+    for there in ("notes-where-the-time-went", None):
+        browser.press("n")
+        assert becomes(browser, NOTES, there), "a recorded timeline has the notes of its experiment"
+    browser.press("Home")
+    for keys, there, slide in (("n", "notes-epochs", -1), ("PageDown", None, 1), ("PageDown", "notes-two-jobs", -1)):
+        browser.press(keys)
+        assert becomes(browser, NOTES, there), keys
+        assert becomes(browser, SLIDE, slide), keys
+    browser.press("n")
+    assert becomes(browser, SLIDE, 1), "the slide of the notes that were read"
+    check_others(browser)
+    check_width(browser, file)
+
+
+def test_a_timeline_is_moved_by_the_keyboard(browser, results):
+    file = report.write_report(results)
+    browser.open(file)
+    for _ in range(60):
+        browser.press("Tab")
+        if browser.run("return document.activeElement.tagName") == "CANVAS":
+            break
+    drawn = "return document.activeElement.toDataURL()"
+    whole = browser.run(drawn)
+    browser.press("+")
+    enlarged = browser.run(drawn)
+    assert enlarged != whole
+    browser.press("ArrowLeft")
+    moved = browser.run(drawn)
+    assert moved not in (whole, enlarged)
+    for key, wanted in (("ArrowRight", enlarged), ("-", whole), ("=", enlarged), ("0", whole)):
+        browser.press(key)
+        assert becomes(browser, drawn, wanted), key
+    check_others(browser)
+    check_width(browser, file)
+
+
+@pytest.mark.parametrize("plan", ["ring 4", "tiles 4"])
+def test_a_plan_is_stepped_through_by_the_keyboard(browser, plan, tmp_path):
+    file = tmp_path / "plan.html"
+    assert plans.main([*plan.split(), "--html", str(file)]) == 0
+    browser.open(file)
+    step = "return Number(document.getElementById('slider').value)"
+    last = int(browser.run("return board.frames.length")) - 1
+    stepped = [("ArrowRight", 1), ("PageDown", 2), ("ArrowLeft", 1), ("PageUp", 0), ("End", last), ("Home", 0)]
+    stepped += [(" ", 1), (" ", 1), ("ArrowRight", 2), ("Home", 0)]  # plays, and pauses
+    for focus in ("", "document.getElementById('slider').focus()"):  # where it is after the mouse has moved the slider
+        browser.run(focus)
+        for key, wanted in stepped:
+            browser.press(key)
+            assert becomes(browser, step, wanted), (focus, key)
+    check_others(browser)
+    check_width(browser, file)

@@ -1,11 +1,15 @@
+"""What several questions place, time and record."""
+
 from __future__ import annotations
 
 import pytest
 
 from mxdp.backend import mx, np
 from mxdp.experiments import devices as work
+from mxdp.experiments import timelines
 from mxdp.experiments.devices import devices_of, mean_seconds
 from mxdp.experiments.lab import Case, Settings
+from mxdp.tracing import Event, Timeline
 
 CPUS = [mx.cpu(0), mx.cpu(1)]
 USERS = {"PATH": "/bin", "MXNET_CPU_TEMP_COPY": "128", "MXNET_CPU_WORKER_NTHREADS": "7", "OMP_NUM_THREADS": "4"}
@@ -54,3 +58,21 @@ def test_what_a_case_of_another_engine_is_started_with(monkeypatch, of, devices,
     monkeypatch.setattr(work.process, "cores", lambda: cores)
     changed = {**USERS, **of(devices)}
     assert {name: value for name, value in changed.items() if value is not None} == expected
+
+
+def test_shares_by_hand_and_a_timeline_if_it_is_not_too_long(monkeypatch):
+    events = [("cpu(0)", "dot", "compute", 0.0, 2.0), ("cpu(1)", "_copyto", "copy", 1.0, 4.0)]
+    timeline = Timeline(4.0, tuple(Event(*event) for event in events))
+    for most in (2, 1):
+        monkeypatch.setattr(timelines, "MOST_EVENTS", most)
+        metrics = timelines.timeline_shares(timeline)
+        assert (metrics["busy"], metrics["critical"]) == ({"cpu(0)": 0.5, "cpu(1)": 0.75}, "cpu(1)")
+        assert (metrics["together"], metrics["beside"], metrics["hidden"]) == (0.25, 0.25, pytest.approx(1 / 3))
+        assert ("timeline" in metrics) is (most == 2)
+
+
+def test_what_has_no_work_has_no_timeline_but_all_shares():
+    shares = timelines.timeline_shares(Timeline(1.0, (Event("cpu(0)", "dot", "compute", 0.0, 1.0),)))
+    nothing = timelines.recorded(lambda: None, CPUS)
+    assert set(nothing) == set(shares) - {"timeline"}
+    assert not any(nothing[name] for name in ("busy", "together", "beside", "hidden"))

@@ -36,23 +36,20 @@ def backend(name):
     return doctor.process, "installed_backends", lambda: {name: "1.9.1"}
 
 
-SHARED = [SimpleNamespace(free=free << 20, total=64 << 20) for free in (31, 32)]
+SHARED = SimpleNamespace(free=31 << 20, total=64 << 20)
 ALONE = ["AttributeError: module 'numpy' has no attribute 'bool'", "AttributeError: `np.PZERO` was removed"]
 
 
 @pytest.mark.parametrize(
     ("patches", "answer", "name", "expected", "cure"),
     [
-        ([(doctor.sys, "version_info", (3, 13))], {}, "Python", GOOD, ""),
         ([(doctor.sys, "version_info", (3, 14))], {}, "Python", LIMIT, "tested up to Python 3.13"),
         ([versions(numpy="1.23.5", d2l="1.0.3")], {}, "NumPy", GOOD, ""),
         ([versions(numpy="1.26.4", d2l="1.0.3")], {}, "NumPy", LIMIT, f"ends in: {ALONE[0]}"),
-        ([versions(numpy="2.0.0", d2l="1.0.3")], {}, "NumPy", LIMIT, f"ends in: {ALONE[1]}"),
-        ([versions(numpy="2.0.0", d2l="1.0.3")], {}, "d2l", GOOD, ""),
+        ([versions(numpy="2.0.0")], {}, "NumPy", LIMIT, f"ends in: {ALONE[1]}"),
         ([versions(numpy="2.0.0")], {}, "d2l", LIMIT, "pip install --no-deps d2l==1.0.3"),
         ([(doctor.process, "cores", lambda: 1)], {}, "cores", LIMIT, "can't show a speed-up"),
-        ([(doctor.psutil, "disk_usage", lambda path: SHARED[0])], {}, "/dev/shm", LIMIT, "--shm-size="),
-        ([(doctor.psutil, "disk_usage", lambda path: SHARED[1])], {}, "/dev/shm", GOOD, ""),
+        ([(doctor.psutil, "disk_usage", lambda path: SHARED)], {}, "/dev/shm", LIMIT, "--shm-size="),
         ([backend("mxnet")], {}, "GPUs", LIMIT, "experiments use CPU devices"),
         ([backend("mxnet")], {"gpus": 2, "usable": 2}, "GPUs", GOOD, ""),
         ([backend("mxnet-cu112"), (doctor.cuda, "problems", lambda: ["old."])], {}, "GPUs", PROBLEM, "old."),
@@ -65,14 +62,12 @@ def test_each_check_says_what_to_do(probe, monkeypatch, patches, answer, name, e
         monkeypatch.setattr(*patch)
     probe(**answer)
     check = state(name)
-    assert check.state == expected
+    assert (check.state, bool(check.cure)) == (expected, bool(cure))
     assert cure in check.cure
-    assert bool(check.cure) is bool(cure)
+    assert (len(check.found.splitlines()) > 2) is (cure == f"ends in: {ALONE[1]}"), "its failures are listed"
 
 
-def test_what_mxnet_fails_on_numpy_2_is_listed_and_quoted(probe, monkeypatch):
-    monkeypatch.setattr(*versions(numpy="2.0.0", d2l="1.0.3"))
-    assert len(state("NumPy").found.splitlines()) > 2
+def test_what_mxnet_says_on_a_new_numpy_is_quoted():
     install = (Path(__file__).parents[2] / "docs" / "install.md").read_text(encoding="utf-8")
     assert all(words in install for words in ALONE)
 
@@ -81,14 +76,13 @@ def test_the_users_variables_that_spoil_devices_are_a_problem_and_ours_are_not(p
     assert state("variables").found == "none set by you"
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     check = state("variables")
-    assert check.state == PROBLEM
-    assert "OMP_NUM_THREADS" in check.cure
+    assert (check.state, "OMP_NUM_THREADS" in check.cure) == (PROBLEM, True)
 
 
 @pytest.mark.parametrize(
     ("program", "seconds", "answer"),
     [
-        ("import time; time.sleep(60)", 0.1, "importing MXNet did not end within 0.1 s; install it again in a fresh "),
+        ("import time; time.sleep(60)", 0.1, "importing MXNet did not end within 0.1 s; install it again"),
         ("raise RuntimeError('mxdp.errors.BackendError: one sentence')", 60, "one sentence"),
         ("import os; os._exit(3)", 60, "the import ended with status 3"),
     ],
@@ -111,14 +105,11 @@ def test_data(probe, monkeypatch, tmp_path):
         monkeypatch.setenv("MXDP_OFFLINE", offline)
         assert state("Fashion-MNIST").state == LIMIT
         assert state("Fashion-MNIST").cure.startswith(cure)
-    cache = tmp_path / "mxdp" / "fashion-mnist"
-    cache.mkdir(parents=True)
-    (cache / FAILED).write_text("x could not be downloaded (host: no route)")
-    said = "x could not be downloaded (host: no route) less than an hour ago; delete "
-    assert state("Fashion-MNIST").found.startswith(said)
-    for answers, status in (([128.0, 128.0], 0), ([0.0, 0.0], 1)):  # a limit is no problem
-        probe(answers=answers)
-        assert doctor.main(as_json=True) == status
+    failed = tmp_path / "mxdp" / "fashion-mnist" / FAILED
+    failed.parent.mkdir(parents=True)
+    failed.write_text("x could not be downloaded")
+    assert state("Fashion-MNIST").found.startswith("x could not be downloaded less than an hour ago; delete ")
+    assert doctor.main(as_json=True) == 0, "a limit is no problem"
 
 
 def test_the_table_keeps_brackets(monkeypatch, capsys):
@@ -126,11 +117,9 @@ def test_the_table_keeps_brackets(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "checks", lambda: [check])
     assert doctor.main(as_json=False) == 1
     assert "mxdp[cpu]" in capsys.readouterr().out
+    assert doctor.main(as_json=True) == 1
+    assert json.loads(capsys.readouterr().out) == [check._asdict()]
 
 
-def test_it_finds_no_problem_with_mxnet(capsys):
-    doctor.main(as_json=True)
-    checks = json.loads(capsys.readouterr().out)
-    states = {check["name"]: check["state"] for check in checks}
-    assert states["MXNet"] == GOOD
-    assert set(states) >= {"Python", "MXNet", "cores", "GPUs"}
+def test_it_finds_no_problem_with_mxnet():
+    assert state("MXNet").state == GOOD
