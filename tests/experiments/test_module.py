@@ -9,7 +9,7 @@ import types
 from itertools import islice
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mxdp.errors import UsageError
@@ -92,6 +92,7 @@ GIVEN = st.fixed_dictionaries({}, optional=VALUES).filter(lambda given: not {"mi
 
 
 @settings(max_examples=60)
+@example("file", {"lr": 1, "seed": 1, "minutes": 2}, {"lr": 0.5, "processes": 2}, {})
 @given(st.sampled_from(["quick", "full", "file"]), GIVEN, GIVEN, st.sampled_from([{}, {"processes": 4}]))
 def test_presets_options_and_files_lie_one_over_the_other(tmp_path_factory, preset, in_file, options, own):
     """``minutes`` and ``processes`` exclude each other: the last that was given counts. A whole number is a float where
