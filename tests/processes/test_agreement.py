@@ -62,7 +62,14 @@ def uninitialised(world, folder, save, rank, known):
     (kept.save if save else kept.load)(net, trainer)
 
 
+def unknown(world):
+    net = gluon.nn.Dense(2)
+    net.initialize()
+    mxdp.Trainer(net.collect_params(), "sgd", world=world)
+
+
 FAILS = {
+    "values that come later": lambda world, folder: unknown(world),
     "no folder": lambda world, folder: (
         on_one(0, (folder / "file").touch) or CheckpointFolder(folder / "file", 3, world)
     ),

@@ -7,14 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as onp
 import pytest
 
-import mxdp
-from mxdp import train
-from mxdp.datasets import load
 from mxdp.errors import MxdpError
-from mxdp.processes import World, world
+from mxdp.processes import world
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip install mpi4py mpich")
@@ -125,40 +121,3 @@ def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(ran
         assert not name.endswith(" again") or all(drawn[name] == drawn[name[:-6]] for _, drawn in results), name
     assert "rank 1 of 3 ranks failed" in text
     assert "KeyError: 'mine'" in text
-
-
-TRAIN = """
-import time
-said = []
-for devices in (1, 2):
-    data = mxdp.load("synthetic").take(101, 51)
-    history = mxdp.train(devices, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None, world=world)
-    said.append([[p.asnumpy().tolist() for p in history.device_params[-1]], history.test_accuracies,
-                 [epoch.loss for epoch in history.epochs]])
-say(said)
-world.rank or time.sleep(1.5)  # for which the other waits
-"""
-"""101 samples in batches of 30 over 2 ranks of 2 devices: shards of 8 and 7, a last batch of 11."""
-
-
-@needs_mpi
-def test_training_on_two_ranks_equals_one_process(ranks):
-    """(Gluon's training: test_random_trainings; from a checkpoint: test_resume, test_agreement.)"""
-    results, _ = ranks(2, TRAIN)
-    assert results[0] == results[1]  # bit for bit
-    data = load("synthetic").take(101, 51)
-    serial, two = (train(n, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None) for n in (1, 2))
-    for params, accuracies, losses in results[0]:
-        for ours, expected in zip(params, serial.device_params[0]):
-            onp.testing.assert_allclose(ours, expected.asnumpy(), rtol=2e-4, atol=2e-6)
-        assert accuracies == serial.test_accuracies
-        assert losses == pytest.approx([epoch.loss for epoch in serial.epochs], rel=1e-5)
-    # Two ranks of a device have the same shards as two devices of one process, so the same bits.
-    assert results[0][0][0] == [param.asnumpy().tolist() for param in two.device_params[0]]
-
-
-def test_a_world_is_for_stores_of_mxdp():
-    several = World()
-    several.size = 2
-    with pytest.raises(ValueError, match="not for kvstore='device'"):
-        mxdp.Trainer([], "sgd", kvstore="device", world=several)

@@ -4,16 +4,14 @@ With ``shard_optimizer`` each device of each rank holds a share of the states, a
 from __future__ import annotations
 
 import threading
-from collections import Counter
 
 import fake_mpi
 import numpy as onp
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxdp.backend import autograd, gluon, host_view, mx, npx
-from mxdp.collectives.checksums import Checksums
+from mxdp.backend import autograd, gluon, mx
 from mxdp.errors import MxdpError
 from mxdp.gluon import Trainer
 from mxdp.gluon.updater import leaves
@@ -28,8 +26,11 @@ class Schedule(mx.lr_scheduler.LRScheduler):
         return self.base_lr / number
 
 
-# What one rank changes before a step, and which values the sentence names.
+# What one rank changes before a step; or the options of its trainer.
 DIFFERENCES = {
+    "buckets": {"bucket_mb": 1e-4},
+    "in shards": {"shard_optimizer": True},
+    "optimiser": {"optimizer": "nag"},
     "rate": lambda trainer, params: trainer.set_learning_rate(0.25),
     "weight decay": lambda trainer, params: setattr(trainer.optimizer, "wd", 0.5),
     "momentum": lambda trainer, params: setattr(trainer.optimizer, "momentum", 0.25),
@@ -67,11 +68,15 @@ def values(params):
 
 def train(world, n, shards, halves, what, other, step):
     params = made(n)
-    trainer = Trainer(params, "sgd", RATES, world=world, shard_optimizer=shards, bucket_mb=1e-5)
+    change = DIFFERENCES[what]
+    options = dict(optimizer="sgd", shard_optimizer=shards, bucket_mb=1e-5)
+    if isinstance(change, dict) and world.rank == other:
+        options.update(change)
+    trainer = Trainer(params, optimizer_params=RATES, world=world, **options)
     for number in range(3):
         differs = world.rank == other and number == step
         if differs:
-            DIFFERENCES[what](trainer, params)
+            change(trainer, params)
         backward(params)
         batch_size = 5 if differs and what == "batch size" else 4
         if halves:
@@ -92,6 +97,7 @@ def train(world, n, shards, halves, what, other, step):
     st.data(),
 )
 def test_a_difference_is_refused_on_every_rank_before_the_update(what, ranks, n, shards, step, data):
+    shards = shards and what != "in shards"
     other = data.draw(st.integers(0, ranks - 1))
     halves = not shards and data.draw(st.booleans())
     results, _ = fake_mpi.outcomes(ranks, lambda world: train(world, n, shards, halves, what, other, step))
@@ -101,18 +107,6 @@ def test_a_difference_is_refused_on_every_rank_before_the_update(what, ranks, n,
     (sentence,) = sentences
     assert sentence.startswith("the ranks can't train together: rank ")
     assert ", rank 0 has " in sentence
-
-
-ADAM = {"optimizer": "adam", "optimizer_params": {"learning_rate": 0.5}}
-
-
-@pytest.mark.parametrize("option", [dict(shard_optimizer=True), dict(bucket_mb=1e-4), ADAM])
-@pytest.mark.parametrize("other", [0, 1])
-def test_trainers_that_are_made_otherwise_are_refused(option, other):
-    made_with = [{"optimizer": "sgd", "optimizer_params": RATES}] * 2
-    made_with[other] = {**made_with[other], **option}
-    results, _ = fake_mpi.outcomes(2, lambda world: Trainer(made(1), world=world, **made_with[world.rank]))
-    assert {type(result) for result in results} == {MxdpError}
 
 
 def stepped(n, change=None, **options):
@@ -176,23 +170,19 @@ def trained(params, trainer, world, steps):
 
 @pytest.mark.parametrize(("ranks", "n"), [(2, 1), (2, 2), (3, 2)])
 def test_ranks_share_the_state_and_rank_0_alone_writes_all_of_it(ranks, n, tmp_path):
-    """(That their parameters and states are gluon's: test_random_trainings.)"""
+    """Adam keeps two numbers for each of the 624. (That they are right: test_random_trainings.)"""
 
-    def work(world, shard):
-        params, trainer = trainer_of(n, world, shard)
-        trained(params, trainer, world, range(5))
-        file = tmp_path / f"{shard}-{world.rank}"
-        if shard or world.rank == 0:
-            trainer.save_states(str(file))
-        held = Counter()
-        for x in (x for state in trainer._updaters[0].states.values() for x in leaves(state)):
-            held[str(x.ctx)] += x.size
-        return list(held.values()), file.exists()
+    def work(world):
+        params, trainer = trainer_of(n, world, True)
+        trained(params, trainer, world, range(2))
+        trainer.save_states(str(tmp_path / str(world.rank)))
+        arrays = [x for state in trainer._updaters[0].states.values() for x in leaves(state)]
+        return [sum(x.size for x in arrays if x.ctx == mx.cpu(device)) for device in range(n)]
 
-    ((whole, _), *_), sharded = (fake_mpi.run(ranks, lambda world, shard=shard: work(world, shard)) for shard in (0, 1))
-    assert max(max(held) for held, _ in sharded) <= 1.05 * sum(whole) / (ranks * n)
-    assert sum(sum(held) for held, _ in sharded) == sum(whole)
-    assert [wrote for _, wrote in sharded] == [True] + [False] * (ranks - 1)
+    held = [numbers for of_rank in fake_mpi.run(ranks, work) for numbers in of_rank]
+    assert sum(held) == 2 * 624
+    assert max(held) <= 1.05 * 2 * 624 / (ranks * n)
+    assert [path.name for path in tmp_path.iterdir()] == ["0"]
 
 
 @pytest.mark.parametrize(("ranks", "n"), [(2, 1), (2, 2), (3, 1)])
@@ -248,30 +238,3 @@ def test_states_are_read_on_rank_0_and_missing_on_all(shard, tmp_path):
         return True
 
     assert fake_mpi.run(2, work) == [True, True]
-
-
-ARRAYS = st.tuples(st.sampled_from(["float16", "float32", "float64"]), st.integers(0, 9))
-
-
-@settings(max_examples=40)
-@given(kinds=st.lists(ARRAYS, min_size=1, max_size=11), data=st.data())
-def test_a_change_of_any_element_changes_its_parameters_checksum_alone(kinds, data):
-    """Of the second or third of four ranks. (Squares are summed: a change of the sign alone is not noticed.)"""
-    sized = [number for number, (_, size) in enumerate(kinds) if size]
-    assume(sized)
-    params = [mx.nd.arange(1, size + 1, dtype=dtype) if size else mx.nd.zeros((0,)) for dtype, size in kinds]
-    checksums = Checksums(params)
-
-    def told():
-        checksums.push()
-        npx.waitall()
-        return b"".join(host_view(array).tobytes() for array in checksums.arrays)
-
-    before, number = told(), data.draw(st.sampled_from(sized))
-    place = data.draw(st.integers(0, kinds[number][1] - 1))
-    params[number][place] = data.draw(st.sampled_from([0, -20, 20.5]))
-    assert sorted(checksums.numbers) == sized
-    assert checksums.differing([before] * 4) == []
-    ranks = [before] * 4
-    ranks[data.draw(st.integers(0, 3))] = told()
-    assert checksums.differing(ranks) == [number]

@@ -21,7 +21,7 @@ from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.processes import World, checkpoint_file
 from mxdp.processes.checkpoint import CheckpointFolder
-from mxdp.scratch import in_sync, init_lenet, lenet
+from mxdp.scratch import in_sync
 from mxdp.training import TrainStep, train
 
 SMALL = load("synthetic").take(100, 50)
@@ -163,24 +163,6 @@ def test_the_time_before_the_stop_counts_also_of_a_training_stopped_again(tmp_pa
     assert seconds == [40, 60, 0]
     assert [epoch.seconds for epoch in history.epochs] == [70, 70]
     same(history, undisturbed(1))
-
-
-OTHERS = {
-    "lr is 0.5 there and 0.25 here; use another folder, or train as before": {"lr": 0.25},
-    "the data set is .*, lr is 0.5 there and 0.1 here": {"data": SMALL.take(90, 50), "lr": 0.1},
-    "loss is squared there and <lambda> here": {"loss": lambda y_hat, y: squared(y_hat, y)},
-    "net is linear there and <lambda> here;": {"net": lambda X, params: linear(X, params)},
-    r"net is linear .*, parameters is \(784, 10\), \(10,\) there and \(20, ": {"net": lenet, "params": init_lenet()},
-}
-
-
-def test_another_training_is_refused(tmp_path):
-    run(1, tmp_path, 5)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    for named, other in OTHERS.items():
-        with pytest.raises(MxdpError, match=f"holds another training: {named}"):
-            run(1, tmp_path, **other)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 CHANGES = {

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 import mxdp
 from mxdp import engine, process
-from mxdp.backend import gluon, mx, np
+from mxdp.backend import mx, np
 from mxdp.collectives import ALGORITHMS, GradientSync, tuning
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.gluon import Store
 from mxdp.processes import Ranks, World
-from mxdp.processes.world import Note, ranks_of
+from mxdp.processes.world import Note
 from mxdp.scratch import get_params
 from mxdp.training import train
 
@@ -164,14 +164,6 @@ def test_a_broadcast_waits_for_work_that_only_reads():
         return reader.ended, weights.asnumpy().tolist()
 
     assert fake_mpi.run(2, work) == [(True, [0.0] * 3)] * 2
-
-
-def test_only_ranks_are_a_world():
-    ranks = Ranks(1, 2)
-    assert ranks_of(ranks) is ranks
-    assert ranks_of(None).size == 1
-    with pytest.raises(TypeError, match=r"world must be what mxdp.world\(\) returns, not 3"):
-        ranks_of(3)
 
 
 @pytest.mark.parametrize("threads", range(4))
@@ -340,12 +332,3 @@ def test_ranks_with_other_arrays_under_a_key_are_refused(call, shape):
 
     for error in fake_mpi.outcomes(2, work)[0]:
         assert f"rank 1 has under key 'w' float32 {shape}, rank 0 has float32 (2, 3)" in str(error)
-
-
-def test_a_trainer_whose_ranks_could_start_with_other_values_is_refused():
-    def work(world):
-        net = gluon.nn.Dense(2)
-        net.initialize()
-        mxdp.Trainer(net.collect_params(), "sgd", world=world)
-
-    assert all("run a forward pass first" in str(error) for error in fake_mpi.outcomes(2, work)[0])
