@@ -62,14 +62,7 @@ def uninitialised(world, folder, save, rank, known):
     (kept.save if save else kept.load)(net, trainer)
 
 
-def unknown(world):
-    net = gluon.nn.Dense(2)
-    net.initialize()
-    mxdp.Trainer(net.collect_params(), "sgd", world=world)
-
-
 FAILS = {
-    "values that come later": lambda world, folder: unknown(world),
     "no folder": lambda world, folder: (
         on_one(0, (folder / "file").touch) or CheckpointFolder(folder / "file", 3, world)
     ),
@@ -98,6 +91,15 @@ def test_what_fails_on_one_rank_is_an_error_on_all(what, tmp_path):
     assert not any(isinstance(error, (fake_mpi.Alone, type(None))) for error in errors), errors
     assert sum(isinstance(error, MxdpError) for error in errors) >= N - 1, errors
     assert all(str(error).count("\n") == 0 for error in errors if isinstance(error, MxdpError))
+
+
+def test_a_trainer_whose_ranks_could_start_with_other_values_is_refused():
+    def work(world):
+        net = gluon.nn.Dense(2)
+        net.initialize()
+        mxdp.Trainer(net.collect_params(), "sgd", world=world)
+
+    assert all("run a forward pass first" in str(error) for error in fake_mpi.outcomes(2, work)[0])
 
 
 @pytest.mark.parametrize("kind", [mxdp.Trainer, gluon.Trainer])

@@ -21,11 +21,6 @@ from mxdp.launch.guard import INSIDE
 from mxdp.launch.guarded import Guarded, LaunchFailure, lost
 
 LEAVES = "subprocess.Popen(['sleep', '1000'])\n"
-INSIDE_MPI = """
-import mmap
-shared = memoryview(mmap.mmap(int(os.environ["MXDP_LAUNCH_STEPS"]), 24)).cast("q")
-shared[0], shared[1] = 7, {part}
-"""
 
 
 def test_what_a_rank_leaves_is_ended_and_not_waited_for(job):
@@ -82,23 +77,6 @@ def test_a_rank_that_is_stopped_is_an_end(job):
     assert "has been stopped for" in ends.what
 
 
-@pytest.mark.parametrize(
-    ("part", "code", "status", "words"),
-    [
-        (INSIDE, "", 1, "after step 7 ended with exit status 0 before the other ranks"),
-        (INSIDE, "sys.exit(3)", 3, "after step 7 failed with exit status 3"),
-        (INSIDE, "os.kill(os.getpid(), 15)", 128 + 15, "after step 7 was killed by signal 15 (SIGTERM)"),
-        (0, "", 1, "has ended without mxdp.world(); waiting there: rank 0 on "),
-    ],
-)
-def test_a_rank_that_ends_inside_mpi_is_a_failure_with_its_own_status(job, part, code, status, words):
-    waits = INSIDE_MPI.format(part=INSIDE) + "time.sleep(1000)"
-    inside = INSIDE_MPI.format(part=part) if part else ""
-    ends = job(f"if rank == 0:\n  exec({waits!r})\n{inside}\n{code}").run()
-    assert (ends.status, ends.what.split(" on ")[0]) == (status, "rank 1")
-    assert words in ends.what
-
-
 def silent_job(alone, silent=0, hung=0, n=3):
     """A job whose ranks are made here, at the time 100 s."""
     made = alone(n, silent, hung)
@@ -107,29 +85,38 @@ def silent_job(alone, silent=0, hung=0, n=3):
     return made
 
 
+HOW = {
+    3: ("failed with exit status 3", 3),
+    -9: ("was killed by signal 9 (SIGKILL)", 128 + 9),
+    0: ("ended with exit status 0 before the other ranks", 1),
+}
 LINES = st.tuples(st.integers(0, 2), st.sampled_from(["out", "err"]))
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each starts a process
-@given(lines=st.lists(LINES, max_size=60), failed=st.integers(0, 2), status=st.sampled_from([3, -9]), data=st.data())
+@given(lines=st.lists(LINES, max_size=60), failed=st.integers(0, 2), status=st.sampled_from([3, -9, 0]), data=st.data())
 def test_what_is_shown_of_a_failed_rank_are_its_last_ten_lines(alone, capsys, lines, failed, status, data):
     """Of both streams, in the order in which they came, whatever the others say. The first failure counts, or a later
-    signal, which has ended the others."""
+    signal, which has ended the others. A good end inside MPI is a failure, too."""
     made, said = silent_job(alone), {0: [], 1: [], 2: []}
     for number, (rank, stream) in enumerate(lines):
         made.note(made.ranks[rank], {"step": number, "part": 0, stream: f"line {number}"})
         said[rank].append(f"[{rank}] line {number}")
     assert made.failure is None
     at = made.ranks[failed].step
-    made.note(made.ranks[failed], {"step": at, "part": 0, "exit": status})
+    part = data.draw(st.integers(0, 2))
+    out, err = capsys.readouterr()
+    made.note(made.ranks[failed], {"step": at, "part": part, "exit": status})
+    if status == 0 and part != INSIDE:
+        assert made.failure is None
+        return
     first, *shown = str(made.failure).splitlines()
     after = f" after step {at}" if at else ""
-    how = "failed with exit status 3" if status == 3 else "was killed by signal 9 (SIGKILL)"
+    how, code = HOW[status]
     end = "; its last lines:" if said[failed] else ""
     assert first == f"mxdp.launch: rank {failed} on h{after} {how}; all ranks are ended{end}"
     assert shown == said[failed][-10:]
-    assert made.failure.status == (3 if status == 3 else 128 + 9)
-    out, err = capsys.readouterr()
+    assert made.failure.status == code
     assert len(out.splitlines()) == sum(stream == "out" for _, stream in lines)
     assert sorted(out.splitlines() + err.splitlines()) == sorted(line for of_rank in said.values() for line in of_rank)
     before, other = made.failure, data.draw(st.sampled_from([rank for rank in range(3) if rank != failed]))
@@ -214,6 +201,10 @@ def test_limits_hold_for_each_rank(alone, rank, silent):
     for well in (dict(exit=0, part=2), dict(closed=True)):  # it has ended
         made.ranks[rank] = Guarded(None, made.now, rank, **well)
         assert made.silence() is None
+    made.ranks[(rank + 1) % 3].part = INSIDE
+    made.ranks[rank] = Guarded(None, made.now, rank, "h", exit=0)
+    waiting = f"waiting there: {made.ranks[(rank + 1) % 3]}"
+    assert made.silence().what == f"rank {rank} on h has ended without mxdp.world(); {waiting}"
     del made.ranks[rank]
     made.now = limit = max(silent, jobs.START)
     for guard in made.ranks.values():
@@ -274,72 +265,67 @@ def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(alone, monke
 
 @pytest.fixture
 def launched(monkeypatch):
-    """What ``main`` gives to Launch, each time; a job ends as ``failures`` says. (That each option arrives:
+    """What ``main`` gives to Launch, each time; ``runs`` is done in place of a job. (That each option arrives:
     tests/test_options.py.)"""
-    found, failures = [], []
+    made = SimpleNamespace(environs=[], runs=lambda logs: None)
 
-    class Recorded:
-        def __init__(self, words, environ, size, address, silent, hung, logs):
-            handlers = [signal.getsignal(number) for number in launch.SIGNALS]
-            found.append(SimpleNamespace(environ=environ, logs=logs, handlers=handlers))
+    def recorded(words, environ, size, address, silent, hung, logs):
+        made.environs.append(environ)
+        return SimpleNamespace(run=lambda: made.runs(logs))
 
-        def run(self):
-            for number, file in found[-1].logs.items():
-                file.write(b"%d" % number)
-            return failures.pop() if failures else None
-
-    monkeypatch.setattr(launch, "Launch", Recorded)
-    monkeypatch.setattr(launch, "mpiexec", lambda size, hosts, interface, added, more: ["mpiexec", *more])
-    return SimpleNamespace(found=found, failures=failures)
+    monkeypatch.setattr(launch, "Launch", recorded)
+    monkeypatch.setattr(launch, "mpiexec", lambda *_: ["mpiexec"])
+    return made
 
 
 def test_restarts_append_to_the_logs_and_the_environment_is_the_users(launched, monkeypatch, tmp_path):
     assert process.prepare_process().set  # what a rank must not inherit
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     monkeypatch.setenv("MINE", "1")
-    words = ["-n", "3", "--restarts", "1"]
-    launched.failures.append(LaunchFailure(5, "it failed"))
-    assert launch.main([*words, "--log-dir", str(tmp_path / "new" / "logs"), "--", "train", "x y"]) == 0
-    assert len(launched.found) == 2
-    for started in launched.found:
-        kept = {name: value for name, value in started.environ.items() if name not in launch.INTERFACES}
+
+    def run(logs):
+        for number, file in logs.items():
+            file.write(b"%d" % number)
+        return LaunchFailure(5, "it failed") if len(launched.environs) == 1 else None
+
+    launched.runs = run
+    for _ in range(2):
+        words = ["-n", "3", "--restarts", "1", "--log-dir", str(tmp_path / "new" / "logs")]
+        assert launch.main([*words, "--", "train", "x y"]) == 0
+    assert len(launched.environs) == 3
+    for environ in launched.environs:
+        kept = {name: value for name, value in environ.items() if name not in launch.INTERFACES}
         assert kept == {"PYTHONUNBUFFERED": "1", **process.unprepared()}
         assert not set(process.prepare_process().set) & set(kept)
     files = [tmp_path / "new" / "logs" / f"rank-{rank}.log" for rank in range(3)]
-    assert [file.read_text() for file in files] == ["00", "11", "22"]  # a restart appends
-    assert launch.main(["-n", "2", "--log-dir", str(files[0].parent), "--", "train"]) == 0
-    assert [file.read_text() for file in files] == ["000", "111", "22"]  # and so does another launch
+    assert [file.read_text() for file in files] == ["000", "111", "222"]
 
 
-def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):
+@pytest.mark.parametrize("sent", [None, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("hangup", [signal.SIG_DFL, signal.SIG_IGN])
+def test_signals_are_the_launchers_while_it_runs_alone_and_a_second_one_does_not_interrupt_the_end(
+    launched, sent, hangup
+):
+    """Under nohup one stays ignored."""
     before = [signal.getsignal(number) for number in launch.SIGNALS]
+
+    def run(logs):
+        last = hangup if hangup == signal.SIG_IGN else on_signal
+        assert [signal.getsignal(number) for number in launch.SIGNALS] == [on_signal, on_signal, last]
+        try:
+            os.kill(os.getpid(), sent or 0)
+        finally:
+            for number in launch.SIGNALS if sent else ():
+                os.kill(os.getpid(), number)
+        return LaunchFailure(5, "it failed")
+
+    launched.runs = run
+    signal.signal(signal.SIGHUP, hangup)
     try:
-        for hangup in (signal.SIG_DFL, signal.SIG_IGN):  # under nohup it stays ignored
-            signal.signal(signal.SIGHUP, hangup)
-            for failures, status in (([], 0), ([LaunchFailure(5, "it failed")], 5)):
-                launched.failures += failures
-                assert launch.main(["-n", "1", "--", "true"]) == status
-                assert signal.getsignal(signal.SIGHUP) == hangup
-                last = hangup if hangup == signal.SIG_IGN else on_signal
-                assert launched.found[-1].handlers == [on_signal, on_signal, last]
+        assert launch.main(["-n", "1", "--", "true"]) == (128 + sent if sent else 5)
+        assert [signal.getsignal(number) for number in launch.SIGNALS] == [*before[:2], hangup]
     finally:
         signal.signal(signal.SIGHUP, before[2])
-    assert [signal.getsignal(number) for number in launch.SIGNALS] == before
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_does_not_interrupt_the_end(launched, monkeypatch, number):
-    def run(self):
-        try:
-            os.kill(os.getpid(), number)
-        finally:
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    before = signal.getsignal(number)
-    monkeypatch.setattr(launch.Launch, "run", run)
-    assert launch.main(["-n", "1", "--", "true"]) == 128 + number
-    assert signal.getsignal(number) == before
 
 
 def test_a_list_of_hosts_that_begins_with_this_one(tmp_path):

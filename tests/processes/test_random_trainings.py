@@ -1,5 +1,5 @@
-"""Random trainings by ``mxdp.Trainer`` on devices of several ranks end with the bits of MXNet's optimiser, given sums of
-all replicas' gradients: plain and in shards, saved by one and continued by another. (Of one rank: tests/gluon.)
+"""Random trainings by ``mxdp.Trainer`` on devices of several ranks end with the bits of MXNet's optimiser, given all
+replicas' summed gradients: plain and in shards, saved by one and continued by another. (Of one rank: tests/gluon.)
 
 Gradients are whole numbers, so sums are exact in any order. A gradient that one device lacks counts as zero. A
 parameter that no device has used is not updated.
