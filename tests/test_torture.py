@@ -64,6 +64,17 @@ def rewrite(name, old, new):
     return change
 
 
+def left_in_memory(job):
+    (job.folder / "steps.shared.0").write_text(f"{job.folder / 'given back'} {job.out}\n")
+
+
+def left_running(job):
+    """The job's folder ends it (the fixture nothing_left looks)."""
+    subprocess.Popen(["sleep", "1000"], env=job.environ())
+    while not job.processes():  # Popen returns a moment before the system shows the new program's variables
+        pass
+
+
 NEVER = mock.Mock(side_effect=subprocess.TimeoutExpired("launcher", 1))
 WRONG = {
     "another result": (rewrite("out", "[{}] digest abc", "[{}] digest abd"), "another result"),
@@ -76,6 +87,8 @@ WRONG = {
     "a word": (lambda job: job.err.write_text(SENTENCE.format(0)), "on stderr is not one sentence"),
     "never ends": (lambda job: setattr(job.launcher, "wait", NEVER), "the launcher has not ended within"),
     "a status": (lambda job: setattr(job.launcher, "status", 1), "exit status 1 in place of 0"),
+    "shared memory": (left_in_memory, "left behind: .*out"),
+    "process": (left_running, "left behind: process"),
     "temporary": (lambda job: (job.temporary / "x").touch(), "left behind: .*x"),
 }
 
@@ -145,21 +158,3 @@ def test_a_violation_ends_it_and_the_command_repeats_the_fault_alone(torture, mo
     assert torture.main(command) == 1
     assert drawn[-1] == drawn[-2]
     assert [path.name for path in tmp_path.iterdir() if "fault" not in os.listdir(path)] == []
-
-
-def test_what_is_left_is_a_violation_and_a_process_is_ended(torture, tmp_path, monkeypatch):
-    monkeypatch.setattr(torture.time, "monotonic", iter(range(0, 1000, 8)).__next__)
-    with torture.job_in_folder(torture.random.Random(0), 1, 1) as job:
-        shared = tmp_path / "shared"
-        shared.write_text("")
-        (job.folder / "steps.shared.0").write_text(f"{tmp_path / 'given back'} {shared}\n")
-        with pytest.raises(torture.Violation, match=f"left behind: {shared}$"):
-            job.nothing_left()
-        shared.unlink()
-        left = subprocess.Popen(["sleep", "1000"], env=job.environ())
-        while not job.processes():  # Popen returns a moment before the system shows the new program's variables
-            pass
-        with pytest.raises(torture.Violation, match=f"left behind: process {left.pid}$"):
-            job.nothing_left()
-        monkeypatch.undo()
-    assert left.wait(10) == -9

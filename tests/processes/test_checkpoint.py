@@ -305,16 +305,16 @@ def room(folder):
 @settings(max_examples=30, phases=[Phase.generate])  # shrinking waits for the disk
 @given(data=st.data(), keep=st.integers(1, 3), whole=st.integers(0, 3), bad=st.integers(0, 2))
 def test_a_full_disk_costs_the_oldest_alone_and_none_in_vain(data, keep, whole, bad, tmp_path_factory):
-    """The newest whole one stays until a newer one is whole, also if those after it are damaged and were never read.
+    """The newest whole one stays until a newer one is whole, also if those after it were damaged meanwhile.
     None goes where all of the older ones would not make room for the arrays."""
     folder, probe = tmp_path_factory.mktemp("kept"), tmp_path_factory.mktemp("probe") / "file"
     saved(folder, *range(1, whole + bad + 1), keep=5)
-    kept, value, gone, lines = numbered(*range(1, whole + 1)), whole or None, [], []
-    damaged = numbered(*range(whole + 1, whole + bad + 1))
-    for name in damaged:
-        DAMAGED["truncated"](folder / name)
+    files, refused, gone, lines = numbered(*range(1, whole + bad + 1)), [], [], []
+    steps = dict(zip(files, range(1, whole + 1)))
     made = CheckpointFolder(folder, keep, report=lines.append)
-    made.lock()
+    made.lock(HEADER)
+    for name in files[whole:]:
+        DAMAGED["truncated"](folder / name)
     with room(folder) as limit:
         for step in range(10, 10 + data.draw(st.integers(1, 5))):
             arrays = {"x": onp.full((2, 3), step, "float32"), "y": onp.zeros(data.draw(st.integers(0, 3000)), "uint8")}
@@ -326,17 +326,20 @@ def test_a_full_disk_costs_the_oldest_alone_and_none_in_vain(data, keep, whole, 
             made.wait()
             needed, written = sum(array.nbytes for array in arrays.values()), probe.stat().st_size
             at_once = limit[0] - 2 - written  # the checksum's length stands in two bytes that are written twice
-            while sum(sizes.values()) > at_once and len(kept) > 1:
+            number = max([0, *(int(name[11:17]) for name in (*files, *refused))]) + 1
+            while sum(sizes.values()) > at_once:
+                while len(files) > 1 and files[-1] not in steps:
+                    refused.append(files.pop())
                 free = limit[0] - sum(sizes.values())
-                if free + sum(sizes[name] for name in kept[:-1]) < needed:
+                if len(files) < 2 or free + sum(sizes[name] for name in files[:-1]) < needed:
                     break
-                gone.append(kept.pop(0))
+                gone.append(files.pop(0))
                 del sizes[gone[-1]]
             if sum(sizes.values()) <= at_once:
-                newest = max([0, *(int(name[11:17]) for name in (*kept, *damaged))]) + 1
-                kept, value = [*kept, *numbered(newest)][-keep:], step
-            assert names(folder) == sorted([*damaged, *kept])
-            assert value_in(folder)[0] == value
+                files = [*files, *numbered(number)][-keep:]
+                steps[files[-1]] = step
+            assert names(folder) == sorted([*refused, *files])
+            assert value_in(folder)[0] == max([steps[name] for name in files if name in steps], default=None)
     told = [line for line in lines if line.startswith("the disk is full: ")]
     end = f", the oldest checkpoint, was removed for a new one, so fewer than {keep} may be kept"
     assert told == [f"the disk is full: {name}{end}" for name in gone[:1]]

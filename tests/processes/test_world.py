@@ -20,90 +20,16 @@ from hypothesis import strategies as st
 import mxdp
 from mxdp import devices, engine, process
 from mxdp.backend import mx, np
-from mxdp.collectives import ALGORITHMS, GradientSync, tuning
+from mxdp.collectives import tuning
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.gluon import Store
 from mxdp.processes import ALONE, Ranks, World, world
 from mxdp.processes.leaving import STEPS, launchers_file
 from mxdp.processes.world import Note
-from mxdp.scratch import get_params
 from mxdp.training import train
 
 SMALL = load("synthetic").take(34, 10)
-SHAPES = [(3, 4), (5,), (), (0, 2), (70,)]
-
-
-def replicas(n, shapes=SHAPES, dtypes=("float32",)):
-    params = [np.zeros(shape, dtype=dtype) for shape in shapes for dtype in dtypes]
-    return [get_params(params, mx.cpu(number)) for number in range(n)]
-
-
-def fill(device_params, rank):
-    """Whole numbers that differ by rank, device, parameter and index: exact sums."""
-    for device, params in enumerate(device_params):
-        for number, param in enumerate(params):
-            values = onp.arange(param.size).reshape(param.shape) * (rank + 2) + 10 * device + number
-            np.array(values, dtype=param.dtype).copyto(param.grad)
-
-
-def gradients(device_params):
-    return [[param.grad.asnumpy() for param in params] for params in device_params]
-
-
-def check_sums(ranks):
-    """``ranks``: of each the gradients before and after."""
-    before, after = zip(*ranks)
-    expected = [sum(parts) for parts in zip(*(device for rank in before for device in rank))]
-    for device in (device for rank in after for device in rank):
-        for gradient, total in zip(device, expected):
-            onp.testing.assert_array_equal(gradient, total)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "n", "devices"), [*((name, 3, 2) for name in [*sorted(ALGORITHMS), "auto"]), ("sharded", 2, 3)]
-)
-def test_every_gradient_of_every_rank_and_device_is_the_sum(algorithm, n, devices, monkeypatch):
-    """In several buckets, one of them with several gradients. "auto" is what rank 0 chooses, though the others would
-    choose otherwise: another choice divides a bucket otherwise, to wrong sums, which MPI need not notice."""
-    monkeypatch.setattr(tuning, "choose", lambda *args: ("sharded", "naive", "ring")[fake_mpi.rank()])
-
-    def work(world):
-        device_params = replicas(devices, dtypes=("float32", "float64"))
-        sync = GradientSync(device_params, algorithm, 2e-4, world=world)
-        for _ in range(2):
-            fill(device_params, world.rank)
-            before = gradients(device_params)
-            sync()
-        assert algorithm != "auto" or {bucket.algorithm for bucket in sync.buckets} == {"sharded"}
-        return before, gradients(device_params)
-
-    check_sums(fake_mpi.run(n, work))
-
-
-OTHERWISE = {
-    "parameter 4 None, rank 0 has float32 (70,)": ({"shapes": SHAPES[:-1]}, {}),
-    "parameter 5 float32 (1,), rank 0 has None": ({"shapes": [*SHAPES, (1,)]}, {}),
-    "parameter 4": ({"shapes": [*SHAPES[:-1], (7, 10)]}, {}),
-    "parameter 0": ({"dtypes": ["float64"]}, {}),
-    "bucket_mb": ({}, {"bucket_mb": 2e-4}),
-    "buckets' vectors of length": ({"n": 3}, {}),
-}
-
-
-@pytest.mark.parametrize("what", OTHERWISE)
-def test_ranks_with_other_gradients_or_buckets_are_refused_on_every_rank(what):
-    shapes, options = OTHERWISE[what]
-
-    def work(world):
-        last = world.rank == 2
-        replicated = replicas(**{"n": 2, **(shapes if last else {})})
-        GradientSync(replicated, "sharded", world=world, **(options if last else {}))
-
-    errors, _ = fake_mpi.outcomes(3, work)
-    for error in errors:
-        assert isinstance(error, MxdpError)
-        assert f"rank 2 has {what}" in str(error)
 
 
 def quiet(*args, **options):
