@@ -20,7 +20,7 @@ import pytest
 from gate import Gate
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from kept import DAMAGED, HEADER, names, numbered
+from test_checkpoint_file import DAMAGED, HEADER, names, numbered
 
 from mxdp.backend import np, npx
 from mxdp.errors import BackendError, MxdpError

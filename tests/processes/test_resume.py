@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import fake_mpi
 import numpy as onp
 import pytest
-from kept import names
+from test_checkpoint_file import names
 
 from mxdp import process, scratch
 from mxdp.backend import np, npx
