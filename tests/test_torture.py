@@ -112,28 +112,25 @@ def test_a_whole_training_passes_and_each_broken_promise_of_it_is_a_violation(wr
         job.check_end([0], "nothing")
 
 
-@pytest.mark.parametrize(
-    ("status", "lines", "said"),
-    [
-        (3, ["{0}"], None),
-        (3, ["{1}"], "not one sentence with"),
-        (3, [], "not one sentence with"),
-        (3, ["Traceback {0}"], "not one sentence with"),
-        (4, ["{0}"], "exit status 4 in place of 2 or 3"),
-    ],
-)
-def test_a_training_that_was_ended_says_so_in_one_sentence_with_the_victims_rank(status, lines, said, torture, job):
+def test_a_training_that_was_ended_says_so_in_one_sentence_with_the_victims_rank(torture, job):
     whole_training(job)
-    job.launcher.status = status
-    sentences = [SENTENCE.format(rank) for rank in (job.rank, 1 - job.rank)]
-    job.err.write_text("\n".join(line.format(*sentences) for line in lines))
-    with contextlib.nullcontext() if said is None else pytest.raises(torture.Violation, match=said):
-        job.check_end([2, 3], f"RANK {torture.FAILED}")
-    assert not job.complete
-    if not lines:  # the fault may have come after the end
-        job.launcher.status = 0
-        job.check_end([2, 3], f"RANK {torture.FAILED}", late=True)
-        assert job.complete
+    expected = [2, 3], f"RANK {torture.FAILED}"
+    job.check_end(*expected, late=True)  # the fault may have come after the end
+    assert job.complete
+    own, other = (SENTENCE.format(rank) for rank in (job.rank, 1 - job.rank))
+    job.complete = False
+    for status, line, said in (
+        (3, own, None),
+        (3, other, "not one sentence with"),
+        (3, "", "not one sentence with"),
+        (3, f"Traceback {own}", "not one sentence with"),
+        (4, own, "exit status 4 in place of 2 or 3"),
+    ):
+        job.launcher.status = status
+        job.err.write_text(line)
+        with pytest.raises(torture.Violation, match=said) if said else contextlib.nullcontext():
+            job.check_end(*expected)
+        assert not job.complete
 
 
 def test_a_violation_ends_it_and_the_command_repeats_the_fault_alone(torture, monkeypatch, capsys, tmp_path):

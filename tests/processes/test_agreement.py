@@ -3,6 +3,8 @@ parameters in another order than rank 0's."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import fake_mpi
 import numpy as onp
 import pytest
@@ -20,28 +22,13 @@ from mxdp.scratch import get_params
 from mxdp.training import train
 
 N = 3
-
-
-def on_one(rank, do):
-    """``do()`` if this is the rank."""
-    return do() if fake_mpi.rank() == rank else None
+LOCAL = type("Local", (mx.lr_scheduler.FactorScheduler,), {})
 
 
 def square():
     net = gluon.nn.Sequential()
     net.add(gluon.nn.Dense(4, in_units=4))
     return net
-
-
-def broken(*_, **__):
-    raise OSError(5, "Input/output error")
-
-
-def local_class():
-    class Scheduler(mx.lr_scheduler.FactorScheduler):
-        pass
-
-    return Scheduler(step=3)
 
 
 def trained(world, kind=mxdp.Trainer, optimizer="adam", **options):
@@ -70,18 +57,16 @@ def uninitialised(world, folder, save, rank, known):
 
 
 FAILS = {
-    "no folder": lambda world, folder: (
-        on_one(0, (folder / "file").touch) or CheckpointFolder(folder / "file", 3, world)
-    ),
+    "no folder": lambda world, folder: CheckpointFolder(Path(__file__, "file"), 3, world),
     "another training's": lambda world, folder: [
         checkpointed(world, folder, optimizer=name) for name in ("adam", "adamax")
     ],
-    "a scheduler's local class": lambda world, folder: checkpointed(world, folder, lr_scheduler=local_class()),
+    "a scheduler's local class": lambda world, folder: checkpointed(world, folder, lr_scheduler=LOCAL(step=3)),
     "no values": lambda world, folder: uninitialised(world, folder, True, 2, True),
     "no shape": lambda world, folder: uninitialised(world, folder, True, 1, False),
     "not initialised": lambda world, folder: uninitialised(world, folder, False, 1, True),
     "no device": lambda world, folder: quick(world, num_devices=0 if world.rank == 1 else 1),
-    "no net": lambda world, folder: quick(world, net=(lambda X, params: broken()) if world.rank == 1 else None),
+    "no net": lambda world, folder: quick(world, net=(lambda X, params: 1 // 0) if world.rank == 1 else None),
 }
 
 
@@ -172,20 +157,12 @@ def test_layers_that_sort_otherwise_on_a_rank_are_refused(make, layers, before):
     assert refused(errors, "another place in the network") == any(order != orders[0] for order in orders)
 
 
-NAMES = [f"dense{number}_{kind}" for number in range(6) for kind in ("bias", "weight")][:11]
-
-
-@given(counts=st.lists(st.integers(9, 11), min_size=2, max_size=3))
+@pytest.mark.parametrize("counts", [(3, 2, 3), (2, 2, 3), (3, 3, 3)])
 def test_a_rank_with_fewer_names_is_told_which_it_lacks(counts):
     """(Which names agree: the doctest of ``without_counts``.)"""
-    errors, _ = fake_mpi.outcomes(len(counts), lambda world: agree_names(world, NAMES[: counts[world.rank]]))
-    other = next((rank for rank, count in enumerate(counts) if count != counts[0]), None)
-    if refused(errors, "another place in the network"):
-        number = min(counts[0], counts[other])
-        here, there = ("missing", NAMES[number])[:: 1 if counts[other] < counts[0] else -1]
-        assert f"parameter {number} is {here} on rank {other} and {there} on rank 0, which" in str(errors[0])
-    else:
-        assert other is None
+    errors, _ = fake_mpi.outcomes(3, lambda world: agree_names(world, ["a0", "b0", "c0"][: counts[world.rank]]))
+    told = {(3, 2, 3): "missing on rank 1 and c0 on rank 0,", (2, 2, 3): "c0 on rank 2 and missing on rank 0,"}
+    assert refused(errors, f"parameter 2 is {told.get(counts)} which is another place") == (counts in told)
 
 
 @settings(max_examples=40)
@@ -208,3 +185,15 @@ def test_arrays_in_another_order_are_refused_and_other_initial_values_are_not(da
     assert refused(errors, "has rank 0's parameters in another order") == bool(same and moved)
     if same and moved:
         assert f"rank {other} has rank 0's parameters in another order (from parameter {moved[0]} on)" in str(errors[0])
+
+
+def test_ranks_whose_buckets_are_divided_otherwise_are_refused():
+    """By "sharded", over as many devices as a rank has. (Of other buckets: tests/collectives.)"""
+
+    def work(world):
+        params = [np.zeros((size,)) for size in (12, 6, 70)]
+        devices = [mx.cpu(number) for number in range(2 + world.rank // 2)]
+        GradientSync([get_params(params, device) for device in devices], "sharded", world=world)
+
+    for error in fake_mpi.outcomes(3, work)[0]:
+        assert "rank 2 has buckets' vectors of length " in str(error)

@@ -16,25 +16,11 @@ MPIEXEC = Path(sys.executable).with_name("mpiexec")
 needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip install mpi4py mpich")
 
 
-@pytest.fixture
-def ranks(tmp_path):
-    """``ranks(n, code)`` runs ``code`` in ``n`` processes; what each gives to ``say`` comes back, in the order of
-    ranks, and the text of their errors. ``fails=True``: it must end with one."""
-
-    def run(n, code, fails=False):
-        script = tmp_path / "script.py"
-        script.write_text(
-            "import json, pathlib, mxdp, numpy as onp\nfrom mxdp.backend import autograd, gluon, mx, np, npx\n"
-            "world = mxdp.world()\n"
-            f"say = lambda x: pathlib.Path({str(tmp_path)!r}, str(world.rank)).write_text(json.dumps(x))\n{code}"
-        )
-        done = subprocess.run(
-            [MPIEXEC, "-n", str(n), sys.executable, script], capture_output=True, text=True, timeout=120
-        )
-        assert (done.returncode != 0) == fails, done.stderr
-        return [json.loads((tmp_path / str(rank)).read_text()) for rank in range(n)], done.stderr
-
-    return run
+START = """
+import json, pathlib, sys, mxdp, numpy as onp
+from mxdp.backend import autograd, gluon, mx, np, npx
+world = mxdp.world()
+"""
 
 
 def test_without_mpi_a_launched_process_says_what_is_missing(monkeypatch):
@@ -96,7 +82,7 @@ after("a store", lambda: mx.random.seed(3), lambda: mx.kv.create("mxdpmpi"))
 after("seed", lambda: world.seed(3), list)
 """
 FAILS = """
-say([found, drawn])
+pathlib.Path(sys.argv[1], str(world.rank)).write_text(json.dumps([found, drawn]))
 world.barrier()
 if world.rank == 1:
     raise KeyError("mine")
@@ -105,13 +91,16 @@ world.barrier()
 
 
 @needs_mpi
-def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(ranks):
+def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(tmp_path):
     """Whole numbers, so that sums are exact; a second sum of the same arrays shows that the first had ended.
 
     After a convolution without gradients, oneDNN keeps the weight in a layout of its own; a job that takes such an
     array's address waits for itself. Dropout draws other masks on each device of each rank, and the same ones again
     after the same seed: without one, and where ``mx.random.seed`` was called alike on all ranks before."""
-    results, text = ranks(3, MASKS + SUMS + FAILS, fails=True)
+    command = [MPIEXEC, "-n", "3", sys.executable, "-c", START + MASKS + SUMS + FAILS, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    results = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(3)]
     last = [[sum(k - 1 + rank for rank in range(3)) * 9] for k in (5, 100_000, 1)]
     for rank, (found, _) in enumerate(results):
         assert found == [[[], *last], [[1.0] * 3] * 2, [0, 2, 4], rank, [6.0 * place for place in range(7)]]
@@ -119,5 +108,5 @@ def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(ran
         masks = [tuple(mask) for _, drawn in results for mask in drawn[name]]
         assert len(set(masks)) == len(masks) == 6, name
         assert not name.endswith(" again") or all(drawn[name] == drawn[name[:-6]] for _, drawn in results), name
-    assert "rank 1 of 3 ranks failed" in text
-    assert "KeyError: 'mine'" in text
+    assert "rank 1 of 3 ranks failed" in done.stderr
+    assert "KeyError: 'mine'" in done.stderr

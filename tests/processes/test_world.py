@@ -32,10 +32,6 @@ from mxdp.training import train
 SMALL = load("synthetic").take(34, 10)
 
 
-def quiet(*args, **options):
-    return train(*args, **{"kind": "cpu", "data": SMALL, "report": lambda line: None, **options})
-
-
 @pytest.mark.parametrize("astray", [None, 0, 1, 2])
 def test_in_sync_compares_all_ranks(astray):
     """A rank whose sums are wrong has replicas that equal each other."""
@@ -48,7 +44,8 @@ def test_in_sync_compares_all_ranks(astray):
 
     lines, drawn = [], []
     draw = lambda *what: drawn.append(fake_mpi.rank())  # noqa: E731
-    fake_mpi.run(3, lambda w: quiet(2, 10, 0.1, 1, world=w, report=lines.append, draw=draw), make=Astray)
+    options = dict(kind="cpu", data=SMALL, report=lines.append, draw=draw)
+    fake_mpi.run(3, lambda world: train(2, 10, 0.1, 1, world=world, **options), make=Astray)
     assert drawn == [0]
     assert lines[-1].endswith(f"in each of 3 processes; replicas in sync: {astray is None}")
 
