@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -22,6 +23,68 @@ from mxdp.launch import __main__ as launch
 from mxdp.launch import job as jobs
 from mxdp.launch.guard import INSIDE
 from mxdp.launch.guarded import Guarded, LaunchFailure
+
+SECONDS = 60
+"""After which a job that does not end is ended; a limit for busy machines."""
+
+# Starts a guard for each rank, as mpiexec does: STUB.py SIZE HOW COMMAND...
+STUB = """
+import os, signal, subprocess, sys, time
+size, how = int(sys.argv[1]), sys.argv[2]
+ranks = [subprocess.Popen(sys.argv[3:], env={**os.environ, "PMI_RANK": str(rank)}) for rank in range(size)]
+statuses = [rank.wait() for rank in ranks]
+if how == "killed":
+    print(*(f"line {number}" for number in range(25)), sep="\\n", flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+if how == "hangs":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.close(1), os.close(2)
+    time.sleep(1000)
+if how == "well":
+    sys.exit(0)
+sys.exit(max(map(abs, statuses)))
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    """``job(code, n)`` is a Launch of ``n`` ranks that run ``code`` without MPI."""
+    stub = tmp_path / "stub.py"
+    stub.write_text(STUB)
+    made, watchdogs = [], []
+
+    def start(code, n=2, how="", silent=0, hung=0, logs=None):
+        code = "import os, signal, subprocess, sys, time\nrank = int(os.environ['PMI_RANK'])\n" + code
+        python = [sys.executable, "-S"]
+        words = [*python, stub, str(n), how, *python, launch.guard.__file__, *python, "-u", "-c", code]
+        made.append(launched := jobs.Launch(words, dict(os.environ), n, "127.0.0.1", silent, hung, logs or {}))
+        watchdogs.append(threading.Timer(SECONDS, setattr, (launched, "failure", LaunchFailure(1, "it hung"))))
+        watchdogs[-1].start()
+        return launched
+
+    yield start
+    for timer in watchdogs:
+        timer.cancel()
+    for launched_ in made:
+        if launched_.mpiexec.returncode is None:
+            launched_.end()
+        assert launched_.listener.fileno() == -1
+        assert launched_.connections == {}
+
+
+@pytest.fixture
+def alone():
+    """``alone(n)`` is a Launch of ``n`` ranks whose mpiexec has ended, and to which nobody has connected."""
+    made = []
+
+    def start(n=2, silent=0, hung=0):
+        made.append(jobs.Launch(["true"], dict(os.environ), n, "127.0.0.1", silent, hung, {}))
+        return made[-1]
+
+    yield start
+    for launched_ in made:
+        launched_.end()
+
 
 LEAVES = "subprocess.Popen(['sleep', '1000'])\n"
 
