@@ -128,3 +128,10 @@ def test_a_missing_module_is_a_sentence_and_ends_a_command(argv, monkeypatch):
 def test_an_exit_of_another_s_code_is_an_error(code, words):
     with pytest.raises(MxdpError, match=re.escape(f"it calls sys.exit{words}, which ends all")), errors.without_exit():
         sys.exit(code)
+
+
+def test_a_step_is_refused_where_its_gradients_are_not_its_own():
+    assert errors.refuse_step(recording=False, adding=False) is None
+    for recording, words in ((True, r"autograd\.record"), (False, "no_sync has added up")):
+        with pytest.raises(RuntimeError, match=words):
+            errors.refuse_step(recording, adding=True)

@@ -58,8 +58,7 @@ def whole_training(job):
 def rewrite(name, old, new):
     def change(job):
         file = getattr(job, name)
-        text = file.read_text().replace(old.format(job.rank), new.format(1 - job.rank))
-        file.write_text(text)
+        file.write_text(file.read_text().replace(old.format(job.rank), new.format(1 - job.rank)))
 
     return change
 

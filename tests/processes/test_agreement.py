@@ -41,10 +41,9 @@ def trained(world, kind=mxdp.Trainer, optimizer="adam", **options):
     return net, trainer
 
 
-def checkpointed(world, folder, kind=mxdp.Trainer, save=True, **options):
-    """Save, or load what was saved."""
-    kept, (net, trainer) = Checkpoint(folder, world=world, report=lambda line: None), trained(world, kind, **options)
-    (kept.save if save else kept.load)(net, trainer)
+def checkpointed(world, folder, **options):
+    kept = Checkpoint(folder, world=world)
+    kept.save(*trained(world, **options))
     kept.wait()
 
 

@@ -215,19 +215,14 @@ def test_a_folder_that_is_made_anew_has_a_lock_of_its_own(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / LOCK).touch()  # another process was here
     second, _ = saved(tmp_path / "folder", 3)
-    assert not free(tmp_path / "folder")
-    del second
-    assert free(tmp_path / "folder")
+    assert not free(second.folder)
 
 
 def test_a_folder_that_cannot_be_locked_is_used_with_a_line(tmp_path, monkeypatch):
     """Some network file systems have no locks. A process without one removes nothing of others."""
     part = tmp_path / f"{numbered(1)[0]}.elsewhere-1.part"
     part.write_text("another's")
-
-    def unknown(*args):
-        raise OSError(errno.ENOLCK, "No locks available")
-
+    unknown = mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
     monkeypatch.setattr(checkpoint_file.fcntl, "lockf", unknown)
     _, lines = saved(tmp_path, 1, 2)
     assert lines == [
@@ -346,11 +341,7 @@ def test_a_disk_with_room_again_is_used_again(tmp_path):
 def test_an_error_of_the_thread_is_raised_by_the_next_call(tmp_path, monkeypatch):
     """And nothing is left of the file."""
     made, _ = saved(tmp_path, 1)
-
-    def wrong(*args):
-        raise BackendError("of the thread")
-
-    monkeypatch.setattr(os, "fsync", wrong)
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=BackendError("of the thread")))
     write(made, 2)
     with pytest.raises(BackendError, match="of the thread"):
         made.wait()

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from types import SimpleNamespace
+from unittest import mock
 
 import psutil
 import pytest
@@ -423,9 +424,7 @@ def test_strangers_do_not_fill_the_launcher_and_a_guard_still_gets_in(launcher):
             strangers.append(socket.create_connection(address, timeout=10))
             launcher.wait()
             assert len(launcher.connections) <= launcher.size + jobs.STRANGERS
-        assert all(
-            open_socket.gettimeout() == 0 for open_socket in launcher.connections
-        )  # none can hold up the launcher
+        assert {each.gettimeout() for each in launcher.connections} == {0}, "none can hold up the launcher"
         with socket.create_connection(address, timeout=10) as guard:
             guard.sendall(f'{launcher.password} 1 h\n{{"step": 3, "part": 0}}\n{{"st'.encode())
             while 1 not in launcher.ranks:
@@ -457,9 +456,7 @@ def test_one_that_speaks_slowly_or_never_ends_its_line_is_no_guard(launcher):
 
 
 def test_where_no_file_can_be_opened_a_stranger_makes_room(launcher, monkeypatch):
-    def accept():
-        raise OSError(24, "Too many open files")
-
+    accept = mock.Mock(side_effect=OSError(24, "Too many open files"))
     launcher.listener.close()
     monkeypatch.setattr(launcher, "listener", SimpleNamespace(accept=accept, close=lambda: None))
     launcher.accept()

@@ -13,7 +13,6 @@ from mxdp.errors import MxdpError
 from mxdp.processes import world
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
-needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip install mpi4py mpich")
 
 
 START = """
@@ -90,7 +89,7 @@ world.barrier()
 """
 
 
-@needs_mpi
+@pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip install mpi4py mpich")
 def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(tmp_path):
     """Whole numbers, so that sums are exact; a second sum of the same arrays shows that the first had ended.
 

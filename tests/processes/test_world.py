@@ -29,8 +29,6 @@ from mxdp.processes.leaving import STEPS, launchers_file
 from mxdp.processes.world import Note
 from mxdp.training import train
 
-SMALL = load("synthetic").take(34, 10)
-
 
 @pytest.mark.parametrize("astray", [None, 0, 1, 2])
 def test_in_sync_compares_all_ranks(astray):
@@ -43,8 +41,8 @@ def test_in_sync_compares_all_ranks(astray):
                 array[:1] += 1  # of the last parameter alone
 
     lines, drawn = [], []
-    draw = lambda *what: drawn.append(fake_mpi.rank())  # noqa: E731
-    options = dict(kind="cpu", data=SMALL, report=lines.append, draw=draw)
+    options = dict(kind="cpu", data=load("synthetic").take(34, 10), report=lines.append)
+    options["draw"] = lambda *what: drawn.append(fake_mpi.rank())
     fake_mpi.run(3, lambda world: train(2, 10, 0.1, 1, world=world, **options), make=Astray)
     assert drawn == [0]
     assert lines[-1].endswith(f"in each of 3 processes; replicas in sync: {astray is None}")
