@@ -15,13 +15,6 @@ from mxdp.processes import world
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
 
-START = """
-import json, pathlib, sys, mxdp, numpy as onp
-from mxdp.backend import autograd, gluon, mx, np, npx
-world = mxdp.world()
-"""
-
-
 def test_without_mpi_a_launched_process_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     assert world().size == 1
@@ -58,6 +51,9 @@ found = [[array[-1:].tolist() for array in arrays], sent.tolist(), world.gather(
 faulthandler.cancel_dump_traceback_later()
 """
 MASKS = """
+import json, pathlib, sys, mxdp, numpy as onp
+from mxdp.backend import autograd, gluon, mx, np, npx
+world = mxdp.world()
 def masks():
     with autograd.train_mode():
         return [npx.dropout(np.ones((64,), ctx=mx.cpu(i)), p=0.5).tolist() for i in range(2)]
@@ -96,7 +92,7 @@ def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(tmp
     After a convolution without gradients, oneDNN keeps the weight in a layout of its own; a job that takes such an
     array's address waits for itself. Dropout draws other masks on each device of each rank, and the same ones again
     after the same seed: without one, and where ``mx.random.seed`` was called alike on all ranks before."""
-    command = [MPIEXEC, "-n", "3", sys.executable, "-c", START + MASKS + SUMS + FAILS, tmp_path]
+    command = [MPIEXEC, "-n", "3", sys.executable, "-c", MASKS + SUMS + FAILS, tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
     results = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(3)]

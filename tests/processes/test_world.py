@@ -26,6 +26,7 @@ from mxdp.errors import MxdpError
 from mxdp.gluon import Store
 from mxdp.processes import ALONE, Ranks, World, world
 from mxdp.processes.leaving import STEPS, launchers_file
+from mxdp.processes.order import agree_values
 from mxdp.processes.world import Note
 from mxdp.training import train
 
@@ -300,11 +301,15 @@ def test_seeds_of_ranks_are_far_apart_and_rank_0s_is_the_users(monkeypatch):
 
 def test_one_rank_does_nothing():
     alone, x = World(), np.arange(3.0)
+    gate = Gate(x, limit=5)
     alone.sum([x])
     alone.broadcast([x])
     alone.reduce_scatter(x)
     alone.all_gather(x)
     alone.barrier()
+    agree_values(alone, [x])
+    assert engine.CompletionEvent([x]).at is None, "nor has it waited"
+    gate.open()
     assert x.tolist() == [0, 1, 2]
     assert (alone.rank, alone.size, alone.local_rank, Ranks(2, 3).local_rank) == (0, 1, 0, 2)
     assert (alone.gather("x"), alone.together(lambda: 5), alone.shard(7)) == (["x"], [5], slice(0, 7))
