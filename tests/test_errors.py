@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 from hypothesis import given
@@ -78,48 +77,6 @@ def test_an_error_is_a_sentence_and_a_status(error, said, status, capsys):
     assert capsys.readouterr().err == said
     with pytest.raises(ZeroDivisionError):  # a defect keeps its traceback
         as_command()(lambda arguments: 1 // 0)([])
-
-
-SIGNALLED = """
-import signal, sys, threading, time
-from mxdp.errors import as_command, tidy_after_signals
-
-@as_command()
-def main(arguments):
-    try:
-        print("begins", flush=True)
-        time.sleep(60)
-    finally:
-        time.sleep(0.2)
-        print("tidied up", flush=True)
-
-tidy_after_signals()
-status = main()
-time.sleep(0.2)
-sys.exit(status)
-"""
-
-
-def test_only_the_first_of_many_signals_counts():
-    pipe = subprocess.PIPE
-    started = subprocess.Popen([sys.executable, "-c", SIGNALLED], stdout=pipe, stderr=pipe, text=True)
-    assert started.stdout
-    assert started.stdout.readline() == "begins\n"
-    ends = threading.Event()
-
-    def send():
-        while not ends.wait(0.01) and started.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # of Python 3.8
-                started.send_signal(15)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
-        said = started.communicate(timeout=240)
-    finally:
-        ends.set()
-        thread.join()
-    assert (said, started.returncode) == (("tidied up\n", "mxdp: interrupted\n"), 1)
 
 
 @given(sent=st.lists(st.sampled_from(SIGNALS), max_size=3))

@@ -168,11 +168,7 @@ def outcomes(n, work, make=World):
 
 
 def run(n, work, make=World):
-    """What ``work(world)`` returns on each rank.
-
-    Raises:
-        AssertionError: a rank failed.
-    """
+    """What ``work(world)`` returns on each rank; none fails."""
     results, aborted = outcomes(n, work, make)
     errors = [outcome for outcome in results if isinstance(outcome, BaseException)]
     errors.sort(key=lambda error: isinstance(error, Alone))  # last

@@ -56,21 +56,23 @@ def test_nothing_is_left_when_the_launcher_is_killed_while_a_rank_is_stopped():
 
 
 @needs_mpi
-def test_a_signal_to_the_launcher_ends_everything():
-    """Also ranks that ignore it."""
+def test_the_first_of_many_signals_to_the_launcher_ends_everything():
+    """Also ranks that ignore it, and without a word of the later ones."""
     launcher = start(RANKED + "signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP[len(RANKED) :])
     started(launcher)
-    launcher.send_signal(signal.SIGTERM)
+    while launcher.poll() is None:
+        launcher.send_signal(signal.SIGTERM)
     status, _, err = finish(launcher)
     assert status == 128 + signal.SIGTERM
     assert err == ["mxdp.launch: ended by SIGTERM; so are all ranks"]
 
 
 VERSIONS = {
-    "mpich": "HYDRA build details:",
-    "intel": "Intel(R) MPI Library for Linux* OS",
-    "open": "mpiexec (Open MPI) 5.0.11",
+    "HYDRA build details:": ("-f", ["-iface"]),
+    "Intel(R) MPI Library for Linux* OS": ("-f", ["-iface"]),
+    "mpiexec (Open MPI) 5.0.11": ("--hostfile", ["btl_tcp_if_include", "oob_tcp_if_include"]),
 }
+"""The options before a list of hosts and an interface."""
 PLACES = ["-launcher ssh", "--bootstrap slurm", "-hosts a,b", "-host a", "-machinefile m", "-rmk slurm"]
 INTERFACES = ("UCX_NET_DEVICES", "FI_TCP_IFACE")
 LOOPBACK = launch.bound(None, None)[1]
@@ -78,70 +80,60 @@ LOOPBACK = launch.bound(None, None)[1]
 
 @settings(max_examples=20, phases=[Phase.generate])  # each starts processes: shrinking would take minutes
 @given(
-    kind=st.sampled_from(sorted(VERSIONS)),
-    n=st.integers(1, 300),
+    version=st.sampled_from(sorted(VERSIONS)),
     hosts=st.none() | st.sampled_from(["localhost", "localhost:2\n\n  # mine\nlocalhost\n127.0.0.1:3 # twice\n"]),
     interface=st.sampled_from([None, LOOPBACK]),
     more=st.lists(st.sampled_from(["-v", "-x A='b c'", *PLACES]), max_size=2, unique=True),
-    silent=st.none() | st.integers(2, 99),
 )
-def test_all_options_are_handed_to_each_kind_of_mpiexec(kind, n, hosts, interface, more, silent):
+def test_all_options_are_handed_to_each_kind_of_mpiexec(version, hosts, interface, more):
     """And its variables (a user's own stay: tests/test_options.py). ``--print`` shows the line and runs nothing."""
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, PATH=f"{folder}:/bin:/usr/bin"):
         for name in INTERFACES:
             os.environ.pop(name, None)
-        program = Path(folder, "mpiexec")
-        version = f"[ $1 = --version ] && echo '{VERSIONS[kind]}' && exit"
-        program.write_text(f"#!/bin/sh\n{version}\ncd {folder}\nprintf '%s\\n' \"$@\" > words\nenv > environ\n")
+        program, file = Path(folder, "mpiexec"), Path(folder, "hosts")
+        said = f"[ $1 = --version ] && echo '{version}' && exit"
+        program.write_text(f"#!/bin/sh\n{said}\ncd {folder}\nprintf '%s\\n' \"$@\" > words\nenv > environ\n")
         program.chmod(0o755)
-        options = ["-n", str(n), f"--mpiexec={' '.join(more)}", *(["--interface", interface] if interface else [])]
-        if hosts:
-            Path(folder, "hosts").write_text(hosts)
-            options += ["--hosts", f"{folder}/hosts"]
-        options += [] if silent is None else ["--silent-after", str(silent)]
+        file.write_text(hosts or "")
+        options = ["-n", "77", f"--mpiexec={' '.join(more)}", "--silent-after", "7"]
+        options += [f"--interface={interface}"] * bool(interface) + [f"--hosts={file}"] * bool(hosts)
         with mock.patch.object(sys, "executable", f"{folder}/python"), mock.patch("sys.stdout", io.StringIO()) as shown:
             assert launch.main([*options, "--print", "--", "train", "x y"]) == 0
             assert not Path(folder, "words").exists()
             assert launch.main([*options, "--", "train", "x y"]) == 0
         words = Path(folder, "words").read_text().splitlines()
         environ = dict(line.split("=", 1) for line in Path(folder, "environ").read_text().splitlines() if "=" in line)
+    own = shlex.split(" ".join(more))
+    command = [f"{folder}/python", launch.guard.__file__, "train", "x y"]
+    assert (words[:2], words[len(words) - len(own) - 4 :]) == (["-n", "77"], [*own, *command])
+    words = words[2 : len(words) - len(own) - 4]
     bound = interface or (None if hosts else LOOPBACK)
-    added = {name: bound for name in INTERFACES if bound}
-    file = f"{folder}/hosts"
-    place = []
-    if kind == "mpich" and not hosts and not set(more) & set(PLACES):
-        place = ["-launcher", "fork", "-rmk", "user"]
-    if kind == "open":
-        mca = [word for layer in ("btl", "oob") for word in ("--mca", f"{layer}_tcp_if_include", bound)]
-        expected = ["--hostfile", file, *(mca if bound else [])] if hosts else []
-        expected += [word for name in ("MXDP_LAUNCH", "PYTHONUNBUFFERED", *added) for word in ("-x", name)]
-    else:
-        expected = [*(["-f", file] if hosts else place), *(["-iface", bound] if bound else [])]
-    expected = ["-n", str(n), *expected, *(word for words in more for word in shlex.split(words))]
-    assert words == [*expected, f"{folder}/python", launch.guard.__file__, "train", "x y"]
-    settings_ = [f"{name}={value}" for name, value in added.items()]
-    assert shlex.split(shown.getvalue()) == [*settings_, str(program), *expected, "train", "x y"]
-    assert {name: environ[name] for name in INTERFACES if name in environ} == added
-    assert environ["PYTHONUNBUFFERED"] == "1"
-    address, _, _, said = environ["MXDP_LAUNCH"].split()
-    assert (address, float(said)) == ("127.0.0.1", 60 if silent is None else silent)
+    added = {name: environ[name] for name in INTERFACES if name in environ}
+    assert added == {name: bound for name in INTERFACES if bound}
+    *settings_, of_program = shlex.split(shown.getvalue())[: -len(words) - len(own) - 4]
+    assert (settings_, of_program) == ([f"{name}={value}" for name, value in added.items()], str(program))
+    after = list(zip(words, words[1:]))
+    list_of_hosts, interfaces = VERSIONS[version]
+    assert ((list_of_hosts, str(file)) in after) == bool(hosts)
+    its = bool(bound and (hosts or "Open MPI" not in version))  # which refuses the loopback
+    assert [(option, bound) in after for option in interfaces] == [its] * len(interfaces)
+    assert (words[:4] == ["-launcher", "fork", "-rmk", "user"]) == (
+        "HYDRA" in version and not hosts and not set(more) & set(PLACES)
+    )
+    handed = [value for option, value in after if option == "-x"]
+    assert handed == (["MXDP_LAUNCH", "PYTHONUNBUFFERED", *added] if "Open MPI" in version else [])
+    assert (environ["PYTHONUNBUFFERED"], environ["MXDP_LAUNCH"].split()[::3]) == ("1", ["127.0.0.1", "7.0"])
 
 
-@pytest.mark.parametrize(
-    ("says", "sentence"),
-    [
-        ("Microsoft MPI", "mpiexec is not of MPICH, its kin or Open MPI"),
-        (None, "there is no mpiexec: pip install"),
-    ],
-)
-def test_another_mpi_or_none_is_a_sentence(says, sentence, monkeypatch, tmp_path, capsys):
-    if says:
-        (tmp_path / "mpiexec").write_text(f"#!/bin/sh\necho '{says}'\n")
-        (tmp_path / "mpiexec").chmod(0o755)
+def test_another_mpi_or_none_is_a_sentence(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert launch.main(["-n", "1", "--", "true"]) == 1
-    assert sentence in capsys.readouterr().err
+    assert "there is no mpiexec: pip install" in capsys.readouterr().err
+    (tmp_path / "mpiexec").write_text("#!/bin/sh\necho 'Microsoft MPI'\n")
+    (tmp_path / "mpiexec").chmod(0o755)
+    assert launch.main(["-n", "1", "--", "true"]) == 1
+    assert "mpiexec is not of MPICH, its kin or Open MPI" in capsys.readouterr().err
 
 
 ENDS = """

@@ -1,12 +1,17 @@
-"""How a job of the launcher ends, with a stub for ``mpiexec``. The fixture ``nothing_left`` looks at what is left."""
+"""How a job of the launcher ends, with a stub for ``mpiexec``. The fixture ``nothing_left`` looks at what is left.
+And what comes over the launcher's port, from guards and from anybody else."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import signal
+import socket
+import sys
+import threading
 import time
 from types import SimpleNamespace
+from unittest import mock
 
 import psutil
 import pytest
@@ -14,18 +19,75 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mxdp import process
-from mxdp.errors import on_signal
+from mxdp.errors import MxdpError, on_signal
 from mxdp.launch import __main__ as launch
 from mxdp.launch import job as jobs
 from mxdp.launch.guard import INSIDE
-from mxdp.launch.guarded import Guarded, LaunchFailure, lost
+from mxdp.launch.guarded import Guarded, LaunchFailure
+
+SECONDS = 60
+"""After which a job that does not end is ended; a limit for busy machines."""
+
+# Starts a guard for each rank, as mpiexec does: STUB.py SIZE HOW COMMAND...
+STUB = """
+import os, signal, subprocess, sys, time
+size, how = int(sys.argv[1]), sys.argv[2]
+ranks = [subprocess.Popen(sys.argv[3:], env={**os.environ, "PMI_RANK": str(rank)}) for rank in range(size)]
+statuses = [rank.wait() for rank in ranks]
+if how == "killed":
+    os.write(1, b"".join(b"line %d\\n" % number for number in range(25)))
+    os.kill(os.getpid(), signal.SIGTERM)
+if how == "hangs":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.close(1), os.close(2)
+    time.sleep(1000)
+if how == "well":
+    sys.exit(0)
+sys.exit(max(map(abs, statuses)))
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    """``job(code, n)`` is a Launch of ``n`` ranks that run ``code`` without MPI."""
+    stub = tmp_path / "stub.py"
+    stub.write_text(STUB)
+    made, watchdogs = [], []
+
+    def start(code, n=2, how="", silent=0, hung=0, logs=None):
+        code = "import os, signal, subprocess, sys, time\nrank = int(os.environ['PMI_RANK'])\n" + code
+        python = [sys.executable, "-S"]
+        words = [*python, stub, str(n), how, *python, launch.guard.__file__, *python, "-u", "-c", code]
+        made.append(launched := jobs.Launch(words, dict(os.environ), n, "127.0.0.1", silent, hung, logs or {}))
+        watchdogs.append(threading.Timer(SECONDS, setattr, (launched, "failure", LaunchFailure(1, "it hung"))))
+        watchdogs[-1].start()
+        return launched
+
+    yield start
+    for timer in watchdogs:
+        timer.cancel()
+    for launched_ in made:
+        if launched_.mpiexec.returncode is None:
+            launched_.end()
+        assert launched_.listener.fileno() == -1
+        assert launched_.connections == {}
+
+
+@pytest.fixture
+def alone():
+    """``alone(n)`` is a Launch of ``n`` ranks whose mpiexec has ended, and to which nobody has connected."""
+    made = []
+
+    def start(n=2, silent=0, hung=0):
+        made.append(jobs.Launch(["true"], dict(os.environ), n, "127.0.0.1", silent, hung, {}))
+        return made[-1]
+
+    yield start
+    for launched_ in made:
+        launched_.end()
+
 
 LEAVES = "subprocess.Popen(['sleep', '1000'])\n"
-INSIDE_MPI = """
-import mmap
-shared = memoryview(mmap.mmap(int(os.environ["MXDP_LAUNCH_STEPS"]), 24)).cast("q")
-shared[0], shared[1] = 7, {part}
-"""
 
 
 def test_what_a_rank_leaves_is_ended_and_not_waited_for(job):
@@ -59,44 +121,24 @@ def test_a_killed_guard_takes_its_rank_along(job, monkeypatch, victim, how):
     assert ends.what.endswith("killed, and the guard too")
 
 
-def test_a_rank_killed_with_its_guard_is_a_failure_though_mpiexec_ends_well(job):
-    ends = job("rank and (os.kill(os.getppid(), 9), os.kill(os.getpid(), 9))", how="well").run()
-    assert (ends.status, ends.what.split(" on ")[0]) == (1, "rank 1")
+@pytest.mark.parametrize(("how", "status"), [("well", 1), ("", 9)])
+def test_a_rank_killed_with_its_guard_is_named_however_mpiexec_ends(job, how, status):
+    ends = job("rank and (os.kill(os.getppid(), 9), os.kill(os.getpid(), 9))", how=how).run()
+    assert (ends.status, ends.what.split(" on ")[0]) == (status, "rank 1")
 
 
-def test_an_mpiexec_that_is_killed_is_a_failure_though_all_ranks_end_well(job):
+def test_an_mpiexec_that_is_killed_is_a_failure_though_all_ranks_end_well(job, capsys):
+    """What is shown of it are its last ten lines."""
     ends = job("pass", how="killed").run()
-    assert ends.status == 128 + signal.SIGTERM
-    assert ends.what == f"mpiexec failed with exit status {128 + signal.SIGTERM}"
+    assert (ends.status, ends.what) == (128 + signal.SIGTERM, "mpiexec failed with exit status 143")
+    assert list(ends.lines) == [f"[mpiexec] line {number}" for number in range(15, 25)]
+    assert len(capsys.readouterr().err.splitlines()) == 25
 
 
 def test_an_mpiexec_that_does_not_end_is_ended(job, monkeypatch):
     monkeypatch.setattr(jobs, "START", 0.2)
     monkeypatch.setattr(jobs, "GRACE", 0.2)
     assert job("pass", how="hangs").run() is None
-
-
-def test_a_rank_that_is_stopped_is_an_end(job):
-    ends = job("rank and os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(1000)", silent=2).run()
-    assert (ends.status, ends.what.split(" on ")[0]) == (124, "rank 1")
-    assert "has been stopped for" in ends.what
-
-
-@pytest.mark.parametrize(
-    ("part", "code", "status", "words"),
-    [
-        (INSIDE, "", 1, "after step 7 ended with exit status 0 before the other ranks"),
-        (INSIDE, "sys.exit(3)", 3, "after step 7 failed with exit status 3"),
-        (INSIDE, "os.kill(os.getpid(), 15)", 128 + 15, "after step 7 was killed by signal 15 (SIGTERM)"),
-        (0, "", 1, "has ended without mxdp.world(); waiting there: rank 0 on "),
-    ],
-)
-def test_a_rank_that_ends_inside_mpi_is_a_failure_with_its_own_status(job, part, code, status, words):
-    waits = INSIDE_MPI.format(part=INSIDE) + "time.sleep(1000)"
-    inside = INSIDE_MPI.format(part=part) if part else ""
-    ends = job(f"if rank == 0:\n  exec({waits!r})\n{inside}\n{code}").run()
-    assert (ends.status, ends.what.split(" on ")[0]) == (status, "rank 1")
-    assert words in ends.what
 
 
 def silent_job(alone, silent=0, hung=0, n=3):
@@ -107,29 +149,39 @@ def silent_job(alone, silent=0, hung=0, n=3):
     return made
 
 
+HOW = {
+    (3, 0): ("failed with exit status 3", 3),
+    (-9, INSIDE): ("was killed by signal 9 (SIGKILL)", 128 + 9),
+    (0, INSIDE): ("ended with exit status 0 before the other ranks", 1),
+}
 LINES = st.tuples(st.integers(0, 2), st.sampled_from(["out", "err"]))
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each starts a process
-@given(lines=st.lists(LINES, max_size=60), failed=st.integers(0, 2), status=st.sampled_from([3, -9]), data=st.data())
-def test_what_is_shown_of_a_failed_rank_are_its_last_ten_lines(alone, capsys, lines, failed, status, data):
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each starts a process
+@given(
+    lines=st.lists(LINES, max_size=60), failed=st.integers(0, 2), end=st.sampled_from([*HOW, (0, 2)]), data=st.data()
+)
+def test_what_is_shown_of_a_failed_rank_are_its_last_ten_lines(alone, capsys, lines, failed, end, data):
     """Of both streams, in the order in which they came, whatever the others say. The first failure counts, or a later
-    signal, which has ended the others."""
+    signal, which has ended the others. A good end inside MPI is a failure, too."""
     made, said = silent_job(alone), {0: [], 1: [], 2: []}
     for number, (rank, stream) in enumerate(lines):
         made.note(made.ranks[rank], {"step": number, "part": 0, stream: f"line {number}"})
         said[rank].append(f"[{rank}] line {number}")
     assert made.failure is None
     at = made.ranks[failed].step
-    made.note(made.ranks[failed], {"step": at, "part": 0, "exit": status})
+    (status, part), (out, err) = end, capsys.readouterr()
+    made.note(made.ranks[failed], {"step": at, "part": part, "exit": status})
+    if end not in HOW:
+        assert made.failure is None
+        return
     first, *shown = str(made.failure).splitlines()
     after = f" after step {at}" if at else ""
-    how = "failed with exit status 3" if status == 3 else "was killed by signal 9 (SIGKILL)"
-    end = "; its last lines:" if said[failed] else ""
-    assert first == f"mxdp.launch: rank {failed} on h{after} {how}; all ranks are ended{end}"
+    how, code = HOW[end]
+    colon = "; its last lines:" if said[failed] else ""
+    assert first == f"mxdp.launch: rank {failed} on h{after} {how}; all ranks are ended{colon}"
     assert shown == said[failed][-10:]
-    assert made.failure.status == (3 if status == 3 else 128 + 9)
-    out, err = capsys.readouterr()
+    assert made.failure.status == code
     assert len(out.splitlines()) == sum(stream == "out" for _, stream in lines)
     assert sorted(out.splitlines() + err.splitlines()) == sorted(line for of_rank in said.values() for line in of_rank)
     before, other = made.failure, data.draw(st.sampled_from([rank for rank in range(3) if rank != failed]))
@@ -139,23 +191,6 @@ def test_what_is_shown_of_a_failed_rank_are_its_last_ten_lines(alone, capsys, li
         assert made.failure.what == f"rank {other} on h after step 1 was killed by signal 11 (SIGSEGV)"
     else:
         assert made.failure is before
-
-
-def test_what_is_shown_of_mpiexec_are_its_last_ten_lines(alone, capsys, monkeypatch):
-    made, text = silent_job(alone), "".join(f"line {number}\n" for number in range(25))
-    made.ranks.clear()
-    made.outputs, texts = [0], [text.encode(), b""]
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "read", lambda file, most: texts.pop(0))
-        made.hear_mpiexec(0)
-        assert made.outputs == [0]
-        made.hear_mpiexec(0)
-        assert made.outputs == [], "at its end"
-        patched.setattr(made.mpiexec, "wait", lambda seconds: -15)
-        failure = made.unexplained()
-    assert (failure.status, failure.what) == (128 + 15, "mpiexec failed with exit status 143")
-    assert list(failure.lines) == [f"[mpiexec] line {number}" for number in range(15, 25)]
-    assert len(capsys.readouterr().err.splitlines()) == 25
 
 
 @pytest.mark.parametrize(
@@ -180,19 +215,11 @@ def test_a_guard_that_is_gone_is_an_end_after_a_grace(alone):
         made.ranks[rank].closed, made.ranks[rank].heard = True, made.now - ago
     assert made.silence() is None
     made.now += 0.25
-    assert made.silence().what.startswith("rank 0 on h after step 5, rank 2 on h after step 5: killed")
-
-
-@pytest.mark.parametrize(("said", "what"), [("MPI_Abort(7)", "rank 2 on h called MPI_Abort"), ("x", None)])
-def test_ranks_that_are_lost_are_named_by_what_they_last_said(said, what):
-    guards = [Guarded(None, 0.0, rank, "h") for rank in range(3)]
-    for guard in guards:
-        guard.last.append(said if guard.rank == 2 else "mine")
-    assert lost([], 5) is None
-    failure = lost(guards, 5)
-    assert failure.status == 5
-    assert failure.what == (what or "rank 0 on h, rank 1 on h, rank 2 on h: killed, and the guard too")
-    assert list(failure.lines) == ([said] if what else ["mine"])
+    assert made.silence().what == "rank 0 on h after step 5, rank 2 on h after step 5: killed, and the guard too"
+    made.ranks[2].last.append("MPI_Abort(7)")
+    ends = made.silence()
+    assert (ends.status, ends.what) == (1, "rank 2 on h after step 5 called MPI_Abort")
+    assert list(ends.lines) == ["MPI_Abort(7)"]
 
 
 @pytest.mark.parametrize("rank", range(3))
@@ -214,6 +241,10 @@ def test_limits_hold_for_each_rank(alone, rank, silent):
     for well in (dict(exit=0, part=2), dict(closed=True)):  # it has ended
         made.ranks[rank] = Guarded(None, made.now, rank, **well)
         assert made.silence() is None
+    made.ranks[(rank + 1) % 3].part = INSIDE
+    made.ranks[rank] = Guarded(None, made.now, rank, "h", exit=0)
+    waiting = f"waiting there: {made.ranks[(rank + 1) % 3]}"
+    assert made.silence().what == f"rank {rank} on h has ended without mxdp.world(); {waiting}"
     del made.ranks[rank]
     made.now = limit = max(silent, jobs.START)
     for guard in made.ranks.values():
@@ -226,26 +257,15 @@ def test_limits_hold_for_each_rank(alone, rank, silent):
 
 
 def test_the_time_in_which_the_launcher_is_held_up_does_not_count(alone, monkeypatch):
-    """Its own output is blocked, or it is stopped: for 1000 s in one of its turns. Then a rank is really silent."""
-    clock = itertools.count(0, 0.2)
-    late = [0.0]
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: next(clock) + late[0], time=time.time))
-    made = silent_job(alone, silent=2, hung=3)
-    made.turn, made.steps = -0.2, 15
+    """Its own output is blocked, or it is stopped, for 1000 s in one of its turns."""
+    made, now = silent_job(alone), [0.0]
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     monkeypatch.setattr(jobs, "connection", SimpleNamespace(wait=lambda sources, seconds: []))
-    for _ in range(20):
-        late[0] += 1000
+    made.turn = 0.0
+    for seconds in (0.25, 1000, 0.5):
+        now[0] += seconds
         made.wait()
-        assert made.silence() is None
-        assert made.standstill() is None
-        for guard in made.ranks.values():  # what came meanwhile is read in the next turn
-            guard.heard = made.now
-            guard.step += 1
-    turns = 0
-    while made.silence() is None:
-        made.wait()
-        turns += 1
-    assert 5 <= turns <= 11
+    assert made.now == 100 + 0.25 + jobs.TURN + 0.5
 
 
 def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(alone, monkeypatch):
@@ -274,72 +294,67 @@ def test_the_ranks_that_are_behind_are_named_when_none_makes_a_step(alone, monke
 
 @pytest.fixture
 def launched(monkeypatch):
-    """What ``main`` gives to Launch, each time; a job ends as ``failures`` says. (That each option arrives:
+    """What ``main`` gives to Launch, each time; ``runs`` is done in place of a job. (That each option arrives:
     tests/test_options.py.)"""
-    found, failures = [], []
+    made = SimpleNamespace(environs=[], runs=lambda logs: None)
 
-    class Recorded:
-        def __init__(self, words, environ, size, address, silent, hung, logs):
-            handlers = [signal.getsignal(number) for number in launch.SIGNALS]
-            found.append(SimpleNamespace(environ=environ, logs=logs, handlers=handlers))
+    def recorded(words, environ, size, address, silent, hung, logs):
+        made.environs.append(environ)
+        return SimpleNamespace(run=lambda: made.runs(logs))
 
-        def run(self):
-            for number, file in found[-1].logs.items():
-                file.write(b"%d" % number)
-            return failures.pop() if failures else None
-
-    monkeypatch.setattr(launch, "Launch", Recorded)
-    monkeypatch.setattr(launch, "mpiexec", lambda size, hosts, interface, added, more: ["mpiexec", *more])
-    return SimpleNamespace(found=found, failures=failures)
+    monkeypatch.setattr(launch, "Launch", recorded)
+    monkeypatch.setattr(launch, "mpiexec", lambda *_: ["mpiexec"])
+    return made
 
 
 def test_restarts_append_to_the_logs_and_the_environment_is_the_users(launched, monkeypatch, tmp_path):
     assert process.prepare_process().set  # what a rank must not inherit
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     monkeypatch.setenv("MINE", "1")
-    words = ["-n", "3", "--restarts", "1"]
-    launched.failures.append(LaunchFailure(5, "it failed"))
-    assert launch.main([*words, "--log-dir", str(tmp_path / "new" / "logs"), "--", "train", "x y"]) == 0
-    assert len(launched.found) == 2
-    for started in launched.found:
-        kept = {name: value for name, value in started.environ.items() if name not in launch.INTERFACES}
+
+    def run(logs):
+        for number, file in logs.items():
+            file.write(b"%d" % number)
+        return LaunchFailure(5, "it failed") if len(launched.environs) == 1 else None
+
+    launched.runs = run
+    for _ in range(2):
+        words = ["-n", "3", "--restarts", "1", "--log-dir", str(tmp_path / "new" / "logs")]
+        assert launch.main([*words, "--", "train", "x y"]) == 0
+    assert len(launched.environs) == 3
+    for environ in launched.environs:
+        kept = {name: value for name, value in environ.items() if name not in launch.INTERFACES}
         assert kept == {"PYTHONUNBUFFERED": "1", **process.unprepared()}
         assert not set(process.prepare_process().set) & set(kept)
     files = [tmp_path / "new" / "logs" / f"rank-{rank}.log" for rank in range(3)]
-    assert [file.read_text() for file in files] == ["00", "11", "22"]  # a restart appends
-    assert launch.main(["-n", "2", "--log-dir", str(files[0].parent), "--", "train"]) == 0
-    assert [file.read_text() for file in files] == ["000", "111", "22"]  # and so does another launch
+    assert [file.read_text() for file in files] == ["000", "111", "222"]
 
 
-def test_signals_are_the_launchers_while_it_runs_alone(launched, monkeypatch):
+@pytest.mark.parametrize("sent", [None, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("hangup", [signal.SIG_DFL, signal.SIG_IGN])
+def test_signals_are_the_launchers_while_it_runs_alone_and_a_second_one_does_not_interrupt_the_end(
+    launched, sent, hangup
+):
+    """Under nohup one stays ignored."""
     before = [signal.getsignal(number) for number in launch.SIGNALS]
+
+    def run(logs):
+        last = hangup if hangup == signal.SIG_IGN else on_signal
+        assert [signal.getsignal(number) for number in launch.SIGNALS] == [on_signal, on_signal, last]
+        try:
+            os.kill(os.getpid(), sent or 0)
+        finally:
+            for number in launch.SIGNALS if sent else ():
+                os.kill(os.getpid(), number)
+        return LaunchFailure(5, "it failed")
+
+    launched.runs = run
+    signal.signal(signal.SIGHUP, hangup)
     try:
-        for hangup in (signal.SIG_DFL, signal.SIG_IGN):  # under nohup it stays ignored
-            signal.signal(signal.SIGHUP, hangup)
-            for failures, status in (([], 0), ([LaunchFailure(5, "it failed")], 5)):
-                launched.failures += failures
-                assert launch.main(["-n", "1", "--", "true"]) == status
-                assert signal.getsignal(signal.SIGHUP) == hangup
-                last = hangup if hangup == signal.SIG_IGN else on_signal
-                assert launched.found[-1].handlers == [on_signal, on_signal, last]
+        assert launch.main(["-n", "1", "--", "true"]) == (128 + sent if sent else 5)
+        assert [signal.getsignal(number) for number in launch.SIGNALS] == [*before[:2], hangup]
     finally:
         signal.signal(signal.SIGHUP, before[2])
-    assert [signal.getsignal(number) for number in launch.SIGNALS] == before
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_does_not_interrupt_the_end(launched, monkeypatch, number):
-    def run(self):
-        try:
-            os.kill(os.getpid(), number)
-        finally:
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    before = signal.getsignal(number)
-    monkeypatch.setattr(launch.Launch, "run", run)
-    assert launch.main(["-n", "1", "--", "true"]) == 128 + number
-    assert signal.getsignal(number) == before
 
 
 def test_a_list_of_hosts_that_begins_with_this_one(tmp_path):
@@ -350,3 +365,120 @@ def test_a_list_of_hosts_that_begins_with_this_one(tmp_path):
     hosts = tmp_path / "hosts"
     hosts.write_text(f"localhost:2\n{other}\n")
     assert launch.bound(None, str(hosts)) == (other, None)
+
+
+WORDS = st.binary(max_size=40) | st.sampled_from([b"[" * 60_000, b'{"exit": 9}', b" 1 h", b"PASSWORD 1 h", b'"' * 9000])
+every_case = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def launcher(alone):
+    return alone()
+
+
+def connected(launcher):
+    """The guard's side of a connection, and the launcher's."""
+    ours, theirs = socket.socketpair()
+    guard = Guarded(theirs, launcher.now)
+    theirs.setblocking(False)
+    launcher.connections[theirs] = guard
+    return ours, guard
+
+
+def hear(launcher, guard, ours, *lines):
+    ours.settimeout(10)
+    for line in lines:
+        for at in range(0, len(line) + 1, 30_000):
+            if guard.closed:
+                return
+            ours.sendall((line + b"\n")[at : at + 30_000])
+            launcher.hear(guard)
+
+
+@every_case
+@given(lines=st.lists(WORDS, min_size=1, max_size=4))
+def test_a_stranger_reaches_nothing_whatever_it_says(launcher, monkeypatch, lines):
+    """Nothing is parsed before the password was right."""
+    monkeypatch.setattr(jobs, "json", None)
+    ours, guard = connected(launcher)
+    with ours:
+        hear(launcher, guard, ours, *lines)
+        assert guard.closed
+        assert (launcher.ranks, launcher.failure, launcher.connections) == ({}, None, {})
+
+
+@pytest.mark.parametrize("first", ["{0} -1 h", "{0} 2 h", "{0} 0 h", " 1 h", "{0}0 1 h", "{0:.31} 1 h"])
+def test_a_rank_calls_once_is_one_of_the_job_and_says_the_whole_password(launcher, first):
+    launcher.ranks[0] = known = Guarded(None, 0.0, 0, closed=True, exit=0, part=2)
+    ours, guard = connected(launcher)
+    with ours:
+        hear(launcher, guard, ours, first.format(launcher.password).encode(), b'{"step": 0, "part": 0, "exit": 9}')
+    assert guard.closed
+    assert (launcher.ranks, launcher.failure) == ({0: known}, None)
+
+
+def test_strangers_do_not_fill_the_launcher_and_a_guard_still_gets_in(launcher):
+    address, strangers = launcher.listener.getsockname(), []
+    try:
+        for _ in range(launcher.size + jobs.STRANGERS + 20):
+            strangers.append(socket.create_connection(address, timeout=10))
+            launcher.wait()
+            assert len(launcher.connections) <= launcher.size + jobs.STRANGERS
+        assert {each.gettimeout() for each in launcher.connections} == {0}, "none can hold up the launcher"
+        with socket.create_connection(address, timeout=10) as guard:
+            guard.sendall(f'{launcher.password} 1 h\n{{"step": 3, "part": 0}}\n{{"st'.encode())
+            while 1 not in launcher.ranks:
+                launcher.wait()
+            launcher.now += jobs.GREETING  # all the others have said nothing for too long
+            launcher.wait()
+            assert list(launcher.connections.values()) == [launcher.ranks[1]]
+            assert launcher.ranks[1].step == 3
+            strangers[-1].sendall(b"x")
+    finally:
+        for stranger in strangers:
+            stranger.close()
+
+
+def test_one_that_speaks_slowly_or_never_ends_its_line_is_no_guard(launcher):
+    ours, guard = connected(launcher)
+    with ours:
+        for _ in range(6):
+            assert not guard.closed
+            ours.sendall(b" ")
+            launcher.wait()
+            launcher.now += jobs.GREETING / 6
+        launcher.wait()
+    assert guard.closed
+    ours, guard = connected(launcher)
+    with ours:
+        hear(launcher, guard, ours, b"x" * (jobs.SHORT + 1))
+    assert guard.closed
+
+
+def test_where_no_file_can_be_opened_a_stranger_makes_room(launcher, monkeypatch):
+    accept = mock.Mock(side_effect=OSError(24, "Too many open files"))
+    launcher.listener.close()
+    monkeypatch.setattr(launcher, "listener", SimpleNamespace(accept=accept, close=lambda: None))
+    launcher.accept()
+    (ours, guard), (others, other) = connected(launcher), connected(launcher)
+    with ours, others:
+        launcher.accept()
+        assert (guard.closed, other.closed) == (True, False)
+
+
+def test_logs_have_the_ranks_bytes_and_an_error_is_said_once(job, capsys, tmp_path):
+    code = "[os.write(1 + n % 2, b'\\xff\\xe4 %d %d\\n' % (rank, n)) for n in range(3)]"
+    with open(tmp_path / "0", "ab", buffering=0) as log, open("/dev/full", "ab", buffering=0) as full:
+        assert job(code, logs={0: log, 1: full}).run() is None
+    assert sorted((tmp_path / "0").read_bytes().splitlines()) == [b"\xff\xe4 0 %d" % n for n in range(3)]
+    out, err = capsys.readouterr()
+    assert sorted(out.splitlines()) == [f"[{rank}] \ufffd\ufffd {rank} {n}" for rank in (0, 1) for n in (0, 2)]
+    assert err.count("mxdp.launch: /dev/full is not continued: No space left on device\n") == 1
+
+
+def test_an_output_that_ends_is_no_fault_of_a_rank(job, monkeypatch):
+    """``python -m mxdp.launch ... | head``, or into a full disk."""
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(MxdpError, match=r"^its output can't be written \(No space left on device\); all ranks are"):
+            job("while True: print('y')").run()

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from mxdp.processes import leaving as leave
 from mxdp.processes import world
-from mxdp.processes.leaving import LEFT, STALLED, STEPS, Leaving, launchers_file
+from mxdp.processes.leaving import INSIDE, STALLED, STEPS, Leaving, launchers_file
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gluon.md"
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -97,7 +97,7 @@ def leavings(ranks, kind=Leaving):
     with mock.patch.object(leave.atexit, "register"):
         ends = [kind(ranks.mpi(rank), True) for rank in range(len(ranks.boxes))]
     for leaving in ends:
-        leaving._file = [0, 1]
+        leaving._file = [0, INSIDE]
     return ends
 
 
@@ -167,7 +167,7 @@ def test_a_rank_that_is_ahead_or_behind_is_waited_for_and_one_that_leaves_the_ot
     assert alone == less
     well = not less and len(end) == size
     assert ranks.finalized == [well] * size
-    assert [leaving._file[1] for leaving in ends] == [LEFT if well else 1] * size
+    assert [leaving._file[1] for leaving in ends] == [2 if well else INSIDE] * size, "by the launcher's numbers"
 
 
 @settings(max_examples=15)
@@ -198,7 +198,7 @@ def test_a_child_by_fork_leaves_nobody():
     assert ranks.finalized == [False]
     leaving._process = os.getpid()
     leaving._end()
-    assert (ranks.finalized, leaving._file) == ([True], [0, LEFT])
+    assert (ranks.finalized, leaving._file) == ([True], [0, 2])
 
 
 def test_the_users_handler_of_the_signal_that_asks_where_a_rank_stands_stays(monkeypatch):

@@ -7,38 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as onp
 import pytest
 
-import mxdp
-from mxdp import train
-from mxdp.datasets import load
 from mxdp.errors import MxdpError
-from mxdp.processes import World, world
+from mxdp.processes import world
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
-needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip install mpi4py mpich")
-
-
-@pytest.fixture
-def ranks(tmp_path):
-    """``ranks(n, code)`` runs ``code`` in ``n`` processes; what each gives to ``say`` comes back, in the order of
-    ranks, and the text of their errors. ``fails=True``: it must end with one."""
-
-    def run(n, code, fails=False):
-        script = tmp_path / "script.py"
-        script.write_text(
-            "import json, pathlib, mxdp, numpy as onp\nfrom mxdp.backend import autograd, gluon, mx, np, npx\n"
-            "world = mxdp.world()\n"
-            f"say = lambda x: pathlib.Path({str(tmp_path)!r}, str(world.rank)).write_text(json.dumps(x))\n{code}"
-        )
-        done = subprocess.run(
-            [MPIEXEC, "-n", str(n), sys.executable, script], capture_output=True, text=True, timeout=120
-        )
-        assert (done.returncode != 0) == fails, done.stderr
-        return [json.loads((tmp_path / str(rank)).read_text()) for rank in range(n)], done.stderr
-
-    return run
 
 
 def test_without_mpi_a_launched_process_says_what_is_missing(monkeypatch):
@@ -77,6 +51,9 @@ found = [[array[-1:].tolist() for array in arrays], sent.tolist(), world.gather(
 faulthandler.cancel_dump_traceback_later()
 """
 MASKS = """
+import json, pathlib, sys, mxdp, numpy as onp
+from mxdp.backend import autograd, gluon, mx, np, npx
+world = mxdp.world()
 def masks():
     with autograd.train_mode():
         return [npx.dropout(np.ones((64,), ctx=mx.cpu(i)), p=0.5).tolist() for i in range(2)]
@@ -100,7 +77,7 @@ after("a store", lambda: mx.random.seed(3), lambda: mx.kv.create("mxdpmpi"))
 after("seed", lambda: world.seed(3), list)
 """
 FAILS = """
-say([found, drawn])
+pathlib.Path(sys.argv[1], str(world.rank)).write_text(json.dumps([found, drawn]))
 world.barrier()
 if world.rank == 1:
     raise KeyError("mine")
@@ -108,14 +85,17 @@ world.barrier()
 """
 
 
-@needs_mpi
-def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(ranks):
+@pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec: pip install mpi4py mpich")
+def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(tmp_path):
     """Whole numbers, so that sums are exact; a second sum of the same arrays shows that the first had ended.
 
     After a convolution without gradients, oneDNN keeps the weight in a layout of its own; a job that takes such an
     array's address waits for itself. Dropout draws other masks on each device of each rank, and the same ones again
     after the same seed: without one, and where ``mx.random.seed`` was called alike on all ranks before."""
-    results, text = ranks(3, MASKS + SUMS + FAILS, fails=True)
+    command = [MPIEXEC, "-n", "3", sys.executable, "-c", MASKS + SUMS + FAILS, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    results = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(3)]
     last = [[sum(k - 1 + rank for rank in range(3)) * 9] for k in (5, 100_000, 1)]
     for rank, (found, _) in enumerate(results):
         assert found == [[[], *last], [[1.0] * 3] * 2, [0, 2, 4], rank, [6.0 * place for place in range(7)]]
@@ -123,42 +103,5 @@ def test_three_ranks_sum_exactly_draw_other_masks_and_end_all_when_one_fails(ran
         masks = [tuple(mask) for _, drawn in results for mask in drawn[name]]
         assert len(set(masks)) == len(masks) == 6, name
         assert not name.endswith(" again") or all(drawn[name] == drawn[name[:-6]] for _, drawn in results), name
-    assert "rank 1 of 3 ranks failed" in text
-    assert "KeyError: 'mine'" in text
-
-
-TRAIN = """
-import time
-said = []
-for devices in (1, 2):
-    data = mxdp.load("synthetic").take(101, 51)
-    history = mxdp.train(devices, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None, world=world)
-    said.append([[p.asnumpy().tolist() for p in history.device_params[-1]], history.test_accuracies,
-                 [epoch.loss for epoch in history.epochs]])
-say(said)
-world.rank or time.sleep(1.5)  # for which the other waits
-"""
-"""101 samples in batches of 30 over 2 ranks of 2 devices: shards of 8 and 7, a last batch of 11."""
-
-
-@needs_mpi
-def test_training_on_two_ranks_equals_one_process(ranks):
-    """(Gluon's training: test_random_trainings; from a checkpoint: test_resume, test_agreement.)"""
-    results, _ = ranks(2, TRAIN)
-    assert results[0] == results[1]  # bit for bit
-    data = load("synthetic").take(101, 51)
-    serial, two = (train(n, 30, 0.3, 2, kind="cpu", data=data, report=lambda line: None) for n in (1, 2))
-    for params, accuracies, losses in results[0]:
-        for ours, expected in zip(params, serial.device_params[0]):
-            onp.testing.assert_allclose(ours, expected.asnumpy(), rtol=2e-4, atol=2e-6)
-        assert accuracies == serial.test_accuracies
-        assert losses == pytest.approx([epoch.loss for epoch in serial.epochs], rel=1e-5)
-    # Two ranks of a device have the same shards as two devices of one process, so the same bits.
-    assert results[0][0][0] == [param.asnumpy().tolist() for param in two.device_params[0]]
-
-
-def test_a_world_is_for_stores_of_mxdp():
-    several = World()
-    several.size = 2
-    with pytest.raises(ValueError, match="not for kvstore='device'"):
-        mxdp.Trainer([], "sgd", kvstore="device", world=several)
+    assert "rank 1 of 3 ranks failed" in done.stderr
+    assert "KeyError: 'mine'" in done.stderr

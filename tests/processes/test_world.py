@@ -1,8 +1,13 @@
-"""Several ranks as threads of this process (:mod:`fake_mpi`): what they exchange, agree on and refuse."""
+"""A process's place among ranks; and several ranks as threads of this process (:mod:`fake_mpi`): what they exchange,
+agree on and refuse."""
 
 from __future__ import annotations
 
 import gc
+import os
+import sys
+import tempfile
+from itertools import combinations
 from unittest import mock
 
 import fake_mpi
@@ -13,95 +18,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mxdp
-from mxdp import engine, process
-from mxdp.backend import gluon, mx, np
-from mxdp.collectives import ALGORITHMS, GradientSync, tuning
+from mxdp import devices, engine, process
+from mxdp.backend import mx, np
+from mxdp.collectives import tuning
 from mxdp.datasets import load
 from mxdp.errors import MxdpError
 from mxdp.gluon import Store
-from mxdp.processes import Ranks, World
-from mxdp.processes.world import Note, ranks_of
-from mxdp.scratch import get_params
+from mxdp.processes import ALONE, Ranks, World, world
+from mxdp.processes.leaving import STEPS, launchers_file
+from mxdp.processes.order import agree_values
+from mxdp.processes.world import Note
 from mxdp.training import train
-
-SMALL = load("synthetic").take(34, 10)
-SHAPES = [(3, 4), (5,), (), (0, 2), (70,)]
-
-
-def replicas(n, shapes=SHAPES, dtypes=("float32",)):
-    params = [np.zeros(shape, dtype=dtype) for shape in shapes for dtype in dtypes]
-    return [get_params(params, mx.cpu(number)) for number in range(n)]
-
-
-def fill(device_params, rank):
-    """Whole numbers that differ by rank, device, parameter and index: exact sums."""
-    for device, params in enumerate(device_params):
-        for number, param in enumerate(params):
-            values = onp.arange(param.size).reshape(param.shape) * (rank + 2) + 10 * device + number
-            np.array(values, dtype=param.dtype).copyto(param.grad)
-
-
-def gradients(device_params):
-    return [[param.grad.asnumpy() for param in params] for params in device_params]
-
-
-def check_sums(ranks):
-    """``ranks``: of each the gradients before and after."""
-    before, after = zip(*ranks)
-    expected = [sum(parts) for parts in zip(*(device for rank in before for device in rank))]
-    for device in (device for rank in after for device in rank):
-        for gradient, total in zip(device, expected):
-            onp.testing.assert_array_equal(gradient, total)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "n", "devices"), [*((name, 3, 2) for name in [*sorted(ALGORITHMS), "auto"]), ("sharded", 2, 3)]
-)
-def test_every_gradient_of_every_rank_and_device_is_the_sum(algorithm, n, devices, monkeypatch):
-    """In several buckets, one of them with several gradients. "auto" is what rank 0 chooses, though the others would
-    choose otherwise: another choice divides a bucket otherwise, to wrong sums, which MPI need not notice."""
-    monkeypatch.setattr(tuning, "choose", lambda *args: ("sharded", "naive", "ring")[fake_mpi.rank()])
-
-    def work(world):
-        device_params = replicas(devices, dtypes=("float32", "float64"))
-        sync = GradientSync(device_params, algorithm, 2e-4, world=world)
-        for _ in range(2):
-            fill(device_params, world.rank)
-            before = gradients(device_params)
-            sync()
-        assert algorithm != "auto" or {bucket.algorithm for bucket in sync.buckets} == {"sharded"}
-        return before, gradients(device_params)
-
-    check_sums(fake_mpi.run(n, work))
-
-
-OTHERWISE = {
-    "parameter 4 None, rank 0 has float32 (70,)": ({"shapes": SHAPES[:-1]}, {}),
-    "parameter 5 float32 (1,), rank 0 has None": ({"shapes": [*SHAPES, (1,)]}, {}),
-    "parameter 4": ({"shapes": [*SHAPES[:-1], (7, 10)]}, {}),
-    "parameter 0": ({"dtypes": ["float64"]}, {}),
-    "bucket_mb": ({}, {"bucket_mb": 2e-4}),
-    "buckets' vectors of length": ({"n": 3}, {}),
-}
-
-
-@pytest.mark.parametrize("what", OTHERWISE)
-def test_ranks_with_other_gradients_or_buckets_are_refused_on_every_rank(what):
-    shapes, options = OTHERWISE[what]
-
-    def work(world):
-        last = world.rank == 2
-        replicated = replicas(**{"n": 2, **(shapes if last else {})})
-        GradientSync(replicated, "sharded", world=world, **(options if last else {}))
-
-    errors, _ = fake_mpi.outcomes(3, work)
-    for error in errors:
-        assert isinstance(error, MxdpError)
-        assert f"rank 2 has {what}" in str(error)
-
-
-def quiet(*args, **options):
-    return train(*args, **{"kind": "cpu", "data": SMALL, "report": lambda line: None, **options})
 
 
 @pytest.mark.parametrize("astray", [None, 0, 1, 2])
@@ -115,8 +42,9 @@ def test_in_sync_compares_all_ranks(astray):
                 array[:1] += 1  # of the last parameter alone
 
     lines, drawn = [], []
-    draw = lambda *what: drawn.append(fake_mpi.rank())  # noqa: E731
-    fake_mpi.run(3, lambda w: quiet(2, 10, 0.1, 1, world=w, report=lines.append, draw=draw), make=Astray)
+    options = dict(kind="cpu", data=load("synthetic").take(34, 10), report=lines.append)
+    options["draw"] = lambda *what: drawn.append(fake_mpi.rank())
+    fake_mpi.run(3, lambda world: train(2, 10, 0.1, 1, world=world, **options), make=Astray)
     assert drawn == [0]
     assert lines[-1].endswith(f"in each of 3 processes; replicas in sync: {astray is None}")
 
@@ -164,14 +92,6 @@ def test_a_broadcast_waits_for_work_that_only_reads():
         return reader.ended, weights.asnumpy().tolist()
 
     assert fake_mpi.run(2, work) == [(True, [0.0] * 3)] * 2
-
-
-def test_only_ranks_are_a_world():
-    ranks = Ranks(1, 2)
-    assert ranks_of(ranks) is ranks
-    assert ranks_of(None).size == 1
-    with pytest.raises(TypeError, match=r"world must be what mxdp.world\(\) returns, not 3"):
-        ranks_of(3)
 
 
 @pytest.mark.parametrize("threads", range(4))
@@ -342,10 +262,76 @@ def test_ranks_with_other_arrays_under_a_key_are_refused(call, shape):
         assert f"rank 1 has under key 'w' float32 {shape}, rank 0 has float32 (2, 3)" in str(error)
 
 
-def test_a_trainer_whose_ranks_could_start_with_other_values_is_refused():
-    def work(world):
-        net = gluon.nn.Dense(2)
-        net.initialize()
-        mxdp.Trainer(net.collect_params(), "sgd", world=world)
+@pytest.mark.parametrize(
+    ("kind", "size", "seen", "expected"),
+    [("gpu", 3, 6, [0, 1, 2, 3, 4, 5]), ("gpu", 3, 5, [0, 1, 2, 3, 0, 1]), ("cpu", 2, 9, [0, 1, 0, 1])],
+)
+def test_ranks_of_one_host_take_the_next_two_gpus(kind, size, seen, expected, monkeypatch):
+    """Those that MXNet names first, if there are too few, or each rank sees its own alone."""
+    module, taken = sys.modules[Ranks.__module__], []
+    monkeypatch.setattr(module, "find_devices", lambda n, asked: [mx.Context(asked, number) for number in range(n)])
+    monkeypatch.setattr(module, "usable_gpus", lambda: [mx.gpu(number) for number in range(seen)])
+    for rank in range(size):
+        ranks = Ranks(9, size)
+        ranks.local_rank = rank
+        taken += ranks.devices(2, kind)
+    assert taken == [mx.Context(kind, number) for number in expected]
 
-    assert all("run a forward pass first" in str(error) for error in fake_mpi.outcomes(2, work)[0])
+
+def test_seeds_of_ranks_are_far_apart_and_rank_0s_is_the_users(monkeypatch):
+    """MXNet seeds a thousand generators of each device by the numbers that follow."""
+    seeds = []
+    monkeypatch.setattr(mx.random, "seed", seeds.append)
+    for size in (1, 40):
+        for rank in range(size):
+            Ranks(rank, size).seed(5)
+    one, *several = seeds
+    assert one == several[0] == 5
+    assert min(abs(a - b) for a, b in combinations(several, 2)) > 127 * 100 + 1024
+    Ranks(4000, 4001).seed((1 << 31) - 1)
+    assert 0 <= seeds[-1] < 1 << 31, "which MXNet takes"
+    drawn = []
+    monkeypatch.setattr(mx.nd.random, "randint", lambda *range_: drawn.append(range_) or mx.nd.array([77]))
+    for ranks in (World(), Ranks()):
+        ranks.seed()
+    assert drawn == [], "a single rank draws as MXNet does"
+    Ranks(3, 4).seed()
+    assert (drawn, seeds[-1]) == ([(0, 1 << 20)], 77 + 3 * 2**20)
+
+
+def test_one_rank_does_nothing():
+    alone, x = World(), np.arange(3.0)
+    gate = Gate(x, limit=5)
+    alone.sum([x])
+    alone.broadcast([x])
+    alone.reduce_scatter(x)
+    alone.all_gather(x)
+    alone.barrier()
+    agree_values(alone, [x])
+    assert engine.CompletionEvent([x]).at is None, "nor has it waited"
+    gate.open()
+    assert x.tolist() == [0, 1, 2]
+    assert (alone.rank, alone.size, alone.local_rank, Ranks(2, 3).local_rank) == (0, 1, 0, 2)
+    assert (alone.gather("x"), alone.together(lambda: 5), alone.shard(7)) == (["x"], [5], slice(0, 7))
+    alone.agree({"seed": 1})
+    assert alone.begun == [0, 0]
+    assert alone.devices(2, "cpu") == devices(2, "cpu")
+    assert world() is ALONE
+    assert (repr(ALONE), repr(Ranks(2, 3))) == ("<rank 0 of 1>", "<rank 2 of 3>")
+
+
+@pytest.mark.parametrize(("size", "named"), [(24, False), (16, False), (24, True), (32, False)])
+def test_steps_are_counted_in_the_launchers_file_alone(monkeypatch, tmp_path, size, named):
+    """It has no name and 24 bytes. The number may be another file's, in a process that a rank has started."""
+    with open(tmp_path / "file", "w+b") if named else tempfile.TemporaryFile() as file:
+        file.write(bytes(size))
+        file.flush()
+        for number, counts in ((str(file.fileno()), size == 24 and not named), ("x", False), ("99999", False)):
+            monkeypatch.setenv(STEPS, number)
+            launchers_file.cache_clear()
+            for ranks in (World(), Ranks(), World()):
+                ranks.step_done()
+            assert (launchers_file() is not None) == counts
+        expected = (3).to_bytes(8, "little") + bytes(16) if size == 24 and not named else bytes(size)
+        assert os.pread(file.fileno(), 99, 0) == expected
+    launchers_file.cache_clear()
