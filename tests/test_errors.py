@@ -96,6 +96,19 @@ def test_signals_wait_for_the_end_and_the_first_counts(sent):
             signal.signal(number, handler)
 
 
+@pytest.mark.parametrize("hangup", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_command_under_nohup_hears_no_hangup(hangup):
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        signal.signal(signal.SIGHUP, hangup)
+        errors.tidy_after_signals()
+        heard = [number for number in SIGNALS if signal.getsignal(number) is errors.on_signal]
+        assert heard == [number for number in SIGNALS if number != signal.SIGHUP or hangup == signal.SIG_DFL]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @given(count=st.integers(0, 2000), power=st.sampled_from([1, 1000, 1024, 10**6, 1 << 20, 10**9, 1 << 30]))
 def test_a_size_in_words_is_exact_and_has_the_largest_unit(count, power):
     units = {"bytes": 1, **{name: unit for unit, name in errors.UNITS}}

@@ -18,7 +18,6 @@ import psutil
 
 from mxdp import process
 from mxdp.errors import (
-    SIGNALS,
     MxdpError,
     SentenceParser,
     UsageError,
@@ -127,9 +126,6 @@ def run_command(options: argparse.Namespace, command: List[str]) -> int:
         logs: Logs = {}
         if options.log_dir is not None:
             logs = log_files(options.log_dir, options.n, last)
-        for number in SIGNALS:
-            last.callback(signal.signal, number, signal.getsignal(number))
-        tidy_after_signals()
         try:
             for restart in range(options.restarts + 1):
                 if restart:
@@ -151,7 +147,7 @@ def run_command(options: argparse.Namespace, command: List[str]) -> int:
                 status = failure.status
             return status
         except KeyboardInterrupt as stopped:
-            by = signal.Signals(stopped.args[0])
+            by = signal.Signals(*stopped.args or (signal.SIGINT,))
             print_line(f"mxdp.launch: ended by {by.name}; so are all ranks", sys.stderr)
             return 128 + by
 
@@ -245,4 +241,5 @@ def mpiexec(
 
 
 if __name__ == "__main__":
+    tidy_after_signals()
     sys.exit(main())

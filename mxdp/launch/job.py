@@ -93,6 +93,7 @@ class Launch:
         )
         assert self.mpiexec.stdout is not None
         self.outputs = [self.mpiexec.stdout.fileno()]  # none at its end
+        self.unread = b""  # the start of a line of it
 
     def run(self) -> Optional[LaunchFailure]:
         """Show the ranks' output until all have ended. Returns the first failure. Nothing is left behind."""
@@ -211,19 +212,20 @@ class Launch:
                 file.write(line + b"\n")
             except OSError as error:
                 del self.logs[guard.rank or 0]
-                print_line(
-                    f"mxdp.launch: {file.name} is not continued: {error.strerror}", sys.stderr
-                )
+                said = f"mxdp.launch: {file.name} is not continued: {error.strerror}"
+                print_line(said, sys.stderr)
 
     def hear_mpiexec(self, output: int) -> None:
         """Show what ``mpiexec`` itself prints, but not after a failure, of which it only says that there was one."""
         read = os.read(output, LONGEST)
-        for line in read.decode(errors="replace").splitlines():
-            self.last.append(f"[mpiexec] {line}")
-            if self.failure is None:
-                print_line(self.last[-1], sys.stderr)
+        *lines, self.unread = (self.unread + read).split(b"\n")
         if not read:
             self.outputs.remove(output)
+            lines.append(self.unread)
+        for line in filter(None, lines):
+            self.last.append(f"[mpiexec] {line.decode(errors='replace')}")
+            if self.failure is None:
+                print_line(self.last[-1], sys.stderr)
 
     def connected(self) -> List[Guarded]:
         """The guards that are still connected."""
@@ -249,9 +251,8 @@ class Launch:
             return None
         for guard in alive:
             if guard.stopped >= self.silent:
-                return LaunchFailure(
-                    SILENT, f"{guard} has been stopped for {guard.stopped:.0f} s", guard.last
-                )
+                what = f"{guard} has been stopped for {guard.stopped:.0f} s"
+                return LaunchFailure(SILENT, what, guard.last)
         cut = [guard for guard in alive if self.now - guard.heard >= self.silent]
         if cut:
             what = f"{named(cut)}: not heard of for {self.now - cut[0].heard:.0f} s (stopped, or cut off)"
@@ -259,9 +260,8 @@ class Launch:
         late = [rank for rank in range(self.size) if rank not in self.ranks]
         limit = max(self.silent, START)
         if late and self.now >= limit:
-            return LaunchFailure(
-                SILENT, f"rank {named(late)} did not start within {limit:.0f} s", self.last
-            )
+            what = f"rank {named(late)} did not start within {limit:.0f} s"
+            return LaunchFailure(SILENT, what, self.last)
         return None
 
     def standstill(self) -> Optional[LaunchFailure]:
