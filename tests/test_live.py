@@ -334,6 +334,10 @@ def test_a_bad_value_in_the_address_is_one_sentence_and_the_page_goes_on(page, s
 
 
 def test_nothing_is_asked_of_another_host_and_nothing_fails(page, site):
+    page.open("about:blank")
+    page.log("performance"), page.log("browser")  # of other tests
+    page.open(site)
+    shows(page, "#state", "^Python is ready")
     asked = set()
     for entry in page.log("performance"):
         message = json.loads(entry["message"])["message"]

@@ -23,8 +23,7 @@ import tempfile
 import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
-from functools import lru_cache
-from itertools import zip_longest
+from itertools import chain, groupby, zip_longest
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -149,7 +148,6 @@ def survives(module: str, mutants: List[Any], limit: float) -> Tuple[bool, str]:
     return result.test_outcome is TestOutcome.SURVIVED, result.diff or result.output or ""
 
 
-@lru_cache(maxsize=None)
 def limit_of(module: str) -> float:
     """Seconds that the module's tests may take, from a run without a change. Ends with an error if one fails."""
     began = time.monotonic()
@@ -159,9 +157,11 @@ def limit_of(module: str) -> float:
     return LONGER * (time.monotonic() - began) + SPARE_SECONDS
 
 
-def test(mutant: Any) -> Tuple[bool, str]:
-    """True if the mutant survives, and its difference."""
-    return survives(module_of(mutant), [mutant], limit_of(module_of(mutant)))
+def test(mutants: List[Any]) -> List[Tuple[bool, str]]:
+    """Of each of a module's mutants, True if it survives, and its difference."""
+    module = module_of(mutants[0])
+    limit = limit_of(module)
+    return [survives(module, [mutant], limit) for mutant in mutants]
 
 
 def mutants_of(names: List[str]) -> List[Any]:
@@ -192,9 +192,11 @@ def main() -> None:
     print(
         f"{len(mutants)} of the {len(made)} mutants of {', '.join(names)}; drawn with seed {options.seed}", flush=True
     )
+    of_modules = [list(group) for _, group in groupby(mutants, module_of)]
     groups: Dict[str, List[bool]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.jobs, None, settle, (folder,)) as pool:
-        for mutant, (survived, difference) in zip(mutants, pool.map(test, mutants)):
+        outcomes = chain.from_iterable(pool.map(test, of_modules))
+        for mutant, (survived, difference) in zip(mutants, outcomes):
             module = module_of(mutant)
             for group in (f"mxdp/{module}", f"room {room_of(module)}", "score"):
                 groups[group].append(not survived)
