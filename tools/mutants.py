@@ -13,6 +13,7 @@ run (of a question those of the catalogue, too): the whole suite would kill more
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import os
 import random
@@ -23,9 +24,10 @@ import tempfile
 import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from itertools import chain, groupby, zip_longest
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import psutil
 
@@ -89,22 +91,43 @@ def module_of(mutant: Any) -> str:
 
 
 def tests_of(module: str) -> List[str]:
-    """The module's tests, relative to the checkout: ``MOST_FILES`` at most, of those that import it.
-    ``test_<module>.py`` comes first, also if it imports the room alone, then those in the room's folder of ``tests``,
-    then those that import the least else. If there is none: that folder."""
-    package, _, name = f"mxdp.{module[:-3].replace('/', '.')}".rpartition(".")
+    """The module's tests, relative to the checkout: ``MOST_FILES`` at most, of those that import it, or what a package
+    above it imports of it. ``test_<module>.py`` comes first, then those in the room's folder of ``tests``, then those
+    that import the least else. If there is none: that folder."""
+    dotted = f"mxdp.{module[:-3].replace('/', '.')}"
+    package, _, name = dotted.rpartition(".")
+    known = {(dotted, ...), (package, name)}
+    while package != "mxdp":
+        shown = imports(ROOT / package.replace(".", "/") / "__init__.py")
+        known.update((package, shown_name) for source, shown_name in shown if source == dotted)
+        package = package.rpartition(".")[0]
     room = ROOT / "tests" / module.partition("/")[0].partition(".")[0]
-    imports = re.compile(rf"{re.escape(package)}(\.{name}\b| import .*\b{name}\b)")
-    texts = {file: file.read_text(encoding="utf-8") for file in sorted((ROOT / "tests").rglob("test_*.py"))}
+    tests = {file: imports(file) for file in sorted((ROOT / "tests").rglob("test_*.py"))}
     files = sorted(
         (
             file
-            for file, text in texts.items()
-            if imports.search(text) or (file.stem == f"test_{name}" and room in file.parents)
+            for file, imported in tests.items()
+            if imported & known or (file.stem == f"test_{name}" and room in file.parents)
         ),
-        key=lambda file: (file.stem != f"test_{name}", room not in file.parents, texts[file].count("import ")),
+        key=lambda file: (file.stem != f"test_{name}", room not in file.parents, len(tests[file])),
     )
     return [file.relative_to(ROOT).as_posix() for file in files[:MOST_FILES] or [room]]
+
+
+@lru_cache(maxsize=None)
+def imports(file: Path) -> Set[Tuple[str, Any]]:
+    """For each import in a file the module and the name of it that is imported, and the module with an ellipsis. The
+    words of a comment count, too."""
+    text = file.read_text(encoding="utf-8")
+    found: Set[Tuple[str, Any]] = set()
+    for line in re.findall(r"^# (mxdp[\w.]* import .*)", text, re.MULTILINE):
+        text += f"\nfrom {line}"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {(node.module, alias.name) for alias in node.names} | {(node.module, ...)}
+        elif isinstance(node, ast.Import):
+            found |= {(alias.name, ...) for alias in node.names}
+    return found
 
 
 def drawn(mutants: List[Any], sample: int, seed: int) -> List[Any]:
