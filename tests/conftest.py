@@ -3,6 +3,7 @@ namespace, no shared memory."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import re
@@ -17,6 +18,7 @@ import psutil
 import pytest
 
 MARK = "MXDP_TEST_MARK"
+STDERR = pytest.StashKey()
 NAMESPACES, SHARED = Path("/run/netns"), Path("/dev/shm")
 SECONDS = 30
 """In which what a test has started must be gone."""
@@ -44,11 +46,17 @@ def pytest_addoption(parser):
 @pytest.hookimpl(tryfirst=True)  # before hypothesis reads its seed
 def pytest_configure(config):
     """Without a profile, what hypothesis draws is other in each run; ``--hypothesis-profile=same`` is CI's."""
+    config.stash[STDERR] = os.dup(2)  # pytest reads the tests' own
     options = config.option
     if options.hypothesis_profile is None:
         options.hypothesis_profile = "drawn"
     if options.hypothesis_profile == "drawn" and options.hypothesis_seed is None:
         options.hypothesis_seed = str(random.SystemRandom().randrange(10**6))
+
+
+def pytest_collection_finish(session):
+    """A crash in C shows where it happened. (What MXNet's handler, which came with its import, says of it is lost.)"""
+    faulthandler.enable(session.config.stash[STDERR])
 
 
 def pytest_report_header(config):
