@@ -91,9 +91,9 @@ def module_of(mutant: Any) -> str:
 
 
 def tests_of(module: str) -> List[str]:
-    """The module's tests, relative to the checkout: ``MOST_FILES`` at most, of those that import it, or what a package
-    above it imports of it. ``test_<module>.py`` comes first, then those in the room's folder of ``tests``, then those
-    that import the least else. If there is none: that folder."""
+    """The module's tests, relative to the checkout, ``MOST_FILES`` at most. ``test_<module>.py`` comes first,
+    then those that import it, or what a package above it imports of it: first those in the room's folder of ``tests``,
+    then those that import the least else. Where there are fewer, the room's others follow."""
     dotted = f"mxdp.{module[:-3].replace('/', '.')}"
     package, _, name = dotted.rpartition(".")
     known = {(dotted, ...), (package, name)}
@@ -102,15 +102,15 @@ def tests_of(module: str) -> List[str]:
         known.update((package, shown_name) for source, shown_name in shown if source == dotted)
         package = package.rpartition(".")[0]
     room = ROOT / "tests" / module.partition("/")[0].partition(".")[0]
-    tests = {file: imports(file) for file in sorted((ROOT / "tests").rglob("test_*.py"))}
-    files = sorted(
-        (
-            file
-            for file, imported in tests.items()
-            if imported & known or (file.stem == f"test_{name}" and room in file.parents)
-        ),
-        key=lambda file: (file.stem != f"test_{name}", room not in file.parents, len(tests[file])),
-    )
+    ranks = {}
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        imported = imports(file)
+        of_room = room in file.parents
+        of_module = bool(imported & known)
+        own = file.stem == f"test_{name}" and (of_room or of_module)
+        if own or of_module or (of_room and room.name != "experiments"):
+            ranks[file] = (not own, not of_module, not of_room, len(imported), file)
+    files = sorted(ranks, key=lambda file: ranks[file])
     return [file.relative_to(ROOT).as_posix() for file in files[:MOST_FILES] or [room]]
 
 
