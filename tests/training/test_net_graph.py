@@ -109,10 +109,10 @@ def test_a_step_calls_the_network_for_new_shapes_alone():
         return mlp(X, params)
 
     net, step = BoundNet(counted), TrainStep([params], [device], 0.1, net=counted)
-    for number, samples in enumerate((9, 9, 6, 9, 3, 9, 7, 8, 9, 5, 9, 6, 3, 10, 9)):  # at most four are kept
+    for number, samples in enumerate((9, 9, 6, 9, 3, 9, 7, 8, 6, 9, 5, 9, 6, 3, 10, 9)):  # four are kept
         step(*batch(samples, number))
         net(np.array(batch(samples)[0]), params)
-    both = [(samples, training) for samples in (9, 6, 3, 7, 8, 5, 6, 3, 10) for training in (True, False)]
+    both = [(samples, training) for samples in (9, 6, 3, 7, 8, 6, 5, 3, 10) for training in (True, False)]
     assert calls == [*both, (9, True)]  # the step forgets smaller ones, for a larger one has other memory
     calls.clear()
     for samples in (1, 2, 4, 5) * 2:  # each device has its own four
