@@ -155,9 +155,21 @@ def test_a_batch_may_be_overwritten_at_once_though_no_step_before_has_begun(boun
         slow_step(*batch(4, seed), slow)
     assert all_bits(fast) == all_bits(slow)
     assert ahead == [1, 2, 3, 4, 5] if bound == math.inf else max(ahead) <= bound
-    CompletionEvent([graph._losses]).wait()
-    step(*batch(4))
-    assert len(step._pending) <= min(bound, 2), "steps that are done are forgotten"
+
+
+def test_a_step_that_is_done_is_not_ahead():
+    replicas = replicas_on(cpus(1))
+    step, gates = step_of(replicas, run_ahead=math.inf), []
+    for seed in range(3):
+        gates.append(Gate(replicas[0][0]))
+        step(*batch(4, seed))
+    for left, gate in zip((2, 1, 0), gates):
+        assert step.ahead == left + 1
+        gate.open()
+        until = time.monotonic() + 20
+        while step.ahead > left:
+            assert time.monotonic() < until
+            time.sleep(0.01)
 
 
 def test_a_batch_of_another_length_uses_the_memory_of_the_largest_on_each_device(monkeypatch):
