@@ -356,7 +356,10 @@ every_case = settings(max_examples=60, suppress_health_check=[HealthCheck.functi
 
 @pytest.fixture
 def launcher(alone):
-    return alone()
+    """One that has run for a while."""
+    made = alone()
+    made.now = 100.0
+    return made
 
 
 def connected(launcher):
