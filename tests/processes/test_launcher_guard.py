@@ -259,3 +259,13 @@ def test_the_command_does_not_get_the_password_and_all_it_says_arrives_though_th
             connection.shutdown(socket.SHUT_RDWR)
             assert process.wait(SECONDS) == 0
     assert (received["out"], received["err"], received["exit"]) == ("False False", "x" * 10_000, 0)
+
+
+def test_a_launcher_that_is_not_there_is_named_and_nothing_is_started():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    environ = {**os.environ, guard.ADDRESS: f"127.0.0.1 {port} secret 60", "PMI_RANK": "3"}
+    ended = subprocess.run([sys.executable, "-S", guard.__file__, "echo", "up"], env=environ, capture_output=True)
+    assert (ended.returncode, ended.stdout) == (1, b"")
+    (line,) = ended.stderr.decode().splitlines()
+    assert line.startswith(f"rank 3 can't reach the launcher at 127.0.0.1:{port}: ")
