@@ -266,6 +266,6 @@ def test_a_launcher_that_is_not_there_is_named_and_nothing_is_started():
         port = listener.getsockname()[1]
     environ = {**os.environ, guard.ADDRESS: f"127.0.0.1 {port} secret 60", "PMI_RANK": "3"}
     ended = subprocess.run([sys.executable, "-S", guard.__file__, "echo", "up"], env=environ, capture_output=True)
-    assert (ended.returncode, ended.stdout) == (1, b"")
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b""), "its group ends with it"
     (line,) = ended.stderr.decode().splitlines()
     assert line.startswith(f"rank 3 can't reach the launcher at 127.0.0.1:{port}: ")
