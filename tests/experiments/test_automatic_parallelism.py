@@ -23,6 +23,7 @@ from mxdp.engine import CompletionEvent
 from mxdp.errors import BackendError, MemoryShortage, UsageError
 from mxdp.experiments.automatic_parallelism import (
     copy_overlap,
+    graph,
     memory_guard,
     mixed_devices,
     profile,
@@ -31,10 +32,12 @@ from mxdp.experiments.automatic_parallelism import (
     two_jobs,
 )
 from mxdp.experiments.automatic_parallelism.copy_overlap import balanced
+from mxdp.experiments.automatic_parallelism.graph import TASKS, WAYS, modelled
 from mxdp.experiments.automatic_parallelism.memory_guard import BigResults, run_job, slices_of
 from mxdp.experiments.automatic_parallelism.products import Products, compare_products, factors, whole_factors
 from mxdp.experiments.lab import Case, Work
 from mxdp.experiments.lab.module import Question, Settings
+from mxdp.experiments.lab.rows import Number
 from mxdp.experiments.memory_use import grown
 from mxdp.experiments.oracle import count
 from mxdp.experiments.timelines import recorded
@@ -283,3 +286,18 @@ def test_a_round_is_a_plain_and_a_recorded_one_of_the_other(monkeypatch, virtual
     assert found.facts == {"size": 3}
     seconds, numbers = found.round()
     assert (seconds, numbers["cost"], list(numbers["busy"])) == (0.6, 0.6 / 0.5, ["cpu(0)"])
+
+
+def test_the_model_says_what_the_file_says():
+    free = {way: round(modelled(way, 2)) for way in WAYS}
+    assert free == {"one": 9, "waits": 15, "by hand": 9, "engine": 9, "long last": 13, "2 workers": 11}
+    # No order is faster: the stem, seven on one device, the join.
+    assert sum(task.lane == 1 for task in TASKS if not task.name.startswith("copy")) + 2 == 9
+    slow = {task.name: Number([2 * task.cost]) for task in reversed(TASKS)}
+    assert modelled("engine", 2, slow) == pytest.approx(2 * modelled("engine", 2))
+
+
+def test_a_pass_without_a_wait_after_each_task_is_recorded_on_two_devices():
+    s, ways = cases(graph, size=8)
+    found = {case.way for case in ways.values() if case.way != "2 workers" and graph.set_up(case, s).record}
+    assert found == {"by hand", "engine", "long last"}

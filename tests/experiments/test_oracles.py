@@ -18,6 +18,7 @@ from mxdp.experiments import networks
 from mxdp.experiments.allreduce import buckets, links, parameter_server
 from mxdp.experiments.automatic_parallelism import (
     copy_overlap,
+    graph,
     memory_guard,
     mixed_devices,
     operators,
@@ -116,6 +117,16 @@ def weights_are_stale(weight, lr, gradient, before=()):
 @breaks(mixed_devices, "3 devices, no waits", mixed_devices, "_sum")
 def the_first_worker_is_forgotten(*parts):
     return (sum(part[0] for part in parts[1:]),)
+
+
+@breaks(graph, "engine, long branch first", graph, "_product")
+def only_the_first_input_is_used(weight, *inputs, right=graph._product):
+    return right(weight, inputs[0])
+
+
+@breaks(graph, "engine, long branch first", graph, "net")
+def weights_have_changed_places(tasks, w, *more, right=graph.net):
+    return right(tasks, {**w, "long 3": w["long 4"], "long 4": w["long 3"]}, *more)
 
 
 @breaks(run_ahead, "never", run_ahead.Training, "steps")

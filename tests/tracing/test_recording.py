@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mxdp import sections
 from mxdp.backend import mx, np, npx
 from mxdp.errors import TraceError
 from mxdp.experiments import timelines
 from mxdp.experiments.memory_use import peak_bytes
 from mxdp.process import cores
+from mxdp.sections import section
 from mxdp.tracing import record, recording
 from mxdp.tracing.mxnet_trace import PINNED, SHARED, Trace, TracePair, parse
 
@@ -253,3 +255,28 @@ def test_events_that_are_not_as_mxnet_writes_them(change, message):
     events = json.loads(json.dumps(SMALL))
     change(events, *(next(event for event in events if event["ph"] == phase) for phase in "BE"))
     assert message in refused(text(events))
+
+
+def test_without_a_recording_a_section_is_one_and_the_same_nothing():
+    assert section("input") is section("other")
+    with section("input"), section("input"):
+        pass
+
+
+def test_a_section_is_noted_when_it_ends_also_by_an_error_another_thread_or_after_its_recording():
+    def work():
+        with section("there"):
+            pass
+
+    collected, thread = sections.start(), threading.Thread(target=work)
+    with section("outer"), section("inner"):
+        thread.start()
+        thread.join()
+    with pytest.raises(KeyError), section("broken"):
+        raise KeyError
+    with section("long"):
+        sections.stop()
+    there, inner, outer, *_ = collected.marked
+    expected = [("there", False), ("inner", True), ("outer", True), ("broken", True), ("long", True)]
+    assert [(name, here) for name, _, _, here in collected.marked] == expected
+    assert outer[1] <= inner[1] <= there[1] <= there[2] <= inner[2] <= outer[2]
