@@ -36,6 +36,7 @@ UNLIKE = {
 SEED = 12345
 LARGER = {
     "operators": {"round_seconds": 10_000.0},
+    "peers": {"samples": 170},
     "small-ops": {"round_seconds": 10_000.0},
     "mixed-devices": {"steps": 4},
     "resnet": {"steps": 2},
