@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
+import functools
 import re
 from pathlib import Path
 
 import pytest
 from solutions import SOLUTIONS
 
-from mxdp.exercises import EXERCISES
+from mxdp.exercises import EXERCISES, exchanges, plans, shards, steps
 from mxdp.exercises.__main__ import main
 from mxdp.exercises.check import SEED, settle
-from mxdp.exercises.judge import KEPT, answer_of, shown, try_case
+from mxdp.exercises.judge import KEPT, answer_of, mistaken, shown, try_case
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "exercises"
 UNWRITTEN = "    raise NotImplementedError\n"
@@ -50,10 +52,26 @@ def loaded(text):
     return namespace
 
 
-def answers(name, body):
+def written_words():
+    """The texts of two words or more in the exercises' code, or the parts of these between braces; not the docs."""
+    for module in (exchanges, plans, shards, steps):
+        nodes = list(ast.walk(ast.parse(Path(module.__file__).read_text())))
+        docs = [node.value for node in nodes if isinstance(node, ast.Expr)]
+        for node in nodes:
+            text = str(node.value) if isinstance(node, ast.Constant) and node not in docs else ""
+            if len(text.split()) > 1:
+                yield text
+
+
+def trials(name):
+    return [trial for case in EXERCISES[name].cases(SEED).values() for trial in case]
+
+
+def answers(name, body, cases=None):
     function = loaded(written(name, body))[name]
-    report = [{"title": title} for title in EXERCISES[name].cases(SEED)]
-    for case, entry in zip(EXERCISES[name].cases(SEED).values(), report):
+    cases = cases or EXERCISES[name].cases(SEED).values()
+    report = [{"title": ""} for _ in cases]
+    for case, entry in zip(cases, report):
         try_case(case, entry, function, "student.py", lambda: None)
     settle(report)
     return report
@@ -120,13 +138,41 @@ def test_an_unwritten_file_says_so(name):
         assert answer["problem"] == "This function is not written yet."
 
 
+@functools.lru_cache(maxsize=None)
 def wrong_answers(name, body):
     return [f"{answer['problem']} {answer.get('hint')}" for answer in answers(name, body) if answer["state"] == "wrong"]
 
 
 @pytest.mark.parametrize(("name", "words", "_", "body"), judged("mistakes.txt"))
-def test_a_mistake_is_named(name, words, _, body):
-    assert words in wrong_answers(name, body)[0]  # what the student reads
+def test_a_mistake_is_named_at_all_sizes(name, words, _, body):
+    every, wrong = trials(name), 0
+    for trial, answer in zip(every, answers(name, body, [[trial] for trial in every])):
+        hints = [hint for hint in trial.mistakes if words in hint]
+        if hints and answer["state"] == "wrong":
+            assert [answer.get("hint")] == hints, answer
+            wrong += 1
+    assert wrong
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_each_hint_is_that_of_a_mistake(name):
+    named = [words for exercise, words, *_ in judged("mistakes.txt") if exercise == name]
+    hints = set()
+    for trial in trials(name):
+        for hint, values in trial.mistakes.items():
+            if mistaken(trial, dict(zip(trial.expected, values))):  # else right at this size, and no mistake
+                hints.add(hint)
+    assert [hint for hint in hints if not any(words in hint for words in named)] == []
+
+
+def test_each_sentence_is_said():
+    said = [exercise.title for exercise in EXERCISES.values()]
+    for name in EXERCISES:
+        for trial in trials(name):
+            said += [trial.title, *trial.given, *trial.expected, *trial.mistakes]
+    for name, *_, body in judged("refused.txt"):
+        said += wrong_answers(name, body)
+    assert [words for words in written_words() if not any(words in text for text in said)] == []
 
 
 @pytest.mark.parametrize(("name", "what", "words", "body"), judged("refused.txt"))
