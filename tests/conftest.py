@@ -28,8 +28,7 @@ HERE = Path(__file__).parent
 STARTING = {
     ".": "processes exercises book",
     "test_*.py": "compat errors lessons live makefile moved_loop options package plugin readme torture",
-    "experiments/test_*.py": """case_ranks catalog golden main many_processes oracles peak_memory resnet run
-        silent_bugs split""",
+    "experiments/test_*.py": """case_ranks catalog golden main many_processes memory_use oracles resnet run split""",
 }
 """Folders and files of tests that start processes or train for long: ``--quick`` leaves them out."""
 hypothesis.settings.register_profile("drawn", deadline=None, print_blob=True)

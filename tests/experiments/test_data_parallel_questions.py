@@ -17,21 +17,24 @@ from littles import little
 from mxdp import process
 from mxdp.backend import devices, gluon, mx, np
 from mxdp.datasets import load
-from mxdp.errors import UsageError
+from mxdp.errors import MxdpError, UsageError
 from mxdp.experiments import book_loop
 from mxdp.experiments.data_parallel import (
     batch_norm,
     batch_scaling,
     break_even,
+    bugs,
     epochs,
     lenet_steps,
     scaling,
     sharded_optimizer,
+    silent_bugs,
     uneven,
     where_the_time_went,
 )
 from mxdp.experiments.data_parallel.lenet_steps import synced_step
 from mxdp.experiments.data_parallel.normed_lenet import OWN, SYNCED, NormedLeNet
+from mxdp.experiments.data_parallel.silent_bugs import LAST_BATCH
 from mxdp.experiments.lab import Case, Row, Skipped
 from mxdp.experiments.lab.module import Question
 from mxdp.experiments.oracle import count
@@ -238,3 +241,40 @@ def test_the_neighbour_ends_with_its_parent():
     while psutil.pid_exists(int(done.stdout)) and psutil.Process(int(done.stdout)).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+# Bugs that raise no error: each is a small change of the front door, and the oracle finds it
+
+SILENT = little(Question(silent_bugs), samples=32)
+CASES = {case.label: case for case in silent_bugs.cases(SILENT)}
+
+
+@pytest.mark.parametrize("bug", bugs.BUGS, ids=lambda bug: bug.name)
+def test_a_bug_is_a_change_of_a_few_lines(bug):
+    changed = [line for line in bugs.diff(bug).splitlines() if line[0] in "+-"]
+    assert 1 <= len(changed) <= 6
+
+
+@pytest.mark.parametrize("label", [label for label, case in CASES.items() if case.bug != LAST_BATCH])
+def test_two_steps_give_away_every_bug_and_no_right_version(label):
+    replicas = list(silent_bugs.compare(CASES[label], SILENT, CASES[label].right))
+    assert len(replicas) == 2
+    assert all(checked > 2 * 129_000 for checked, _ in replicas)
+    assert (max(wrong for _, wrong in replicas) == 0) == CASES[label].right
+
+
+@pytest.mark.parametrize(("wrong", "right"), [(0, False), (3, True), (3, False), (0, True)])
+def test_the_oracle_finds_a_bug_that_changes_nothing_and_a_right_version_that_differs(wrong, right, monkeypatch):
+    case = CASES["right, SGD" if right else "rebinds, SGD"]
+    monkeypatch.setattr(silent_bugs, "compare", lambda case, s, right: [(10, 0), (10, wrong)])
+    ((actual, expected, _),) = silent_bugs.oracle(case, SILENT)
+    assert (actual == expected) == (right == (wrong == 0))
+    assert silent_bugs.WRONG[case.label] == wrong
+
+
+def test_a_rank_with_a_batch_less_ends_the_job(monkeypatch):
+    pytest.importorskip("mpi4py")
+    assert silent_bugs.last_batch(2) < 60
+    monkeypatch.setattr(silent_bugs.subprocess, "run", lambda *_, **more: subprocess.CompletedProcess([], 0))
+    with pytest.raises(MxdpError, match="ended as if all were well"):
+        silent_bugs.last_batch(2)

@@ -267,9 +267,6 @@ def test_a_peer_that_computes_something_else_is_not_timed(monkeypatch, factor, r
     assert (count(peers.oracle(case, S))[1] == 0) == right
 
 
-# Gradients in fewer bytes, and the hosts between which they go
-
-
 def test_a_sum_of_many_stands_still_where_the_bits_end():
     assert less_traffic.sums_of_ones(compress.FLOAT16) == {str(n): min(1.0, 2048 / n) for n in less_traffic.MANY}
     assert less_traffic.sums_of_ones(compress.BFLOAT16)["4096"] == 256 / 4096

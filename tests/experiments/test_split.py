@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as onp
 import pytest
 from littles import little
 
-from mxdp.backend import devices, np
+from mxdp.backend import devices, mx, np
 from mxdp.experiments.lab.module import Question, Skipped
 from mxdp.experiments.oracle import count
-from mxdp.experiments.other_splits import combined, fully_sharded, strategies
+from mxdp.experiments.other_splits import combined, fully_sharded, pipeline, strategies, tiles
 from mxdp.experiments.other_splits import split as module
 from mxdp.experiments.other_splits.nets import net_and_shape, numbers_of
-from mxdp.experiments.other_splits.split import COMBINED, SplitNet
+from mxdp.experiments.other_splits.split import COMBINED, SplitNet, memory
 from mxdp.layers import param_shapes
 from mxdp.parallel import traffic
 from mxdp.parallel.layer_costs import LayerCost
@@ -96,3 +97,46 @@ def test_an_oracle_fits_eight_devices():
                 found[case.net, case.strategy] = str(why)
     assert list(found) == [("wide", "data"), ("wide", "pipeline")]
     assert ["too small" in why or "can't be cut into 8 stages" in why for why in found.values()] == [True, True]
+
+
+def test_the_first_process_alone_looks_at_memory():
+    s = settings(pipeline, batch_size=16)
+    case = next(iter(pipeline.cases(s)))
+    for case.number in (0, 1):
+        _, numbers = pipeline.set_up(case, s).round()
+        assert len({"peak_bytes", "predicted_peak_bytes"} & set(numbers)) == 2 * (case.number == 0)
+
+
+def test_memory_is_that_of_the_fullest_device_with_what_stays():
+    options = {"micro_batches": 4, "schedule": "1f1b", "cuts": (4,)}
+    net = SplitNet("pipeline", *net_and_shape("stages"), devices(2, "cpu"), 0, options)
+    made, (X, y) = net.make(), net.batch(16)
+    made.step(X, y)
+    assert memory(net.devices, [8, 7], lambda: None) == 8
+    assert memory(net.devices, [0, 10**9], lambda: made.step(X, y)) > 10**9
+    assert memory(net.devices, [0, 8], lambda: made.step(X, y)) > 8 + 4 * 20 * 24 * 24 * 4
+
+
+def test_memory_is_not_counted_where_mxnet_would_abort():
+    many = SplitNet("pipeline", *net_and_shape("stages"), [mx.cpu(0), mx.cpu(1000)], 0, {"cuts": (4,)})
+    assert memory(many.devices, [0, 0], lambda: None) is None
+
+
+@pytest.mark.parametrize("grid", [(2, 2), (2, 1), (1, 3)])
+def test_errors_are_at_the_seams_alone(grid):
+    error, inside = tiles.seams(devices(grid[0] * grid[1], "cpu"), grid, halo=False, seed=0)
+    assert error.max() > error[inside].max() == 0
+    _, height, width = tiles.SHAPE
+    # All but two rows or columns on each side of a seam are inside.
+    assert inside.sum() == (height - 4 * (grid[0] - 1)) * (width - 4 * (grid[1] - 1))
+    # Right up to there it is wrong.
+    assert {int(y) for y in onp.flatnonzero(error[:, 0])} == set(onp.flatnonzero(~inside[:, 0]))
+
+
+def test_a_row_has_its_errors(monkeypatch):
+    s = little(Question(tiles), devices=[2], kind="cpu")
+    (case,) = (case for case in tiles.cases(s) if not case.halo)
+    error, inside = onp.array([[4.0, 1.0], [2.0, 3.0]]), onp.array([[False, True], [True, False]])
+    monkeypatch.setattr(tiles, "seams", lambda *more: (error, inside))
+    _, without = tiles.set_up(case, s).round()
+    assert (without["worst_error"], without["worst_error_inside"]) == (4.0, 2.0)

@@ -1,4 +1,4 @@
-"""What holds for every all-reduce, and for trees and plans of one hop, carried out on the numbers of the
+"""What holds for every all-reduce, and for rings, trees and plans of one hop, carried out on the numbers of the
 devices; what devices hold after each step."""
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxdp.plans.__main__ import PARTS
+from mxdp.plans.collective import rings
 from mxdp.plans.collective.algorithms import ALGORITHMS, AUTO, check_algorithm, plan
 from mxdp.plans.collective.one_hop import direct, loads, naive, server, shared_memory
 from mxdp.plans.collective.operations import MAX_PARTS, Slot, operations
@@ -213,3 +214,26 @@ def test_chunks_with_elements_end_as_sums_of_all_in_any_order_the_engine_allows(
         # Only what is read in place is summed across devices.
         across = any(slot.device != operation.target.device for slot in operation.sources)
         assert across == (algorithm == "shared-memory")
+
+
+def test_the_drawn_rings_of_three():
+    check_drawing(rings.__doc__, rings.ring(3))
+    check_drawing(rings.bidirectional_ring.__doc__, rings.bidirectional_ring(3))
+
+
+@given(devices=st.integers(1, 12))
+def test_device_i_gets_the_sum_of_chunk_i_and_then_its_chunk_i_is_everywhere(devices):
+    complete = tuple(range(devices))
+    held = contents(rings.reduce_scatter(devices))[-1]
+    assert [place for place, parts in held.items() if parts == complete] == [(each, each) for each in range(devices)]
+    gathered = {(device, chunk): (chunk,) for device in range(devices) for chunk in range(devices)}
+    assert contents(rings.all_gather(devices))[-1] == gathered
+
+
+@given(devices=st.integers(3, 12))
+def test_both_ways_each_link_carries_one_chunk_a_step(devices):
+    """One ring forward and one back, each with half of the vector."""
+    for step in rings.bidirectional_ring(devices).steps:
+        links = Counter((send.source, send.target) for send in step)
+        forward = {(device, (device + 1) % devices) for device in range(devices)}
+        assert links == Counter(forward | {(target, source) for source, target in forward})

@@ -356,9 +356,8 @@ every_case = settings(max_examples=60, suppress_health_check=[HealthCheck.functi
 
 @pytest.fixture
 def launcher(alone):
-    """One that has run for a while."""
     made = alone()
-    made.now = 100.0
+    made.now = 100.0  # it has run for a while
     return made
 
 
