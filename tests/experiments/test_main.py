@@ -29,6 +29,7 @@ from mxdp.experiments.lab import run as lab_run
 from mxdp.experiments.lab.module import Question, discover
 from mxdp.experiments.show import page
 
+# mxdp.experiments.show import listing
 HERE = str(Path(__file__).parent)
 MADE = {"MXDP_EXPERIMENTS": "faulty", "PYTHONPATH": os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))}
 
