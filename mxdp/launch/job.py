@@ -223,7 +223,7 @@ class Launch:
             self.outputs.remove(output)
             lines.append(self.unread)
         for line in filter(None, lines):
-            self.last.append(f"[mpiexec] {line.decode(errors='replace')}")
+            self.last.append(f"[mpiexec] {line.decode(errors='replace').rstrip()}")
             if self.failure is None:
                 print_line(self.last[-1], sys.stderr)
 

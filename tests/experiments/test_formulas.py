@@ -24,7 +24,7 @@ from mxdp.plans.collective.algorithms import ALGORITHMS
 # By these words tools/mutants.py finds that this file tests them:
 # mxdp.experiments.allreduce import allreduce, buckets, links, parameter_server
 # mxdp.experiments.automatic_parallelism import copy_overlap, graph, memory_guard, mixed_devices, operators, profile
-# mxdp.experiments.automatic_parallelism import run_ahead, small_ops, two_jobs
+# mxdp.experiments.automatic_parallelism import run_ahead, small_ops, task_graph, two_jobs
 # mxdp.experiments.data_parallel import batch_norm, batch_scaling, break_even, epochs, parallel_evaluation, resnet
 # mxdp.experiments.data_parallel import scaling, sharded_optimizer, silent_bugs, stock_loop, uneven
 # mxdp.experiments.data_parallel import where_the_time_went

@@ -35,7 +35,7 @@ size, how = int(sys.argv[1]), sys.argv[2]
 ranks = [subprocess.Popen(sys.argv[3:], env={**os.environ, "PMI_RANK": str(rank)}) for rank in range(size)]
 statuses = [rank.wait() for rank in ranks]
 if how == "killed":
-    lines = b"\\n".join(b"line %d" % number for number in range(25))
+    lines = b"\\r\\n".join(b"line %d" % number for number in range(25))
     os.write(1, lines[:10])  # the first, and a part of the second
     time.sleep(0.2)
     os.write(1, lines[10:])
