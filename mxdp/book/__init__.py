@@ -153,10 +153,7 @@ def _announce(what: str, seconds: float, times: int, cure: str) -> None:
 
 
 def seconds_in_words(seconds: float) -> str:
-    """
-    >>> seconds_in_words(3.2), seconds_in_words(160), seconds_in_words(12000)
-    ('3 s', '3 min', '3.3 h')
-    """
+    """As in ``3 s``, ``3 min`` and ``3.3 h``."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 5400:

@@ -65,7 +65,6 @@ def events_of_a_step(strategy, X, y):
     nothing else stood in the devices' queues, behind products."""
     strategy.step(X, y)
     blocks = [np.ones((1000, 1000), ctx=device) for device in strategy.devices]
-    np.dot(blocks[0], blocks[0])  # where a doctest has imported mxdp.book, the first one waits
     with record(strategy.devices) as recording:
         gates = [Gate(stage.flat[0]) for stage in strategy.stages]
         strategy.step(X, y)

@@ -107,7 +107,7 @@ def by_moments(device, other, calls, waits, inputs, steps):
         start, end = whole[0], whole[-1] + 1
         gap = take("rest", set(whole), kinds["E"])
         for run in runs(wait_moments):  # a wait that began before the gap, and ended in it
-            if run[0] <= start < run[-1] + 1 <= end:
+            if run[0] < start < run[-1] + 1 <= end:
                 late = start - run[0]
         if end == END:
             gap = take("input", gap, inputs)
