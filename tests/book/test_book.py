@@ -118,7 +118,9 @@ def test_the_loader_takes_fewer_pictures_and_other_sizes(replaced, synthetic, mo
         d2l.load_data_fashion_mnist(0)
 
 
-@pytest.mark.parametrize("seconds, words", [(0, ""), (10, "70 s here, 10 of them 12 min"), (5e3, "9.7 h here, 10 of")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0, ""), (10, "70 s here, 10 of them 12 min"), (5e3, "9.7 h here, 10 of")]
+)
 def test_a_long_epoch_is_announced_once(replaced, synthetic, monkeypatch, capsys, seconds, words):
     now = iter(range(1000))
     monkeypatch.setattr(book.time, "perf_counter", lambda: seconds * next(now))
