@@ -17,12 +17,7 @@ PLACES = st.sampled_from(["x", "new/x.y", "a/b/ö"])
 CONTENT = st.text(st.characters(codec="utf-8")) | st.binary()
 
 
-@given(
-    before=st.none() | st.binary(),
-    content=CONTENT,
-    place=PLACES,
-    fails=st.booleans(),
-)
+@given(before=st.none() | st.binary(), content=CONTENT, place=PLACES, fails=st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_file_is_as_it_was_or_has_all_of_its_content_and_has_none_beside_it(before, content, place, fails, tmp_path):
     path = Path(tempfile.mkdtemp(dir=tmp_path)) / place

@@ -177,6 +177,9 @@ def test_the_checksum_changes_with_each_label_and_each_pixel_of_every_hundredth_
 
 def test_a_data_set_refuses_splits_that_do_not_go_together():
     coloured = Split(np.zeros((1, 3, 28, 28), np.float32), np.zeros(1, np.int32))
+    for labels in (0, 2):
+        with pytest.raises(ValueError, match=f"there are 1 pictures in X and {labels} labels in y"):
+            Split(coloured.X, np.zeros(labels, np.int32))
     for test, classes, message in (
         (numbered(8), "abcdefg", r"labels must be whole numbers from 0 to 6, not 0 to 7"),
         (coloured, "abc", r"training are \(1, 2, 2\), .* both"),
@@ -210,8 +213,7 @@ def test_the_cure_of_other_pictures_makes_them_right(shape, dtype):
 
 
 @pytest.mark.parametrize(
-    ("y", "cure"),
-    [(np.eye(4, dtype="int32"), r"y.argmax\(axis=1\)"), (np.zeros(4), r"y.astype\('int32'\)")],
+    ("y", "cure"), [(np.eye(4, dtype="int32"), r"y.argmax\(axis=1\)"), (np.zeros(4), r"y.astype\('int32'\)")]
 )
 def test_other_labels_get_their_cure(y, cure):
     with pytest.raises(ValueError, match=f"y must be whole numbers of shape .* {cure}$"):

@@ -112,10 +112,7 @@ def test_more_devices_than_the_profiler_can_follow_are_refused(monkeypatch):
 
 @pytest.mark.parametrize(
     ("small", "large", "expected"),
-    [
-        ("open", "yes", "from 64 for LeNet (4: open)"),
-        ("yes", "no", "nowhere for LeNet (64: no)"),
-    ],
+    [("open", "yes", "from 64 for LeNet (4: open)"), ("yes", "no", "nowhere for LeNet (64: no)")],
 )
 def test_the_answer_is_the_batch_from_which_all_measured_ones_pay_and_what_is_known_below(small, large, expected):
     s = little(Question(break_even), lenet=[4, 64])

@@ -141,8 +141,7 @@ SOFT, HARD = list(REASONS)[:7], list(REASONS)[7:11]
 
 
 @pytest.mark.parametrize(
-    ("faults", "together"),
-    [(HARD, False), (SOFT, True), *(([fault], True) for fault in (*HARD[:2], "hangs in round"))],
+    ("faults", "together"), [(HARD, False), (SOFT, True), *(([fault], True) for fault in (*HARD[:2], "hangs in round"))]
 )
 def test_cases_that_fail_say_why_and_the_other_goes_on(faults, together, measure, tmp_path, hanging):
     found, rows = measure(",".join(faults), together)
@@ -181,8 +180,7 @@ def test_prints_forks_and_what_can_not_be_done_here_disturb_nothing(measure, tmp
 
 
 @pytest.mark.parametrize(
-    ("faults", "reason"),
-    [("expect", "no idea"), ("alike", "the same label"), ("cases", "it calls sys.exit(enough)")],
+    ("faults", "reason"), [("expect", "no idea"), ("alike", "the same label"), ("cases", "it calls sys.exit(enough)")]
 )
 def test_a_defect_of_the_question_is_told(faults, reason, measure):
     found, rows = measure(faults)

@@ -155,10 +155,7 @@ def test_another_training_is_refused_and_loses_nothing(call, tmp_path, monkeypat
         monkeypatch.setattr(Checkpoint, "load", lambda *arguments: None)
     for other, named in [
         ({"optimiser": "adam"}, "optimizer is SGD there and Adam here"),
-        (
-            {"units": 9},
-            r"(parameters/)?2\.weight is float32 \(10, 256\) there and .*2\.bias is ",
-        ),
+        ({"units": 9}, r"(parameters/)?2\.weight is float32 \(10, 256\) there and .*2\.bias is "),
         ({"training": 1}, "seed is 0 there and 1 here"),
     ]:
         with pytest.raises(MxdpError, match=f"holds another training: {named}"):

@@ -182,7 +182,7 @@ def test_wrong_arrays_are_refused_in_one_sentence():
 def test_gluons_own_trainer_is_refused_an_optimiser_that_it_cannot_run_on_each_device(name, options):
     for n, make in ((1, gluon.Trainer), (2, mxdp.Trainer), (2, gluon.Trainer)):
         params = parameters(n)
-        trainer = make(params, name, options, kvstore="mxdpring")
+        trainer = make(params, name, options, kvstore="mxdpdirect")
         backward(params)
         refused = pytest.raises(ValueError, match=r"on each device apart.*use mxdp.Trainer, or kvstore='device'")
         with refused if (n, make) == (2, gluon.Trainer) else nullcontext():

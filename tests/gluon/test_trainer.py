@@ -10,17 +10,7 @@ import numpy as onp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_training import (
-    SGD,
-    assert_equal,
-    backward,
-    by_devices,
-    by_mxnet,
-    devices,
-    network,
-    parameters,
-    weights,
-)
+from small_training import SGD, assert_equal, backward, by_devices, by_mxnet, devices, network, parameters, weights
 
 from mxdp.backend import autograd, gluon, mx, np, npx
 from mxdp.collectives.tuning import choose
@@ -108,6 +98,18 @@ def test_a_store_is_taken_with_its_options():
         chosen.append(trainer._replicas.buckets.buckets[0].algorithm)
     assert chosen == [choose(devices(4), [1 << 18], 4, machine) for machine in (replace(CPU, push=1.0), CPU)]
     assert chosen[0] != chosen[1]
+
+
+def test_on_a_single_device_a_schedule_counts_unequal_updates_as_gluons_own():
+    """Several parameters' updates are counted before it is asked for their rates."""
+    ours, theirs = parameters(1), parameters(1)
+    for params, make in ((ours, Trainer), (theirs, by_devices)):
+        schedule = mx.lr_scheduler.FactorScheduler(2, 0.5)
+        trainer = make(params, "sgd", {"learning_rate": 0.5, "lr_scheduler": schedule})
+        for used in (params[1:], params, params):
+            backward(used)
+            trainer.step(4, ignore_stale_grad=True)
+    assert_equal(weights(ours), weights(theirs))
 
 
 OPTIMIZERS = [("sgd", {"learning_rate": 0.1, "momentum": 0.5, "wd": 0.01}), ("adam", {"learning_rate": 0.01})]

@@ -82,8 +82,7 @@ def test_doubling_costs_what_the_docstring_says_and_adds_the_same_two_numbers_on
 
 
 @pytest.mark.parametrize(
-    ("planner", "devices"),
-    [(naive, 3), (direct, 3), (tree, 4), (doubling, 4), (server, 4), (shared_memory, 2)],
+    ("planner", "devices"), [(naive, 3), (direct, 3), (tree, 4), (doubling, 4), (server, 4), (shared_memory, 2)]
 )
 def test_the_drawing_is_the_plan(planner, devices):
     check_drawing(planner.__doc__, planner(devices))

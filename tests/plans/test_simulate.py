@@ -32,12 +32,7 @@ def groups(draw):
     return [jobs[:cut], jobs[cut:]]
 
 
-@given(
-    groups=groups(),
-    cores=st.integers(1, 4),
-    workers=st.integers(1, 2),
-    push=st.sampled_from([0.0, 0.5, 3.0]),
-)
+@given(groups=groups(), cores=st.integers(1, 4), workers=st.integers(1, 2), push=st.sampled_from([0.0, 0.5, 3.0]))
 def test_jobs_run_after_what_they_need_as_many_as_have_cores(groups, cores, workers, push):
     """What moments cost is in predictions.json."""
     spans = simulate(groups, cores, workers, push)

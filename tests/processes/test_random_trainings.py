@@ -26,6 +26,7 @@ from mxdp.gluon import Trainer
 from mxdp.gluon.updater import leaves
 from mxdp.process import MxdpWarning
 
+# mxdp.gluon.record import sum_and_compare
 ALL_SHAPES = [(3, 5), (5,), (2, 3, 2), (1,), (130, 130), (7,)]
 CUT = {"sgd": {"momentum": 0.5}, "rmsprop": {"centered": True}, "adam": {}, "ftml": {}, "dcasgd": {}}
 """Optimisers whose states may be cut into shards, and others; nadam keeps a number for all parameters."""

@@ -14,13 +14,7 @@ from matplotlib.figure import Figure
 
 from mxdp.errors import TraceError
 from mxdp.tracing.chrome import chrome_trace, write_chrome_trace
-from mxdp.tracing.events import (
-    DEVICE_KINDS,
-    PYTHON,
-    PYTHON_KINDS,
-    call_kind,
-    operator_kind,
-)
+from mxdp.tracing.events import DEVICE_KINDS, PYTHON, PYTHON_KINDS, call_kind, operator_kind
 from mxdp.tracing.gantt import LOOKS, boxes, draw, shorten
 from mxdp.tracing.intervals import at_least, intersect, merge, subtract, total, within
 from mxdp.tracing.timeline import Timeline, build

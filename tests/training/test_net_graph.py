@@ -55,9 +55,7 @@ WORK = {
 
 @settings(max_examples=15)
 @given(
-    name=st.sampled_from(sorted(WORK)),
-    n=st.integers(1, 4),
-    lengths=st.lists(st.integers(1, 9), min_size=2, max_size=4),
+    name=st.sampled_from(sorted(WORK)), n=st.integers(1, 4), lengths=st.lists(st.integers(1, 9), min_size=2, max_size=4)
 )
 def test_a_network_of_ones_own_has_the_bits_of_train_batch(name, n, lengths):
     """Also for samples of any shape, and labels that are no classes."""
@@ -238,7 +236,8 @@ def test_a_network_in_any_mode_of_autograds_is_what_it_is_without_a_graph_or_ref
     for mode in (autograd.train_mode, autograd.predict_mode, autograd.train_mode):
         with mode():
             assert equal_or_refused(lambda: [bound(x, slow[0])], lambda: [net(x, slow[0])])
-    assert not (autograd.is_recording() or autograd.is_training())
+    assert not autograd.is_recording()
+    assert not autograd.is_training()
 
 
 def test_a_bound_net_has_no_way_back():
