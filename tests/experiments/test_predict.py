@@ -204,6 +204,9 @@ def test_it_answers_a_reader_and_a_program_and_marks_every_number(capsys):
     assert {"published:", "assumed", "given"} <= set(text.partition("What this starts from")[2].split())
     assert {each["mark"] for each in found["known"]} <= {"calibrated here", "published", "assumed", "given"}
     assert (found["nodes"], found["devices"], found["batch"], found["parameters"]) == (64, 8, 32, 11_175_818)
+    assert [each["mark"] for each in found["known"] if each["what"].endswith(": one device")] == ["given"]
+    own = json.loads(said(capsys, "--model", "resnet18", "--machine", "d2l-2-gpus", "--json")[1])["known"]
+    assert [each["mark"] for each in own if each["what"].endswith(": one device")] == ["published"]
     ring = next(way for way in found["ways"] if way["way"].startswith("ring"))
     assert ring["alone_seconds"] == pytest.approx(32 / 3000)
     assert ring["seconds"] == pytest.approx(ring["alone_seconds"] + sum(ring["lost_seconds"].values()))

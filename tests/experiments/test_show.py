@@ -129,7 +129,9 @@ def test_while_it_is_measured_the_table_and_the_answer_so_far_are_shown(monkeypa
     view, shown = terminal.View(), []
     monkeypatch.setattr(view, "update", shown.append)
     view.begin("fake")
+    view._bar.tasks[0].start_time -= 500
     view.progress("fake, 1 device", 1, 4, so_far=record())
+    assert view._bar.tasks[0].description == "fake, 1 device, about 25 min more"
     view.progress("fake, 2 devices", 4, 4, "writes", record())
     _, with_table = shown  # nothing more at the end
     console = Console(width=80, file=io.StringIO())
