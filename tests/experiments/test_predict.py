@@ -311,7 +311,8 @@ def test_a_symbol_is_measured_if_nobody_says_how_fast_it_is(capsys, tmp_path):
 )
 def test_each_way_is_what_the_model_says_and_the_best_ones_are_taken(devices, nodes, batch, model):
     link = Link(5e-5, 1e-9)
-    network, cluster = inputs.known_network(model, 3000.0)[0], Cluster(devices, nodes, link, link)
+    network = replace(inputs.known_network(model, 3000.0)[0], update=0.001)
+    cluster = Cluster(devices, nodes, link, link)
     count = devices * nodes
     rows, plain = all_ways(network, cluster, batch), allreduces(network, cluster, batch)
     assert all(row.step == predict_step(network, cluster, batch, row.way) for row in rows)

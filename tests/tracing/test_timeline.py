@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from mxdp.errors import TraceError
 from mxdp.tracing.chrome import chrome_trace, write_chrome_trace
 from mxdp.tracing.events import DEVICE_KINDS, PYTHON, PYTHON_KINDS, call_kind, operator_kind
-from mxdp.tracing.gantt import LOOKS, boxes, draw, shorten
+from mxdp.tracing.gantt import LANE_INCHES, LOOKS, boxes, draw, shorten
 from mxdp.tracing.intervals import at_least, intersect, merge, subtract, total, within
 from mxdp.tracing.timeline import Timeline, build
 
@@ -249,6 +249,12 @@ def test_a_lane_a_device_and_colours_that_tell_kinds_apart():
     assert COLOURS["engine"] not in spans
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
     assert shown == ["compute", "copy", "all-reduce (sums)", "Python waits", "input"]
+
+
+def test_each_further_lane_makes_the_picture_as_much_higher():
+    one, two, five = [[(f"cpu({n})", "dot", "compute", 0, 9) for n in range(count)] for count in (1, 2, 5)]
+    heights = [drawn(build(9, events)).get_figheight() for events in (one, two, five)]
+    assert [height - heights[0] for height in heights] == pytest.approx([0, LANE_INCHES, 4 * LANE_INCHES])
 
 
 def test_what_runs_at_the_same_time_on_one_device_lies_in_strips():
