@@ -18,8 +18,7 @@ needs_mxnet_alone = pytest.mark.skipif(
 
 
 def child(code, *options, path=(), arguments=(), folder=None, limit=120, **environ):
-    """A finished Python process in ``folder``: its own ``environ`` and none of ours, ``path`` before the usual
-    modules."""
+    """A finished Python process in ``folder``: its own ``environ``, none of ours; ``path`` before the usual modules."""
     ours = set(process.describe()) - {"MXDP_TEST_MARK"}  # by which conftest.py finds what it leaves behind
     clean = {name: value for name, value in os.environ.items() if name not in ours}
     clean["PYTHONPATH"] = os.pathsep.join([*map(str, path), str(ROOT)])

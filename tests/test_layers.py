@@ -139,8 +139,7 @@ def tokens_of_lines(text):
 
 
 def is_of_a_table(line):
-    """Of a table's row, or a text's, there are at most three names, and each stands for itself: none is called with
-    another's value, none is computed."""
+    """Of a table's row, or a text's, there are at most three names, and each stands for itself: none is computed."""
     names = [each.string for each in line if each.type == token.NAME and not keyword.iskeyword(each.string)]
     return len(names) <= 3 and not any(each.string in ("for", "if", "lambda") for each in line)
 

@@ -183,8 +183,7 @@ PLANS = st.lists(
 )
 @example(n=2, plan=[([PASS], False), ([PASS], True), ([PASS], False), PASS, SUM], always=False, bucket_mb=25)
 def test_backward_adds_up_from_the_first_no_sync_to_the_next_sum_or_error(n, plan, always, bucket_mb):
-    """A no_sync inside another changes nothing. Where the second parameter ``always`` adds up, its gradient is never
-    zero again."""
+    """A no_sync in another changes nothing. Where the second parameter ``always`` adds up, it is never zero again."""
     device_params = [get_params([np.array([1.0, 2.0]), np.array([[3.0]])], mx.cpu(rank)) for rank in range(n)]
     sync = GradientSync(device_params, bucket_mb=bucket_mb, accumulate=[False, always])
     own, held, factor = onp.zeros(n), onp.zeros(n), onp.arange(1, n + 1)

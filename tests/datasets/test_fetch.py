@@ -98,8 +98,7 @@ def put(path, data, kind):
 def test_each_file_that_lacks_comes_from_the_first_mirror_that_can(
     cached, mirrors, offline, server, made_up, tmp_path_factory, monkeypatch
 ):
-    """The mirror that has delivered is asked first for the next file. A wrong file is named and renamed. Offline nobody
-    is asked, and nothing changes."""
+    """The mirror that has delivered is asked first for the next file. A wrong one is renamed. Offline none is asked."""
     monkeypatch.setenv("MXDP_OFFLINE", offline)
     folder = tmp_path_factory.mktemp("cache")
     for (name, data), kind in zip(made_up.contents.items(), cached):

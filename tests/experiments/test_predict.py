@@ -196,7 +196,7 @@ def test_a_number_is_taken_if_it_is_one_and_in_its_range(value, zero):
                 assert str(refused.value).endswith(f", from 1e-30 to 1e+30, not {value!r}")
 
 
-def test_it_answers_a_reader_and_a_program_and_marks_every_number(capsys):
+def test_it_answers_a_reader_and_a_program_and_marks_every_number(capsys, tmp_path):
     words = ["--model", "resnet18", "--speed", "3000", "--nodes", "64", "--batch", "32"]
     text = " ".join(said(capsys, *words)[1].split())
     found = json.loads(said(capsys, *words, "--json")[1])
@@ -204,6 +204,8 @@ def test_it_answers_a_reader_and_a_program_and_marks_every_number(capsys):
     assert {"published:", "assumed", "given"} <= set(text.partition("What this starts from")[2].split())
     assert {each["mark"] for each in found["known"]} <= {"calibrated here", "published", "assumed", "given"}
     assert (found["nodes"], found["devices"], found["batch"], found["parameters"]) == (64, 8, 32, 11_175_818)
+    said(capsys, *words, "--html", str(tmp_path / "page.html"))
+    assert "of 512 devices" in (tmp_path / "page.html").read_text()
     assert [each["mark"] for each in found["known"] if each["what"].endswith(": one device")] == ["given"]
     own = json.loads(said(capsys, "--model", "resnet18", "--machine", "d2l-2-gpus", "--json")[1])["known"]
     assert [each["mark"] for each in own if each["what"].endswith(": one device")] == ["published"]
@@ -248,8 +250,7 @@ def test_a_long_step_is_measured_with_fewer_samples(sample, sizes, monkeypatch):
 
 
 def test_a_layer_has_the_medians_of_its_blocks_without_their_warm_ups(monkeypatch):
-    """Of each block, rounds 1 to 5 take 1 to 5 forward and 10 to 50 backward; and a step a second more than its batch
-    has samples."""
+    """Of each block, rounds 1 to 5 take 1 to 5 forward and 10 to 50 backward; a step 30 and its batch's samples."""
     from mxdp.experiments.predict import measured
 
     class Timer(contextlib.nullcontext):
@@ -299,7 +300,7 @@ def test_a_symbol_is_measured_if_nobody_says_how_fast_it_is(capsys, tmp_path):
     file.write_text(file.read_text().replace('"kernel"', '"unheard": "of", "kernel"'))
     status, _, err = said(capsys, *given)
     assert status == 1
-    assert re.fullmatch(r"mxdp: .*net-symbol.json can't be measured here: .*; give --speed, .*\n", err)
+    assert re.fullmatch(r"mxdp: .*net-symbol.json can't be measured here: .*unheard.*; give --speed, .*\n", err)
 
 
 @settings(max_examples=25)

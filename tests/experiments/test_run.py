@@ -77,6 +77,7 @@ def test_a_row_has_a_value_for_each_process_that_measured_and_else_a_reason(tmp_
     one = run.Run(Question(faulty), "quick", little(QUESTION, rounds=2, timeout=30.0), tmp_path / "logs")
     with mock.patch.object(faulty, "cases", return_value=[case]):
         one.begin()
+    one._clock -= 1000
     ended, reason = ENDS.get(end, (None, None))
     turns = turns + [None] * (end is not None)
     for number, measured in enumerate(turns):
@@ -107,6 +108,7 @@ def test_a_row_has_a_value_for_each_process_that_measured_and_else_a_reason(tmp_
     values = [measured for measured in turns if measured]
     status = {"hangs": "timeout", "skips": "skipped", None: "ok"}.get(end, "failed")
     assert (found["status"], len(found["elsewhere"])) == (status, len(turns))
+    assert found["elapsed_seconds"] == pytest.approx(1000, abs=100)
     assert found["error"] == (f"a case: {reason}" if status not in ("ok", "skipped") else reason)
     assert found["skipped"] == ({"a case": reason} if end == "skips" else {})
     assert one.groups() == ([[case]] if end is None else [])
@@ -204,8 +206,7 @@ SECONDS = st.integers(1, 400).map(lambda eighths: eighths / 8)
     SECONDS, st.sampled_from([None, 0.5, 1.0, 5.0]), st.integers(1, 5), st.lists(st.booleans(), min_size=2, max_size=4)
 )
 def test_when_to_stop_depends_on_the_clock_or_the_count_and_on_nothing_that_was_measured(seconds, minutes, most, lost):
-    """Cases ``lost`` in the first turn take no later one, and none from those after them. Two runs take turns, and take
-    turns at being first."""
+    """Cases ``lost`` in the first turn take no later one. Two runs take turns, and take turns at being first."""
     done, now = [], SimpleNamespace(seconds=0.0)
     limited = Settings({**QUESTION.preset("quick"), "minutes": minutes, "processes": None if minutes else most})
     cases = [Case(str(at)) for at in range(len(lost))]

@@ -269,8 +269,7 @@ def compare(params, oracle):
 
 
 def used_unlike_often(name, shards):
-    """Adam's rate follows each parameter's own count, on whatever device it is updated. SGD's large parameter rounds
-    otherwise with a decay."""
+    """Adam's rate follows each parameter's own count, on any device. With a decay SGD rounds large ones otherwise."""
     used = [((5,), {0, 3}, ""), ((2,), {3, 7}, ""), ((4,), set(), "move"), ((6,), {10}, "")]
     steps = [Step(samples, frozenset(unused), STEP, change, 0, False, True) for samples, unused, change in used]
     optimizer = name, {"learning_rate": RATE, "wd": 0.05}

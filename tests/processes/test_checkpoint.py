@@ -207,14 +207,14 @@ def test_objects_of_a_process_share_the_lock_until_the_last_is_gone(other, tmp_p
 
 
 def test_a_folder_that_is_made_anew_has_a_lock_of_its_own(tmp_path):
-    first, lines = saved(tmp_path / "folder", 1)
-    shutil.rmtree(tmp_path / "folder")
+    first, lines = saved(tmp_path / "a" / "b", 1)
+    shutil.rmtree(tmp_path / "a" / "b")
     write(first, 2)
     first.wait()
     assert "there is none before it, and the training goes on" in lines[0], "it does not end the training"
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / LOCK).touch()  # another process was here
-    second, _ = saved(tmp_path / "folder", 3)
+    (tmp_path / "a" / "b").mkdir()
+    (tmp_path / "a" / "b" / LOCK).touch()  # another process was here
+    second, _ = saved(tmp_path / "a" / "b", 3)
     assert not free(second.folder)
 
 

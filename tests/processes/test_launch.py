@@ -139,10 +139,12 @@ def test_another_mpi_or_none_is_a_sentence(monkeypatch, tmp_path, capsys):
 ENDS = """
 import os, sys, time, mxdp
 from mxdp.backend import np
+from mxdp.processes.leaving import INSIDE, launchers_file
 first = not os.path.exists({file!r})
 world = mxdp.world()
 world.barrier()
 open({file!r}, "w").close()
+assert launchers_file()[1] == INSIDE
 other, x = mxdp.world(), np.ones((3,))
 world.sum([x])
 world.step_done()

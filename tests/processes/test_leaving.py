@@ -41,8 +41,7 @@ ALONE = {
 
 @st.composite
 def right_jobs(draw):
-    """A command's start, how many ranks, and the loop of docs/gluon.md with a few steps, of which some do more than
-    others. Maybe all end early."""
+    """A command's start, how many ranks, and the loop of docs/gluon.md, in which some do more. Maybe all end early."""
     loop = PAGE.read_text(encoding="utf-8").partition("train.py <<'END'\n")[2].partition("END\n")[0]
     size = draw(st.integers(2, 3))
     for what in draw(st.lists(st.sampled_from(sorted(ALONE)), min_size=1, max_size=3, unique=True)):
