@@ -79,9 +79,9 @@ def tracks(events: Iterable[Event]) -> Iterator[Tuple[int, Event]]:
     """Each event with the first track that is free when it starts, so that there are as many tracks as events at the
     same time. ``events`` are in order of their starts.
 
-    >>> first, second, third = (Event("cpu(0)", "dot", COMPUTE, *span) for span in ((0, 2), (1, 3), (2, 4)))
-    >>> [track for track, _ in tracks([first, second, third])]
-    [0, 1, 0]
+    >>> events = [Event("cpu(0)", "dot", COMPUTE, *span) for span in ((0, 2), (1, 3), (2, 4), (2, 3))]
+    >>> [track for track, _ in tracks(events)]
+    [0, 1, 0, 2]
     """
     ends: List[float] = []
     for event in events:

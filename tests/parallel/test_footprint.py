@@ -112,7 +112,7 @@ STRATEGIES = {"Data": Data, "Layerwise": Layerwise, "Tile": Tile, "Pipeline": Pi
 
 
 def of_a_step(name, strategy, n, *plan):
-    """(measured, predicted). The median of three steps, since a gradient waits for a slower stage, now long, now short."""
+    """(measured, predicted). The median of three steps: a gradient waits for a slower stage, now long, now short."""
     net, shape = OTHERS[name]
     samples = 32 if plan else 64
     params, X, y = example(net, shape, samples)
