@@ -129,8 +129,7 @@ UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 
 @st.composite
 def drawn_nets(draw, residual=False):
-    """(net, input shape): pictures of unlike sides, at most one stride; at least 4 outputs in each layer. The first may
-    have parameters, or none."""
+    """(net, input shape): unlike sides, at most one stride, 4 outputs or more. Layer 0 may have no parameters."""
     shape = draw(st.integers(1, 3)), draw(st.integers(12, 17)), draw(st.integers(12, 17))
     kinds = ["conv", "pool", "relu", "norm", *["residual"] * residual]
     net = []

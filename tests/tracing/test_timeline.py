@@ -285,7 +285,8 @@ def test_a_short_sum_is_seen_and_one_close_to_the_next_does_not_cover_it():
     figure = drawn(build(100 * MS, sums + alone))
     assert [span[:2] for span in bars(figure)[COLOURS["all-reduce"]]] == [(20, 20.8), (60, 60.4), (60.5, 61.3)]
     assert "drawn wider" in figure.axes[0].get_xlabel()
-    assert drawn(build(10_000 * MS, alone)).axes[0].get_xlabel() == "s"
+    assert "wider" not in drawn(build(100 * MS, alone)).axes[0].get_xlabel()
+    assert drawn(build(10_000 * MS, alone)).axes[0].get_xlabel().startswith("s\n")
 
 
 def test_a_networks_pass_has_the_pass_as_its_name():
