@@ -53,7 +53,7 @@ def chained(draw, graph, x):
         names = ["weight", "bias"] if bias else ["weight"]
         return graph.add("Convolution", [x], *names, num_filter=draw(FEW), no_bias=not bias, **window)
     if kind == "pool":
-        window.update(pool_type=draw(st.sampled_from(["max", "avg"])))
+        window.update(pool_type=draw(st.sampled_from(["max", "avg", "sum"])))
         return graph.add("Pooling", [x], pooling_convention=draw(st.sampled_from(["valid", "full"])), **window)
     if kind == "norm":
         names = "gamma", "beta", "moving_mean", "moving_var"
