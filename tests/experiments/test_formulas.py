@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as onp
 import pytest
+from matplotlib.figure import Figure
 
 from mxdp.experiments.data_parallel import lenet_steps
 from mxdp.experiments.lab.module import Settings, discover
@@ -176,6 +177,17 @@ def entries(name, value):
     return {f"{name}[{key}]": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
 
 
+def marks(draw):
+    """Of what is drawn: how many lines and boxes, the sums of all their x and y, and the numbers of the texts."""
+    axes = Figure().subplots()
+    draw(axes)
+    boxes = [box.get_path().transformed(box.get_patch_transform()).vertices for box in axes.patches]
+    for kind, found in (("lines", [line.get_xydata() for line in axes.lines]), ("boxes", boxes)):
+        x, y = onp.nansum(onp.concatenate([onp.empty((0, 2)), *found]), axis=0)
+        yield f"{len(found)} {kind} {x:.5g} {y:.5g}"
+    yield from re.findall(NUMBER, " ".join(text.get_text() for text in axes.texts))
+
+
 def formulas(question, seed):
     """The lines of this question that do not depend on the size of what was drawn, and those that do."""
     s, cases = cases_of(question, seed)
@@ -208,7 +220,7 @@ def formulas(question, seed):
     for panel in told.panels:
         if isinstance(panel, Bars):
             lines.append(f"bars: {panel.name} x {panel.scale:g} {panel.unit}")
-    sizes = []
+    sizes = [f"picture: {', '.join(marks(panel.draw))}" for panel in told.panels if not isinstance(panel, Bars)]
     for name, known in valued.items():
         words = [f"{value} ({label})" for value, label in known][:: -(-len(known) // SHOWN)]
         if not any(re.match(r"-?\d", value) for value, _ in known):
