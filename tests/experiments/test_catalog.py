@@ -102,6 +102,7 @@ def test_is_well_described(question):
             assert (settings["processes"], settings["minutes"]) == (None, 1.0)
         else:
             assert settings["processes"] >= 6  # fewer give no interval
+        assert all(allowed(settings[key]) for key, (allowed, _) in question.CHECKS.items())
         assert all(value == sorted(value) for value in settings.values() if isinstance(value, list))
         assert settings["rounds"] % 2  # of an even number, skewed noise moves the median
     assert question.question.endswith("?")
