@@ -22,6 +22,12 @@ def test_every_module_has_tests_of_its_own():
     assert "tests/plans/test_algorithms.py" in mutants.tests_of("plans/collective/rings.py")
     assert mutants.tests_of("gluon/trainer.py")[0] == "tests/gluon/test_trainer.py", "which imports mxdp.gluon alone"
     assert "tests/processes/test_launcher_guard.py" in mutants.tests_of("launch/guard.py")
+    arrays, question = (mutants.asked_of(f"experiments/allreduce/{name}.py") for name in ("arrays", "buckets"))
+    assert (arrays, question, mutants.asked_of("scratch.py")) == (
+        ["allreduce", *question, "parameter-server"],
+        ["buckets"],
+        [],
+    )
 
 
 def test_a_part_of_the_modules_and_none():

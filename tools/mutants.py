@@ -7,7 +7,7 @@
 cosmic-ray makes the changes ("mutants"), in copies of the checkout, one for each that is tested at once. A mutant is
 killed if a test fails, or does not end within five times the usual time. The score is the share that is killed. 1.0 is
 out of reach, since some changes change nothing, and since only the module's doctests and at most six files of tests are
-run (of a question those of the catalogue, too): the whole suite would kill more.
+run (and what the catalogue has of a question, or of those that import the module): the whole suite would kill more.
 """
 
 from __future__ import annotations
@@ -97,13 +97,8 @@ def tests_of(module: str) -> List[str]:
     """The module's tests, relative to the checkout, ``MOST_FILES`` at most. ``test_<module>.py`` comes first,
     then those that import it, or what a package above it imports of it: first those in the room's folder of ``tests``,
     then those that import the least else. Where there are fewer, the room's others follow."""
-    dotted = f"mxdp.{module[:-3].replace('/', '.')}"
-    package, _, name = dotted.rpartition(".")
-    known = {(dotted, ...), (package, name)}
-    while package != "mxdp":
-        shown = imports(ROOT / package.replace(".", "/") / "__init__.py")
-        known.update((package, shown_name) for source, shown_name in shown if source == dotted)
-        package = package.rpartition(".")[0]
+    known = names_of(module)
+    name = Path(module).stem
     room = ROOT / "tests" / module.partition("/")[0].partition(".")[0]
     ranks = {}
     for file in (ROOT / "tests").rglob("test_*.py"):
@@ -117,6 +112,31 @@ def tests_of(module: str) -> List[str]:
             ranks[file] = (not own, not of_module, not of_room, len(imported), file)
     files = sorted(ranks, key=lambda file: ranks[file])
     return [file.relative_to(ROOT).as_posix() for file in files[:MOST_FILES]]
+
+
+def names_of(module: str) -> Set[Tuple[str, Any]]:
+    """What ``imports`` may find where the module, or something of it, is imported."""
+    dotted = f"mxdp.{module[:-3].replace('/', '.')}"
+    package, _, name = dotted.rpartition(".")
+    known = {(dotted, ...), (package, name)}
+    while package != "mxdp":
+        shown = imports(ROOT / package.replace(".", "/") / "__init__.py")
+        known.update((package, shown_name) for source, shown_name in shown if source == dotted)
+        package = package.rpartition(".")[0]
+    return known
+
+
+def asked_of(module: str) -> List[str]:
+    """The question that a module of a question's room is, or else those that import it, as the catalogue names them."""
+    if not module.startswith(QUESTIONS):
+        return []
+    known = names_of(module)
+    found = {}
+    for name in modules(["questions"]):
+        path = ROOT / "mxdp" / name
+        if "\ndef tell(" in path.read_text(encoding="utf-8") and (name == module or imports(path) & known):
+            found[name] = path.stem.replace("_", "-")
+    return [found[module]] if module in found else [*found.values()]
 
 
 @lru_cache(maxsize=None)
@@ -161,8 +181,8 @@ def survives(module: str, mutants: List[Any], limit: float) -> Tuple[bool, str]:
 
     pytest = f"{sys.executable} -m pytest -x -q -n 0 -p no:cacheprovider --hypothesis-seed=0"
     commands = [f"{pytest} mxdp/{module} {' '.join(tests_of(module))}"]
-    if module.startswith(QUESTIONS) and "\ndef tell(" in (ROOT / "mxdp" / module).read_text(encoding="utf-8"):
-        commands.append(f"{pytest} tests/experiments/test_catalog.py -k {Path(module).stem.replace('_', '-')}")
+    if asked_of(module):
+        commands.append(f"{pytest} tests/experiments/test_catalog.py -k '{' or '.join(asked_of(module))}'")
     try:
         for command in commands:
             result = mutate_and_test(mutants, command, limit)

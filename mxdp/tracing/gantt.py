@@ -105,7 +105,7 @@ def draw(
     drawn: List[str] = []
     widened = False
     for row, lane in enumerate(lanes):
-        for (bottom, height), events in _strips(shown.lanes.get(lane, ()), lane == PYTHON):
+        for (bottom, height), events in _strips(shown.lanes.get(lane, ())):
             bars_of = _bars(events, length / PIXELS)
             drawn += bars_of
             above = row + 1 - bottom
@@ -147,7 +147,7 @@ def boxes(timeline: Timeline) -> Dict[str, Any]:
     names: Dict[str, int] = {}
     lanes = []
     for lane in _lanes(timeline):
-        strips = _strips(timeline.lanes.get(lane, ()), lane == PYTHON)
+        strips = _strips(timeline.lanes.get(lane, ()))
         placed = [(event, place) for place, events in strips for event in events]
         placed.sort(key=lambda pair: pair[0].start)
         lane_boxes = []
@@ -207,14 +207,14 @@ def _look(event: Event) -> str:
     return event.kind
 
 
-def _strips(events: Sequence[Event], python: bool) -> List[Tuple[Strip, List[Event]]]:
-    """Each strip of a lane with its events, in the order of drawing: MXNet's engine is behind the work. Python needs no
-    strips, since it does one thing at a time and its sections are nested."""
+def _strips(events: Sequence[Event]) -> List[Tuple[Strip, List[Event]]]:
+    """Each strip of a lane with its events, in the order of drawing: MXNet's engine is behind the work. What Python
+    does is cut into no strips: it does one thing at a time, and its sections are nested."""
     strips = []
     for whole in (UPPER, LOWER):
         here = [event for event in events if PLACES.get(_look(event)) == whole]
-        strips.append((whole, [event for event in here if python or event.kind not in WORK]))
-        work = [] if python else [event for event in here if event.kind in WORK]
+        strips.append((whole, [event for event in here if event.kind not in WORK]))
+        work = [event for event in here if event.kind in WORK]
         placed = list(tracks(work))
         count = 1 + max((track for track, _ in placed), default=0)
         bottom, height = whole

@@ -44,6 +44,21 @@ def of_run(number, count=3, lacks=()):
     return run
 
 
+@given(st.lists(st.dictionaries(st.sampled_from(LABELS), st.integers(1, 6), min_size=1), min_size=1, max_size=4))
+def test_each_number_stands_with_its_run_whichever_runs_lack_a_row(counts):
+    results = []
+    for number, of_labels in enumerate(counts):
+        rows = [row for row in record()["rows"] if row["label"] in of_labels]
+        results.append({**record(), "rows": rows})
+        for row in rows:
+            row["processes"] = [{"a": number}] * of_labels[row["label"]]
+    runs = [number for number, of_labels in enumerate(counts) for _ in range(max(of_labels.values()))]
+    for row in rows_of(results):
+        had = [number for number, of_labels in enumerate(counts) for _ in range(of_labels.get(row.label, 0))]
+        assert (row.a.runs, [value for value in row.a.values if value is not None]) == (runs, had)
+        assert all(value in (None, number) for value, number in zip(row.a.values, runs))
+
+
 DAMAGE = st.tuples(
     st.sampled_from(LABELS),
     st.sampled_from(["a", "parts x", "first", ""]),

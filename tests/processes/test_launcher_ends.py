@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import signal
 import socket
@@ -100,8 +101,9 @@ def test_what_a_rank_leaves_is_ended_and_not_waited_for(job):
 
 @pytest.mark.parametrize("killed", [0, 1])
 def test_shared_memory_of_a_job_that_is_ended_in_mpis_start_is_given_back(job, tmp_path, monkeypatch, killed):
-    """Named like MPICH's, and rank 0's. If rank 1 is killed, rank 0's guard removes it: this may be another host."""
-    path = Path(f"/dev/shm/mpich_shm_{uuid.uuid4().hex}")
+    """Named like MPICH's, and rank 0's. If rank 1 is killed, rank 0's guard removes it: this may be another host.
+    Another job's stays."""
+    path, others = (Path(f"/dev/shm/mpich_shm_{uuid.uuid4().hex}") for _ in range(2))
     if killed == 1:
         monkeypatch.setattr(jobs, "forget_lost_memory", lambda began: None)
     code = f"""
@@ -116,8 +118,11 @@ while rank != {killed} or not os.path.exists(ready):
     time.sleep(0.01)
 os.kill(os.getpid(), 9)
 """
-    assert job(code).run().status == 128 + 9
-    assert not path.exists()
+    others.write_bytes(bytes(4096))
+    with others.open("r+b") as file, mmap.mmap(file.fileno(), 4096):
+        assert job(code).run().status == 128 + 9
+        assert (path.exists(), others.exists()) == (False, True)
+    others.unlink()
 
 
 @pytest.mark.parametrize(("victim", "how"), [(1, ""), (0, "well")])

@@ -133,6 +133,7 @@ CHANGES = {
     "part of a momentum": lambda arrays, facts: arrays.update({"momentum/0": arrays["parameters/0"]}),
     "another array": lambda arrays, facts: arrays.update(x=onp.ones(3)),
     "no epoch": lambda arrays, facts: facts.pop("epoch"),
+    "an epoch before the first": lambda arrays, facts: facts.update(epoch=-1),
     "a place behind the end": lambda arrays, facts: facts.update(position=101),
     "finished epochs of another kind": lambda arrays, facts: facts.update(finished=[[{"number": 1}, 0.5]]),
 }

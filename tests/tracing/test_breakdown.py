@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mxdp.backend import mx, np
@@ -132,6 +132,7 @@ def by_moments(device, other, calls, waits, inputs, steps):
 
 
 @settings(max_examples=200)
+@example([("C", 0, 5), ("C", 20, 30)], [("C", 0, 40)], [(18, 20)], [], [], [(0, 6), (6, 15)])
 @given(WORK, WORK, SPANS, SPANS, SPANS, st.lists(SPAN, max_size=3))
 def test_the_parts_are_those_that_brute_force_counts_and_add_up(device, other, calls, waits, inputs, steps):
     drawn = timeline(END, device, other, calls, waits, inputs, steps)

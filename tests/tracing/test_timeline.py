@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from mxdp.errors import TraceError
 from mxdp.tracing.chrome import chrome_trace, write_chrome_trace
 from mxdp.tracing.events import DEVICE_KINDS, PYTHON, PYTHON_KINDS, call_kind, operator_kind
-from mxdp.tracing.gantt import LANE_INCHES, LOOKS, boxes, draw, shorten
+from mxdp.tracing.gantt import LANE_INCHES, LEGEND_INCHES, LOOKS, boxes, draw, shorten
 from mxdp.tracing.intervals import at_least, intersect, merge, subtract, total, within
 from mxdp.tracing.timeline import Timeline, build
 
@@ -254,7 +254,9 @@ def test_a_lane_a_device_and_colours_that_tell_kinds_apart():
 def test_each_further_lane_makes_the_picture_as_much_higher():
     one, two, five = [[(f"cpu({n})", "dot", "compute", 0, 9) for n in range(count)] for count in (1, 2, 5)]
     heights = [drawn(build(9, events)).get_figheight() for events in (one, two, five)]
-    assert [height - heights[0] for height in heights] == pytest.approx([0, LANE_INCHES, 4 * LANE_INCHES])
+    heights.append(drawn(build(9, [("cpu(0)", "ImperativeBulk", "compute", 0, 9)])).get_figheight())  # with a note
+    expected = [0, LANE_INCHES, 4 * LANE_INCHES, LEGEND_INCHES]
+    assert [height - heights[0] for height in heights] == pytest.approx(expected)
 
 
 def test_what_runs_at_the_same_time_on_one_device_lies_in_strips():
@@ -275,8 +277,8 @@ def test_what_runs_at_the_same_time_on_one_device_lies_in_strips():
     # Copies keep their strip, and the engine all of the upper part: it is drawn behind the work.
     assert bars(figure)[COLOURS["copy"]] == [(20, 59.9, 0.64, 0.92)]
     assert bars(figure)[COLOURS["engine"]] == [(0, 29.9, 0.08, 0.64)]
-    names = {(text.get_text(), round(float(text.get_position()[1]), 2)) for text in figure.axes[0].texts}
-    assert names == {("dot", 0.21), ("dot", 0.51), ("CopyCPU2CPU", 0.78)}
+    names = [(text.get_text(), *(round(float(at), 2) for at in text.get_position())) for text in figure.axes[0].texts]
+    assert names == [("dot", 20, 0.21), ("dot", 60, 0.21), ("dot", 30, 0.51), ("CopyCPU2CPU", 40, 0.78)]
 
 
 def test_a_short_sum_is_seen_and_one_close_to_the_next_does_not_cover_it():
@@ -309,6 +311,7 @@ def test_many_events_are_few_bars():
 def test_a_part_and_no_work_no_picture():
     figure = drawn(start=0.05, stop=0.07)
     assert figure.axes[0].get_xlim() == pytest.approx((50, 70))
+    assert [text.get_position()[0] for text in figure.axes[0].texts] == pytest.approx([55, 60, 60])
     assert bars(figure)[COLOURS["copy"]] == [(50, 59.98, 0.64, 0.92)]
     with pytest.raises(TraceError, match="no device worked"):
         drawn(build(100, [("python", "waitall", "wait", 0, 100)]))
