@@ -1,8 +1,6 @@
 """What a run draws and leaves out; and what a test leaves behind: no process, nor one of its processes' own; no network
 namespace, no shared memory."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import random

@@ -1,7 +1,5 @@
 """mxdp.backend: what importing it does, in processes of their own; and which devices it gives."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from pathlib import Path

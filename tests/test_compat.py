@@ -1,7 +1,5 @@
 """mxdp.compat: MXNet gets the NumPy that it was written for, and nobody else notices."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

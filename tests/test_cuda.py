@@ -1,7 +1,5 @@
 """mxdp.cuda, without a GPU: stand-ins for the loader and the driver."""
 
-from __future__ import annotations
-
 import configparser
 import ctypes
 import os

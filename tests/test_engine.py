@@ -1,7 +1,5 @@
 """mxdp.engine: prepared calls, and Python functions as jobs of MXNet's engine."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """However a command ends by what is around it, it says a sentence or nothing, never a traceback."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """The house has floors, and a file imports only from floors below its own (or from its own, but on floor 3)."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import io

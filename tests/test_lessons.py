@@ -1,8 +1,6 @@
 """Every lesson runs from top to bottom, as a reader would run it. Then all tools' ``--help``, the notebooks' first
 cell, and the site: a broken page fails the build."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 """The page ``live/``: its numbers beside those of the commands. And pages in a real browser: each key that a page names
 does what it says, and all other keys stay the browser's."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

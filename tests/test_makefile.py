@@ -1,7 +1,5 @@
 """The shell around the package: Makefile, tools/*.sh and .ci/run, with interpreters and a pip that only pretend."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

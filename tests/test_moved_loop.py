@@ -1,7 +1,5 @@
 """The page for an engineer who moves a gluon loop: its files are one training, and its changes are theirs."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

@@ -1,7 +1,5 @@
 """tools/mutants.py: which module is tested by what. (The mutants themselves are made by hand, by ``make mutants``.)"""
 
-from __future__ import annotations
-
 import collections
 import importlib.util
 from pathlib import Path

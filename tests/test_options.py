@@ -1,8 +1,6 @@
 """The command lines. Every option that a parser has is set to an unusual value, which arrives where it is used, as a
 parameter of a function outside the command's own module; also where a preset, a file or a machine says otherwise."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib

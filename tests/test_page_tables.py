@@ -1,7 +1,5 @@
 """What quotes the reference results is what they give: ``tools/tables.py``."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import runpy

@@ -1,7 +1,5 @@
 """mxdp.process: what is set, what is left alone, and that it reaches the process."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

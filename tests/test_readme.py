@@ -5,8 +5,6 @@ In a shell block ``make`` is ``make -n``, and ``python`` only takes note of what
 this process, as far as measuring. ``python`` has mxdp only after the block's own activation of ``.venv``.
 """
 
-from __future__ import annotations
-
 import configparser
 import os
 import re

@@ -1,7 +1,5 @@
 """tools/torture.py: three of its faults (half a minute), that it sees each broken promise, and what it says of one."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

@@ -1,7 +1,5 @@
 """``import mxdp.book``: what the book's code finds then, and that everything can be undone."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """All-reduces and their halves on whole numbers by rank and index: a sum is exact, and a swapped chunk is found."""
 
-from __future__ import annotations
-
 from unittest.mock import patch
 
 import numpy as onp

@@ -1,7 +1,5 @@
 """Buckets of gradients: what is in them, their sums, also in shards, and the checksums of what comes of them."""
 
-from __future__ import annotations
-
 import math
 import re
 import time

@@ -1,7 +1,5 @@
 """Calibration on a device with known speeds, and on a real one."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path

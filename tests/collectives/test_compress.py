@@ -1,7 +1,5 @@
 """Gradients in fewer bytes: what is sent, what is kept, and what a sum of some steps leaves."""
 
-from __future__ import annotations
-
 import numpy as onp
 import pytest
 from hypothesis import given, settings

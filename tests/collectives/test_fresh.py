@@ -1,8 +1,6 @@
 """Which gradients count in a sum: those that backward has written since the last one, and where it was made to; with
 ``no_sync`` those that add up, until the next sum."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections import Counter

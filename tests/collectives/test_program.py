@@ -1,7 +1,5 @@
 """The choice of a plan, and the plan bound to arrays."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace

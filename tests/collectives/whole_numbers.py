@@ -1,7 +1,5 @@
 """Whole numbers, whose sums are exact; and ranks as threads of this process, where MPI would take seconds to start."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

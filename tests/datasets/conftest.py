@@ -1,7 +1,5 @@
 """Made-up Fashion-MNIST files, and a server on this machine that delivers them well or badly."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import struct

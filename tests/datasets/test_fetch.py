@@ -1,7 +1,5 @@
 """``obtain``: what the cache holds, what is asked of which mirror, and what is said if that fails."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

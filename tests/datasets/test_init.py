@@ -1,7 +1,5 @@
 """``load``, what importing ``mxdp.datasets`` costs, files of a reader's own, and Fashion-MNIST."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -3,8 +3,6 @@
 They stand here, and neither beside the exercises nor in the wheel.
 """
 
-from __future__ import annotations
-
 SOLUTIONS = {
     "naive_allreduce": """
     total = data[0]

@@ -1,7 +1,5 @@
 """The checker survives what students' files do, and says what it was in one sentence."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Every exercise accepts its solution, and says in words which usual mistake it sees."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import functools

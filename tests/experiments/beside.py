@@ -1,7 +1,5 @@
 """The processes that a question starts, stood in for by this one: who trains elsewhere gives known answers."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

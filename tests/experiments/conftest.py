@@ -1,7 +1,5 @@
 """Makes ``import faulty`` work in these tests, as ``MXDP_EXPERIMENTS=faulty`` does in the processes that they start."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os

@@ -1,7 +1,5 @@
 """Questions and results that no laboratory has measured, and what a page says of them."""
 
-from __future__ import annotations
-
 import types
 from html.parser import HTMLParser
 

@@ -1,7 +1,5 @@
 """A question whose cases go wrong as their label says: `fault: where`, where the fault is met."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

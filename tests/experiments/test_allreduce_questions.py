@@ -1,7 +1,5 @@
 """The questions on all-reduces: what the catalogue, with its little settings, doesn't see."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from functools import lru_cache, partial

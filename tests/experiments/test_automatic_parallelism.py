@@ -1,7 +1,5 @@
 """The questions on MXNet's automatic parallelism: what the catalogue, with its little settings, doesn't see."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Several processes of one case: by every engine that is installed; one that fails ends all."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from contextlib import nullcontext

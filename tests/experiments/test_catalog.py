@@ -1,7 +1,5 @@
 """Every question, whole: in its quick size's shape, but with as little work as its settings allow."""
 
-from __future__ import annotations
-
 import json
 import operator
 import os

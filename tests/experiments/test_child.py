@@ -1,7 +1,5 @@
 """A process of a measurement: fences around the clock, what of it counts, and what becomes of the others."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """Two checkouts in turns: each ratio of their times has the verdict of its interval; and two folders are only shown."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The questions on data-parallel training: what the catalogue, with its little settings, doesn't see."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

@@ -1,7 +1,5 @@
 """What several questions place, time and record."""
 
-from __future__ import annotations
-
 import pytest
 
 from mxdp.backend import mx, np

@@ -3,8 +3,6 @@ that it adds or judges is a quotient, a sum or a difference of others. ``formula
 for people to read: a wrong baseline is seen there. Where none is found, the line has the values of rows drawn with seed
 0. After a change that is meant, ``MXDP_GOLDEN=write`` writes it anew, as in ``test_golden``."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 A few are also compared with ``golden.json``, as the terminal shows them. After a change that is meant, this file's
 tests with ``MXDP_GOLDEN=write`` write it anew; what it changes is to be read like code."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The command line: what is printed, where, and the exit status."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

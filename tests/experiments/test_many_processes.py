@@ -1,7 +1,5 @@
 """That the oracles of the questions on several processes catch what is wrong, and that their clocks are right."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """How questions are found, and their settings."""
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What an oracle counts, what ``check_step`` compares, and that both would find it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as onp

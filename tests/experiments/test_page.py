@@ -1,7 +1,5 @@
 """Pages: a hostile name in every template is read back as text, a report says everything, and a page stands alone."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import importlib.util

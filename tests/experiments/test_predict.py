@@ -1,7 +1,5 @@
 """``python -m mxdp.experiments predict``: what it reads, says and refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

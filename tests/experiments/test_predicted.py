@@ -1,7 +1,5 @@
 """One process's time against several processes: that the oracle sees a sum that was left out, and the slow cables."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """A result's file: written once, whole or not at all; what can't be read is named. And where a result comes from."""
 
-from __future__ import annotations
-
 import json
 import math
 import operator

@@ -1,7 +1,5 @@
 """Numbers of several processes: their arithmetic, their intervals, and how often these are wrong."""
 
-from __future__ import annotations
-
 import math
 import operator
 import re

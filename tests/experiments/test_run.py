@@ -1,7 +1,5 @@
 """What becomes of a question whose processes go wrong: a result all the same, and nothing left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What people see of results in a terminal and in pictures: every number, and nothing else."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

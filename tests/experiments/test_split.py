@@ -1,7 +1,5 @@
 """Networks split one way or two: what is compared, counted, predicted and told."""
 
-from __future__ import annotations
-
 import numpy as onp
 import pytest
 from littles import little

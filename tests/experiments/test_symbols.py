@@ -1,7 +1,5 @@
 """Networks that MXNet exported: what ``predict`` reads in them, against MXNet's own shapes."""
 
-from __future__ import annotations
-
 import json
 import math
 

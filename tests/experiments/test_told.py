@@ -1,8 +1,6 @@
 """What is told of runs today: rows of several runs, and what a question says of them. Then which runs are shown
 together, and how what is left out is named."""
 
-from __future__ import annotations
-
 import copy
 import datetime
 import functools

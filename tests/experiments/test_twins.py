@@ -1,7 +1,5 @@
 """The twins in PyTorch: their numbers, and, where PyTorch is installed, their work on the CPU."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from unittest.mock import MagicMock

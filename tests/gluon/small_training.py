@@ -1,7 +1,5 @@
 """Small trainings with gluon whose results are known; helpers of the tests in this folder."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as onp

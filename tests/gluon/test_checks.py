@@ -1,8 +1,6 @@
 """What ``mxdp.Trainer`` refuses, in one sentence, before anything is trained; what its ranks
 compare; and the states of its optimiser as bytes."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """A gluon training that is stopped and started again equals one that was never stopped, bit for bit."""
 
-from __future__ import annotations
-
 import tempfile
 
 import numpy as onp

@@ -1,8 +1,6 @@
 """``mxdp.Trainer`` with other ranks, without samples, with a store of one's own, with networks of gluon's, and its one
 updater for all devices. (That it trains right: ``test_any_gluon_training.py``.)"""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -3,8 +3,6 @@
 ``serial_run`` and ``run`` give the same arrays by name, of the plain run and of a strategy; ``wrong`` compares them.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import chain
 

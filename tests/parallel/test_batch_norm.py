@@ -1,7 +1,5 @@
 """Synchronised batch normalisation: what one device makes of the whole batch."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as onp

@@ -1,7 +1,5 @@
 """Layers that are cut: by their channels, into tiles, or into shards, which every stage of ZeRO keeps otherwise."""
 
-from __future__ import annotations
-
 import numpy as onp
 import pytest
 from hypothesis import assume, example, given, settings

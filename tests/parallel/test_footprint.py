@@ -1,7 +1,5 @@
 """Predicted memory, against sums by hand and against MXNet's own count."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What a pipeline sends, keeps, refuses, and in which order its devices work; the times of stages and layers. (That it
 equals the serial run is tested with all strategies.)"""
 
-from __future__ import annotations
-
 import gc
 from functools import reduce
 from operator import concat

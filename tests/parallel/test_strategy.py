@@ -1,7 +1,5 @@
 """What holds for all strategies."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 

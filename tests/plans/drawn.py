@@ -1,7 +1,5 @@
 """Reads the drawings in docstrings and compares them with the plans."""
 
-from __future__ import annotations
-
 import re
 
 from mxdp.plans.show.contents import contents, sends, written

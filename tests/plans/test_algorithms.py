@@ -1,8 +1,6 @@
 """What holds for every all-reduce, and for rings, trees and plans of one hop, carried out on the numbers of the
 devices; what devices hold after each step."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from functools import partial

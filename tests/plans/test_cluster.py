@@ -1,8 +1,6 @@
 """All-reduces on links and on nodes: against their plans, walked send by send. A step on a cluster: what makes up its
 time, and when each part runs."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

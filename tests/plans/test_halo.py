@@ -1,7 +1,5 @@
 """Plans of tiles, compared with NumPy: which numbers a window sees, and which tile has them after each step."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import nullcontext
 

@@ -1,7 +1,5 @@
 """Pages that step through plans: what they show is what the plan does."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

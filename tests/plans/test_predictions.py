@@ -4,8 +4,6 @@
 why.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import product

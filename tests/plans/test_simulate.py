@@ -1,8 +1,6 @@
 """Times that can be worked out by hand (a copy or a sum of a byte takes one second, and starting takes nothing), and
 drawn jobs. What holds for every pipeline."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import accumulate
 

@@ -1,7 +1,5 @@
 """Plans as text, and ``python -m mxdp.plans``. The terminal has 80 columns by default."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import asdict

@@ -1,8 +1,6 @@
 """The plan of ZeRO's stages: its drawing, what a device holds, and what it sends. What training holds of a sample,
 against a tape of blocks."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 

@@ -5,8 +5,6 @@ and fail where ranks call another function or bring another type or length. Wher
 so no test hangs. An error that would end a real job (``world._abort``) is kept in ``aborted``.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections import Counter

@@ -1,8 +1,6 @@
 """What fails on one rank alone, or would part the ranks, is an error on all before one of them leaves a call. So are
 parameters in another order than rank 0's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import fake_mpi

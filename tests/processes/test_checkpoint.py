@@ -1,7 +1,5 @@
 """Folders of checkpoints: whatever happens to the disk or the process, a whole one is left."""
 
-from __future__ import annotations
-
 import copy
 import errno
 import io

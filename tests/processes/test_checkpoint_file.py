@@ -1,7 +1,5 @@
 """A checkpoint's file alone: what was written comes back, and every other byte or fact is noticed."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

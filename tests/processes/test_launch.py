@@ -1,7 +1,5 @@
 """``python -m mxdp.launch``: real ranks by a real ``mpiexec``, ended in every way that may happen to them."""
 
-from __future__ import annotations
-
 import io
 import os
 import shlex

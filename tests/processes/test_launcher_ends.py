@@ -1,7 +1,5 @@
 """How a job of the launcher ends, with a stub for ``mpiexec``; and what comes over its port, from guards and others."""
 
-from __future__ import annotations
-
 import itertools
 import mmap
 import os

@@ -1,7 +1,5 @@
 """The guard of a rank alone: with a clock, a command and a launcher that the test plays, or as a process."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

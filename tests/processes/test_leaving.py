@@ -1,7 +1,5 @@
 """How a rank leaves the others: the rules of :class:`mxdp.processes.leaving.Leaving`, with ranks in threads."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import queue

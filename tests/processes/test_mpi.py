@@ -1,7 +1,5 @@
 """Ranks started by mpiexec equal one process: sums, broadcasts, masks, training. (Few starts: each takes seconds.)"""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

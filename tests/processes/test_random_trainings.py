@@ -7,8 +7,6 @@ parameter that no device has used is not updated.
 Ranks that differ in what decides an update are refused before they part, and what changed on one becomes rank 0's.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading

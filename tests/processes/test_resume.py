@@ -1,8 +1,6 @@
 """A training that is stopped and started again on ranks, with other cores or twice; what another one has left. (Where
 it may be stopped, and when checkpoints are due: tests/training/test_train.py.)"""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

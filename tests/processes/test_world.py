@@ -1,8 +1,6 @@
 """A process's place among ranks; and several ranks as threads of this process (:mod:`fake_mpi`): what they exchange,
 agree on and refuse."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

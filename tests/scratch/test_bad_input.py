@@ -1,7 +1,5 @@
 """Every public entry refuses every kind of bad input in one sentence, before it trains, and changes no parameter."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields
 from functools import partial

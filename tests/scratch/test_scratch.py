@@ -1,7 +1,5 @@
 """The front door. Its loops are what every other all-reduce must equal."""
 
-from __future__ import annotations
-
 import math
 import re
 import runpy

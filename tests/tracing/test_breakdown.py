@@ -1,7 +1,5 @@
 """The parts of a timeline, against brute force; the split of made recordings is exact, of a real one it adds up."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections import Counter

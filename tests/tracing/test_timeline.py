@@ -1,7 +1,5 @@
 """Timelines, what they are made of, what they are written as, and their pictures."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """A network of two layers with its data; helpers of the tests in this folder."""
 
-from __future__ import annotations
-
 import numpy as onp
 
 from mxdp.backend import devices, np

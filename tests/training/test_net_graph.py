@@ -1,7 +1,5 @@
 """Networks as readers write them: recorded with the bits of ``train_batch``, or refused in one sentence."""
 
-from __future__ import annotations
-
 import operator
 import re
 import threading

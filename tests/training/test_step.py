@@ -1,8 +1,6 @@
 """A step by a recorded graph: how far Python is ahead, whose memory it uses, what it refuses. (``test_any_training.py``
 asks whether it trains right.)"""
 
-from __future__ import annotations
-
 import collections
 import gc
 import itertools

@@ -1,7 +1,5 @@
 """``mxdp.train`` and ``mxdp.train_batch``: what each argument does, Ctrl-C, ranks."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import math
