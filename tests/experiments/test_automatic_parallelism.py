@@ -136,8 +136,11 @@ def test_balanced(product, copy, copies, monkeypatch):
 
 
 def check_bytes():
+    """Of three rounds the least counts: where the heap has holes, a result more may lie beside them."""
     s = Settings(devices=[1], kind="cpu", seed=0, size=400, products=40, limit_bytes=10_000_000)
-    found = {case.way: memory_guard.set_up(case, s).round()[1] for case in memory_guard.cases(s)}
+    works = {case.way: memory_guard.set_up(case, s) for case in memory_guard.cases(s)}
+    rounds = {way: [work.round()[1] for _ in range(3)] for way, work in works.items()}
+    found = {way: min(each, key=lambda one: one["measured_bytes"]) for way, each in rounds.items()}
     refused = found["refused"]
     job = BigResults(400, 40)
     assert (refused["at_once"], refused["predicted_bytes"]) == (0, job.needed(40))
@@ -146,7 +149,7 @@ def check_bytes():
     for way, at_once in (("sliced", 10), ("fits", 40)):
         one = found[way]
         assert (one["at_once"], one["said"], one["predicted_bytes"]) == (at_once, "", job.needed(at_once))
-        assert abs(one["measured_bytes"] / job.needed(at_once) - 1) < 0.15
+        assert abs(one["measured_bytes"] / job.needed(at_once) - 1) < 0.1
     job = BigResults(size=1000, products=20)
     for pieces, at_once in (([(0, 20)], 20), ([(0, 10), (10, 20)], 10)):
         taken = [grown(lambda pieces=pieces: run_job(job, CPU, 0, pieces)) for _ in range(3)]
