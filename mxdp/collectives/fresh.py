@@ -83,6 +83,15 @@ class Fresh:
     def zero_stale(self, numbers: Collection[int]) -> None:
         """Set the gradients of the parameters with these ``numbers`` to zero, where they are not fresh, unless they are
         written by hand. Doesn't wait."""
+        stale = self.stale()
+        if self.by_hand:
+            return
+        for place in stale:
+            if place.number in numbers:
+                place.zero()
+
+    def stale(self) -> List[GradientPlace]:
+        """Those that are not fresh. Where others are, notes that backward writes them."""
         mark = ctypes.c_int()
         at_mark = ctypes.byref(mark)
         get = mx.base._LIB.MXNDArrayGetGradState
@@ -93,11 +102,7 @@ class Fresh:
                 stale.append(place)
         if len(stale) < len(self._places):
             self.by_hand = False
-        if self.by_hand:
-            return
-        for place in stale:
-            if place.number in numbers:
-                place.zero()
+        return stale
 
     def use(self) -> None:
         """Note that all gradients are used. Raises a RuntimeError if the replicas hold other arrays by now, or backward

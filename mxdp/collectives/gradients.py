@@ -133,6 +133,7 @@ class GradientSync(Accumulating, Sync):
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """As :meth:`Accumulating.no_sync`. Raises a RuntimeError if backward writes a gradient elsewhere."""
+        self.fresh.stale()  # before `use` takes the marks away
         self.fresh.use()
         with super().no_sync():
             yield

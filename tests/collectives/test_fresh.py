@@ -179,6 +179,7 @@ PLANS = st.lists(
     always=False,
     bucket_mb=25,
 )
+@example(n=2, plan=[([PASS], False), ([], False), SUM, SUM], always=False, bucket_mb=25)
 @example(n=2, plan=[([PASS], False), ([PASS], True), ([PASS], False), PASS, SUM], always=False, bucket_mb=25)
 def test_backward_adds_up_from_the_first_no_sync_to_the_next_sum_or_error(n, plan, always, bucket_mb):
     """A no_sync in another changes nothing. Where the second parameter ``always`` adds up, it is never zero again."""
