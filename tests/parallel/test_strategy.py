@@ -7,7 +7,7 @@ import numpy as onp
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from nets import UNSHRUNK, devices, drawn_nets, example, run, serial, serial_run, wrong
+from nets import UNSHRUNK, devices, drawn_nets, example, run, serial, serial_run, unsteady, wrong
 
 from mxdp.backend import mx, np, upload
 from mxdp.layers import BatchNorm, Conv, Residual
@@ -86,12 +86,16 @@ def test_it_equals_the_serial_run_and_moves_what_it_says(strategy, drawn):
             raise
         assume(False)
     _, X, y = example(net, shape, made.least + samples, "float64")
-    expected = serial_run(net, params, X, y, list(pieces(len(X))))
+    case = net, [[param.copy() for param in layer] for layer in params], X, y, list(pieces(len(X)))
+    expected = serial_run(*case)
     params[-1][-1][:] = onp.nan  # they are copied
     if draw(st.booleans()):
         X, y = np.array(X, dtype=X.dtype, ctx=mx.cpu(1)), np.array(y, ctx=mx.cpu(3))
     # MXNet's optimisers have rates of float32.
-    assert wrong(run(made, X, y), expected, 1e-6 if strategy == "fully-sharded" else None) == []
+    tolerance = 1e-6 if strategy == "fully-sharded" else None
+    found = wrong(run(made, X, y), expected, tolerance)
+    assume(not found or not unsteady(*case, tolerance))
+    assert found == []
     assert made.in_step()
     assert made.traffic.total() == made.bytes_moved(len(X))
     assert made.step(X, y).ctx == made.scores(X).ctx == made.devices[0]
