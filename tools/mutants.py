@@ -63,6 +63,7 @@ SAME = re.compile(r"ReplaceComparisonOperator_(Eq_Is|NotEq_IsNot|Is_Eq|IsNot_Not
 """Operators of cosmic-ray that are left out: of ``None``, small numbers and a module's own names, ``is`` says what
 ``==`` does, so that most of their changes change nothing."""
 LONGER, SPARE_SECONDS, MOST_SECONDS = 5, 20, 600
+WHOLE, PART = "*whole", "*part"
 MARK = "MXDP_MUTANTS"
 """A variable of the processes that the tests start: the copy to which they belong."""
 
@@ -114,14 +115,15 @@ def tests_of(module: str) -> List[str]:
     return [file.relative_to(ROOT).as_posix() for file in files[:MOST_FILES]]
 
 
-def names_of(module: str) -> Set[Tuple[str, Any]]:
+def names_of(module: str) -> Set[Tuple[str, str]]:
     """What ``imports`` may find where the module, or something of it, is imported."""
     dotted = f"mxdp.{module[:-3].replace('/', '.')}"
     package, _, name = dotted.rpartition(".")
-    known = {(dotted, ...), (package, name)}
+    known = {(dotted, WHOLE), (dotted, PART), (package, name)}
     while package != "mxdp":
         shown = imports(ROOT / package.replace(".", "/") / "__init__.py")
-        known.update((package, shown_name) for source, shown_name in shown if source == dotted)
+        names = [name for source, name in shown if source == dotted and name != PART]
+        known.update((package, name) for name in [*names, *[WHOLE] * bool(names)])
         package = package.rpartition(".")[0]
     return known
 
@@ -140,18 +142,18 @@ def asked_of(module: str) -> List[str]:
 
 
 @lru_cache(maxsize=None)
-def imports(file: Path) -> Set[Tuple[str, Any]]:
-    """For each import in a file the module and the name of it that is imported, and the module with an ellipsis. The
-    words of a comment count, too."""
+def imports(file: Path) -> Set[Tuple[str, str]]:
+    """For each import in a file the module and ``WHOLE``, or a name that is imported of it, and ``PART``. Words of a
+    comment count, too."""
     text = file.read_text(encoding="utf-8")
-    found: Set[Tuple[str, Any]] = set()
+    found: Set[Tuple[str, str]] = set()
     for line in re.findall(r"^# (mxdp[\w.]* import .*)", text, re.MULTILINE):
         text += f"\nfrom {line}"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {(node.module, alias.name) for alias in node.names} | {(node.module, ...)}
+            found |= {(node.module, alias.name) for alias in node.names} | {(node.module, PART)}
         elif isinstance(node, ast.Import):
-            found |= {(alias.name, ...) for alias in node.names}
+            found |= {(alias.name, WHOLE) for alias in node.names}
     return found
 
 

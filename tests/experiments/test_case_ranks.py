@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest import mock
@@ -115,3 +116,19 @@ def test_a_reason_is_said_once_with_how_many_cases_it_has():
     said = "a (and 2 more cases): broken; b (and 1 more case): gone; d: lost"
     assert ranks.in_words({label: ("failed", reason) for label, reason in reasons.items()}) == said
     assert (ranks.in_words({}), ranks.in_words({"": ("failed", "gone")})) == (None, "gone")
+
+
+def test_processes_run_the_code_of_a_checkout_and_find_files_where_this_one_does(tmp_path, monkeypatch):
+    """Before Python 3.11 a folder that has an mxdp of its own would win: files are then looked for in the checkout."""
+    for name in ("checkout", "here"):
+        (tmp_path / name / "mxdp").mkdir(parents=True)
+        (tmp_path / name / "mxdp" / "__init__.py").touch()
+        (tmp_path / name / "mxdp" / "which.py").write_text(f"print({name!r})")
+    monkeypatch.chdir(tmp_path / "here")
+    environ = {"PYTHONPATH": None}
+    folder = ranks.use_checkout(tmp_path / "checkout", environ)
+    command = [sys.executable, "-m", "mxdp.which"]
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **environ}, capture_output=True, text=True)
+    assert (done.stdout, folder.name) == ("checkout\n", "here" if sys.version_info >= (3, 11) else "checkout")
+    (tmp_path / "here" / "mxdp" / "__init__.py").unlink()
+    assert ranks.use_checkout(tmp_path / "checkout", environ).name == "here"
