@@ -19,6 +19,7 @@ def test_every_module_has_tests_of_its_own():
     assert {mutants.room_of(name) for name in modules} == set(mutants.ROOMS)
     assert "tests/plans/test_algorithms.py" in mutants.tests_of("plans/collective/rings.py")
     assert mutants.tests_of("gluon/trainer.py")[0] == "tests/gluon/test_trainer.py", "which imports mxdp.gluon alone"
+    assert "tests/experiments/test_devices.py" not in mutants.tests_of("experiments/lab/rows.py"), "but other lab"
     assert "tests/processes/test_launcher_guard.py" in mutants.tests_of("launch/guard.py")
     arrays, question = (mutants.asked_of(f"experiments/allreduce/{name}.py") for name in ("arrays", "buckets"))
     assert (arrays, question, mutants.asked_of("scratch.py")) == (
