@@ -73,7 +73,7 @@ reference: ## one more run of all experiments for this machine's committed resul
 report: ## make report.html, pictures and timelines from the committed results; MACHINE=... names their folder
 	$(install)
 	$(python) -m mxdp.experiments report --across-commits \
-		$(firstword $(wildcard $(addprefix experiments/reference/,$(MACHINE)/$(VERSION) $(MACHINE)/*.*.* */*.*.*))) $(ARGS)
+		$(firstword $(wildcard $(addprefix experiments/reference/,$(MACHINE)/$(VERSION) $(MACHINE)/*.*.* */$(VERSION) */*.*.*))) $(ARGS)
 
 notebooks: ## the lessons as executed notebooks, in notebooks/
 	$(install) pages

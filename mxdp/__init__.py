@@ -16,7 +16,7 @@ from mxdp import compat as _compat
 from mxdp import plugin as _plugin
 from mxdp import process as _process
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _NAMES = {
     "collectives": "allreduce AllReduce reduce_scatter all_gather broadcast GradientSync",

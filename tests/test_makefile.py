@@ -259,8 +259,10 @@ def test_targets_install_first_and_hand_on_what_they_are_given():
     _, full, tables = make("-n", "reference", "MACHINE=here", "ARGS=--json")
     words = ["run", "all", "profile", "--preset", "full", "--processes", "3", "--out", here, "--json"]
     assert (full.split()[3:], tables) == (words, ".venv/bin/python tools/tables.py")
-    for machine in ("amd-epyc-2-cores", "without-results"):
+    folder = f"experiments/reference/amd-epyc-2-cores/{mxdp.__version__}"
+    if not (REPOSITORY / folder).exists():  # before it was measured
         folder = "experiments/reference/amd-epyc-2-cores/0.1.0"
+    for machine in ("amd-epyc-2-cores", "without-results"):
         words = " ".join(make("-n", "report", f"MACHINE={machine}")[1:]).replace("\\", "").split()
         assert words[2:] == ["mxdp.experiments", "report", "--across-commits", folder]
 
