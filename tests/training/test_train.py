@@ -149,9 +149,9 @@ def test_a_training_that_is_stopped_anywhere_continues_as_if_it_were_not(
     def in_order(n, cut):
         return n < 3 or not cut or not momentum
 
-    def run(n, cut, **more):
+    def run(n, cut, epochs=EPOCHS, **more):
         options = dict(net=mlp, params=given_, momentum=momentum, shard_optimizer=cut and momentum > 0)
-        return quiet(n, 7, 0.05, EPOCHS, data=data, **options, **more)
+        return quiet(n, 7, 0.05, epochs, data=data, **options, **more)
 
     def interrupted(*arguments):
         one = prepare_update(*arguments)
@@ -187,9 +187,11 @@ def test_a_training_that_is_stopped_anywhere_continues_as_if_it_were_not(
         again = run(devices[1], shards[1], **kept)
         told = [*lines]
         lines.clear()
-        run(devices[1], shards[1], **kept)
+        for epochs in (EPOCHS, EPOCHS - 1):
+            run(devices[1], shards[1], epochs, **kept)
     assert devices[0] != devices[1] or not any("the checkpoint is of" in line for line in told)
-    assert f"nothing is left to train: {EPOCHS} epochs of {EPOCHS} are finished" in lines
+    for epochs in (EPOCHS, EPOCHS - 1):
+        assert f"nothing is left to train: {EPOCHS} epochs of {epochs} are finished" in lines
     assert [epoch.number for epoch in again.epochs] == [*range(1, EPOCHS + 1)]
     exact = devices[0] == devices[1] and in_order(devices[0], any(shards))
     tolerances = dict(rtol=0, atol=0) if exact else dict(rtol=1e-4, atol=1e-5)
