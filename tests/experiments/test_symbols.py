@@ -107,6 +107,19 @@ def test_shapes_and_parameters_are_mxnets_and_what_mxnet_refuses_is_refused(case
         assert activations_of_symbol(same, "net", shape) == activations_of_symbol(text, "net", shape) > 0
 
 
+def test_the_gradient_of_a_relu_alone_needs_no_input():
+    """Held are the data, what comes out of the activation and of the network, and the gradients of these two."""
+    held = {}
+    for act in ("relu", "sigmoid", "softrelu", "tanh"):
+        graph = Graph()
+        x = graph.add("Convolution", [0], "weight", kernel=(1, 1), num_filter=4, no_bias=True)
+        x = graph.add("Activation", [x], act_type=act)
+        graph.add("FullyConnected", [x], "weight", num_hidden=1, no_bias=True)
+        held[act] = activations_of_symbol(graph.read(), "net", (1, 3, 3))
+    relu = 9 + 36 + 1 + 36 + 1
+    assert held == {"relu": relu, **dict.fromkeys(["sigmoid", "softrelu", "tanh"], relu + 36)}
+
+
 ODD = "0 -1 2.5 (0,0) (-2,3) (2,) (1.5,2) nan x None [] {}".split()  # noqa: SIM905
 ODD += ["", "(" * 999, "9" * 5000]
 
