@@ -213,6 +213,7 @@ def test_the_users_handler_of_the_signal_that_asks_where_a_rank_stands_stays(mon
             monkeypatch.setenv(STEPS, str(file.fileno()))
             launchers_file.cache_clear()
             world()
+            assert list(launchers_file()) == [0, leave.LEFT, os.getpid()], "one rank alone has nobody to wait for"
             os.kill(os.getpid(), signal.SIGUSR2)
     finally:
         faulthandler.unregister(signal.SIGUSR2)
