@@ -111,7 +111,10 @@ def test_a_question_that_is_not_installed_or_can_not_tell_shows_its_numbers():
 
     for question in (None, SimpleNamespace(preset=lambda size: {}, tell=half)):
         about = told(question, [record()])
-        assert [(column.name, column.unit) for column in about.columns] == [("seconds", "s"), ("accuracy", "")]
+        assert [(column.name, column.heading) for column in about.columns] == [
+            ("seconds", "s"),
+            ("accuracy", "accuracy"),
+        ]
         assert [panel.name for panel in about.panels] == ["seconds"]
         assert about.sentence.startswith(NO_ANSWER)
 
