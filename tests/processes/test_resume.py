@@ -87,11 +87,13 @@ def test_ranks_have_the_bits_of_devices_also_after_a_stop_and_rank_0s_parameters
         same(history, two)
     fake_mpi.run(2, lambda world: work(world, tmp_path, 1))
     (tmp_path / "0" / names(tmp_path / "0")[-1]).unlink()
+    assert not (tmp_path / "1").exists()
+    (tmp_path / "1").mkdir()
     lines.clear()
     for history in fake_mpi.run(2, lambda world: work(world, tmp_path)):
         same(history, two)
-    assert lines[0].startswith("continuing from ")
-    assert not (tmp_path / "1").exists()
+    assert [line.split()[0] for line in lines[:-1]] == ["continuing", "epoch", "epoch"], "of rank 0"
+    assert not any((tmp_path / "1").iterdir()), "only rank 0 writes"
 
 
 def test_the_choice_of_an_all_reduce_is_the_checkpoints_with_other_cores_too(tmp_path, monkeypatch):

@@ -47,6 +47,12 @@ def test_in_sync_compares_all_ranks(astray):
     assert lines[-1].endswith(f"in each of 3 processes; replicas in sync: {astray is None}")
 
 
+def test_a_batch_has_a_sample_for_each_device_of_all_ranks():
+    options = dict(kind="cpu", data=load("synthetic").take(34, 10))
+    for error in fake_mpi.outcomes(3, lambda world: train(2, 5, 0.1, 1, world=world, **options))[0]:
+        assert str(error).startswith("batch_size 5 gives 6 devices less than a sample each")
+
+
 def test_an_error_inside_the_engine_ends_all_ranks():
     """Here of MPI, where a rank brings another length; nobody waits for the array."""
     _, aborted = fake_mpi.outcomes(2, lambda world: world.sum([np.zeros((3 + world.rank,))]))
