@@ -104,6 +104,20 @@ def test_one_rank_alone_watches_nobody_and_unlike_worlds_are_compared_number_by_
     assert leave._ahead([2, 1, 0, 0], [1, 1]) == leave._ahead([2, 1], [1, 1, 0, 4]) == [leave.KINDS[0]]
 
 
+def test_only_a_rank_that_stalls_itself_ends_the_job_when_another_says_that_it_does():
+    ranks = Ranks(2)
+    here, _ = leavings(ranks)
+    here._over.set()
+    here._thread.join()
+    here.begun.append([1, 0])
+    ended = []
+    with mock.patch.object(leave, "end_job", lambda text: ended.append(here._looks)):
+        for here._looks in range(STALLED + 2):
+            ranks.boxes[0].put((1, [0, 1], True))
+            here._hear()
+    assert ended == [STALLED, STALLED + 1]
+
+
 class Turns(threading.Event):
     """Leaving's thread looks so often that a test is short."""
 
