@@ -111,7 +111,8 @@ def test_only_a_rank_that_stalls_itself_ends_the_job_when_another_says_that_it_d
     here._thread.join()
     here.begun.append([1, 0])
     ended = []
-    with mock.patch.object(leave, "end_job", lambda text: ended.append(here._looks)):
+    end = lambda text: ended.append(here._looks)  # noqa: E731
+    with mock.patch.object(leave, "end_job", end):
         for here._looks in range(STALLED + 2):
             ranks.boxes[0].put((1, [0, 1], True))
             here._hear()
