@@ -199,7 +199,7 @@ REQUESTS = {"add": "add", "freeze": "null"}
 
 
 def other_kind(array):
-    return "float64" if array.dtype == onp.float32 else "float32"
+    return "float64" if onp.dtype(array.dtype) == onp.float32 else "float32"  # a cast parameter has its name
 
 
 def start(shape):
