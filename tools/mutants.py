@@ -122,8 +122,10 @@ def names_of(module: str) -> Set[Tuple[str, str]]:
     known = {(dotted, WHOLE), (dotted, PART), (package, name)}
     while package != "mxdp":
         shown = imports(ROOT / package.replace(".", "/") / "__init__.py")
-        names = [name for source, name in shown if source == dotted and name != PART]
-        known.update((package, name) for name in [*names, *[WHOLE] * bool(names)])
+        names = {one for source, one in shown if source == dotted and one != PART}
+        if names:
+            names.add(WHOLE)
+        known |= {(package, one) for one in names}
         package = package.rpartition(".")[0]
     return known
 
