@@ -2,6 +2,7 @@
 namespace, no shared memory."""
 
 import faulthandler
+import gc
 import os
 import random
 import re
@@ -129,6 +130,15 @@ def in_use(path):
         except OSError:
             continue
     return False
+
+
+@pytest.fixture
+def no_garbage():
+    """For a test that fills the stack: Python 3.8 aborts where a finalizer of other tests' garbage then runs."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

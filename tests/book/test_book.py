@@ -237,6 +237,7 @@ def test_a_notebook_s_code_is_run(tmp_path, monkeypatch):
     assert seen == ["x = 2\nx + 1"]
 
 
+@pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize(
     ("name", "text", "words", "message"),
     [

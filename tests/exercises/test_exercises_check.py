@@ -88,7 +88,7 @@ def test_what_ends_or_fills_the_process_is_told_in_one_sentence(tmp_path, text):
 
 
 @pytest.fixture
-def checked_here(tmp_path, monkeypatch):
+def checked_here(tmp_path, monkeypatch, no_garbage):
     """The report of a file that is checked in this process."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr("mxdp.exercises.judge.signal.signal", lambda *_: None)

@@ -159,6 +159,7 @@ def test_an_array_of_objects_is_not_written(tmp_path):
     assert names(tmp_path) == []
 
 
+@pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize("what", DAMAGED)
 def test_a_damaged_or_foreign_file_is_refused_and_nothing_of_it_run(what, tmp_path, capfd):
     """Nor is more memory taken than it has bytes: "huge" is refused at once."""
