@@ -48,6 +48,7 @@ def test_one_that_fails_ends_the_others_with_its_reason(measure, engine, fault):
     said = "process 1 of 2: ValueError: broken (while measuring round 1)" if fault == "raise" else "exit status 3"
     assert result["status"] == "failed"
     assert said in result["error"]
+    assert result["elapsed_seconds"] < 50, "the others are ended, and not waited for until the case's time is over"
 
 
 @given(st.sampled_from(list(ranks.WORDS)), st.integers(1, 5))
