@@ -12,7 +12,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "mxdp"
 
 ROOMS_OF = {
-    0: "errors files sections plans",
+    0: "errors files sections processor plans",
     1: "process cuda compat backend engine plugin __main__",
     2: "collectives layers processes scratch datasets timing curves memory",
     3: "parallel tracing",

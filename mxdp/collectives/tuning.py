@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
-from pathlib import Path
 from typing import Optional, Sequence, Tuple
 
 from mxdp import process
@@ -14,6 +12,7 @@ from mxdp.plans.collective.one_hop import loads
 from mxdp.plans.collective.schedule import Schedule
 from mxdp.plans.cost.machine import CPU, GPU, INTEL, Machine
 from mxdp.plans.cost.simulate import collective_jobs, predict
+from mxdp.processor import cpuinfo
 
 EQUAL = 1.05
 """Plans whose predicted times are less than 5 % apart count as equal."""
@@ -66,11 +65,7 @@ def usual_machine(
 @lru_cache(maxsize=None)
 def maker() -> str:
     """Who made this machine's processor, in the words of ``/proc/cpuinfo``; empty if it doesn't say."""
-    try:
-        vendor = re.search(r"^vendor_id\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-    except OSError:
-        vendor = None
-    return vendor.group(1) if vendor else ""
+    return cpuinfo("vendor_id")
 
 
 @lru_cache(maxsize=1024)

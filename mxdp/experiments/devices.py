@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as onp
 
-from mxdp import process
+from mxdp import process, processor
 from mxdp.backend import Device, devices, npx
 from mxdp.experiments.lab.module import Case, Settings
 from mxdp.timing import Timer
@@ -46,7 +46,8 @@ def defaults(devices: int) -> Dict[str, Optional[str]]:
     With four cores or more, its two OpenMP threads would let ``np.dot`` on two devices hang (:mod:`mxdp.process`):
     there it gets one."""
     threads = "1" if devices > 1 and process.cores() >= 4 else None
-    return {**dict.fromkeys(process.SETTINGS), "MXDP_PREPARE": "0", "OMP_NUM_THREADS": threads}
+    unset = dict.fromkeys([*process.SETTINGS, processor.CORETYPE])
+    return {**unset, "MXDP_PREPARE": "0", "OMP_NUM_THREADS": threads}
 
 
 def workers(count: int) -> Dict[str, Optional[str]]:

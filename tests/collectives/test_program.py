@@ -6,10 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from mxdp import process
+from mxdp import process, processor
 from mxdp.backend import mx
 from mxdp.collectives import AllReduce, all_gather, allreduce, broadcast, reduce_scatter
-from mxdp.collectives import tuning as choice
 from mxdp.collectives.program import Program, chunk_views
 from mxdp.collectives.tuning import choose, maker, plan_for, usual_machine
 from mxdp.plans.collective.one_hop import direct, naive, shared_memory
@@ -178,7 +177,7 @@ def test_gpus_are_never_asked_to_read_each_others_memory():
 )
 def test_the_usual_machine_is_of_the_same_maker_and_has_the_cores_of_this_one(cpuinfo, speeds, monkeypatch, tmp_path):
     monkeypatch.setattr(process, "cores", lambda: CPU.cores + 5)
-    monkeypatch.setattr(choice, "Path", lambda name: tmp_path / name.rsplit("/")[-1])
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
     if cpuinfo is not None:
         (tmp_path / "cpuinfo").write_text(cpuinfo)
     maker.cache_clear()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from littles import record
 
 import mxdp
-from mxdp import process
+from mxdp import process, processor
 from mxdp.errors import MxdpError
 from mxdp.experiments.lab import provenance, result
 
@@ -176,7 +176,7 @@ flags\t\t: fpu sse2 {flags}
 )
 def test_two_processors_of_one_name_are_told_apart(model, flags, vectors, tmp_path, monkeypatch):
     (tmp_path / "cpuinfo").write_text(CPUINFO.format(model=model, flags=flags))
-    monkeypatch.setattr(provenance, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
     known = {"vendor": "AuthenticAMD", "family": "25", "model": model, "vectors": vectors}
     assert (provenance.cpu_model(), provenance.processor()) == ("AMD EPYC", known)
     (tmp_path / "cpuinfo").unlink()

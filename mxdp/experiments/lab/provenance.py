@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import subprocess
 import time
 from contextlib import suppress
@@ -19,6 +18,7 @@ import psutil
 
 import mxdp
 from mxdp import process
+from mxdp.processor import cpuinfo
 
 PACKAGES = (
     "mxnet",
@@ -33,32 +33,23 @@ PACKAGES = (
     "torch",
 )
 ROOT = Path(__file__).resolve().parents[3]
-CPUINFO = Path("/proc/cpuinfo")
 BUSY = 0.1
 """A larger share of the processors' time that goes elsewhere disturbs a measurement."""
 
 
-def _cpuinfo(name: str) -> str:
-    """The first processor's value of that name, as Linux gives it; else nothing."""
-    with suppress(OSError):
-        if found := re.search(rf"^{name}\s*:\s*(.+)$", CPUINFO.read_text(), re.M):
-            return found[1].strip()
-    return ""
-
-
 def cpu_model() -> str:
     """The processor's name, as the system gives it. Processors of one name may differ: see :func:`processor`."""
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
+    return cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 def processor() -> Dict[str, str]:
     """The processor's vendor, family and model, and its widest vectors; empty texts where the system doesn't say."""
-    flags = _cpuinfo("flags").split()
+    flags = cpuinfo("flags").split()
     vectors = {"avx512f": "AVX-512", "avx2": "AVX2"}
     return {
-        "vendor": _cpuinfo("vendor_id"),
-        "family": _cpuinfo("cpu family"),
-        "model": _cpuinfo("model"),
+        "vendor": cpuinfo("vendor_id"),
+        "family": cpuinfo("cpu family"),
+        "model": cpuinfo("model"),
         "vectors": next((name for flag, name in vectors.items() if flag in flags), ""),
     }
 
