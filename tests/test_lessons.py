@@ -137,10 +137,16 @@ def tool(monkeypatch):
     """``tools/site.py`` with Sphinx and the lessons' tool in name alone; ``tool(name)`` runs it so."""
     lessons = SimpleNamespace(ROOT=ROOT, LESSONS=ROOT / "experiments" / "lessons", write=lambda folder: None)
     build = SimpleNamespace(build_main=None)
-    for name, module in (("sphinx.cmd.build", build), ("notebooks", lessons), ("live", MagicMock())):
+    tables = SimpleNamespace(MACHINES=[])
+    for name, module in (
+        ("sphinx.cmd.build", build),
+        ("notebooks", lessons),
+        ("tables", tables),
+        ("live", MagicMock()),
+    ):
         monkeypatch.setitem(sys.modules, name, module)
     run_tool = lambda name: runpy.run_path(str(ROOT / "tools" / "site.py"), run_name=name)  # noqa: E731
-    return SimpleNamespace(run=run_tool, lessons=lessons, build=build)
+    return SimpleNamespace(run=run_tool, lessons=lessons, build=build, tables=tables)
 
 
 @pytest.mark.parametrize("status", [0, 1])
@@ -155,6 +161,7 @@ def test_a_site_with_a_warning_fails_and_shows_the_newest_results(tool, tmp_path
         run.touch()
     words, shown = [], []
     tool.build.build_main = lambda given: words.extend(given) or status
+    tool.tables.MACHINES = [tmp_path / "experiments" / "reference" / "some-machine"]
     tool.lessons.ROOT, tool.lessons.LESSONS = tmp_path, tmp_path / "lessons"
     monkeypatch.setattr("mxdp.plans.__main__.main", lambda arguments: 0)
     monkeypatch.setattr("mxdp.experiments.show.page.write_report", lambda folder, **_: shown.extend(folder.glob("*/*")))

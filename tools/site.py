@@ -16,6 +16,7 @@ from typing import Dict
 
 import live
 from notebooks import LESSONS, ROOT, write
+from tables import MACHINES
 
 try:
     from sphinx.cmd.build import build_main
@@ -152,7 +153,7 @@ def stage() -> None:
         text += f'<iframe src="{file}" title="{plan}"></iframe>\n'
     (STAGE / "plans.md").write_text(text)
     results = FILES / "results"  # a copy, since a report draws its pictures beside the numbers
-    for machine in filter(Path.is_dir, (ROOT / "experiments" / "reference").iterdir()):
+    for machine in MACHINES:
         for run in release(machine).glob("*/[0-9]*.json"):
             copied(run, results / run.parent.name / run.name)
     page.write_report(results, across_commits=True)

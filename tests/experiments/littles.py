@@ -1,10 +1,16 @@
 """What tests of this folder import. (Several folders have a ``conftest``: only one of them can be imported.)"""
 
 import os
+import runpy
 import time
 from pathlib import Path
 
 from mxdp.experiments.lab.module import COMMON, Settings
+from mxdp.experiments.show.together import release
+
+TABLES = Path(__file__).parents[2] / "tools" / "tables.py"
+MEASURED = [release(machine) for machine in runpy.run_path(str(TABLES))["MACHINES"]]
+"""The folders of the results that pages show."""
 
 
 def little(question, **changes):

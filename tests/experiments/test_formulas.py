@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as onp
 import pytest
+from littles import MEASURED
 from matplotlib.figure import Figure
 
 from mxdp.experiments.data_parallel import lenet_steps
@@ -31,8 +32,8 @@ from mxdp.plans.collective.algorithms import ALGORITHMS
 # mxdp.experiments.other_splits import combined, fully_sharded, latency_throughput, layerwise, pipeline, strategies
 # mxdp.experiments.other_splits import tiles
 # mxdp.experiments.twins import torch_copy_overlap, torch_data_parallel, torch_two_jobs
-REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
-QUESTIONS = {name: one for name, one in discover().items() if any(REFERENCE.glob(f"*/*/{name}/*.json"))}
+RUNS = {name: [path for folder in MEASURED for path in folder.glob(f"{name}/*.json")] for name in discover()}
+QUESTIONS = {name: one for name, one in discover().items() if RUNS[name]}
 GOLDEN = Path(__file__).with_name("formulas.json")
 COMMAND = "make golden ARGS='-k formulas'"
 SEEDS = 3
@@ -78,7 +79,7 @@ def drawn(name, value, random, label):
 
 def cases_of(question, seed):
     """The settings, and a row for each case: it has what the row of the last result has that is most like it."""
-    path = max(REFERENCE.glob(f"*/*/{question.name}/*.json"), key=lambda path: path.stem)
+    path = max(RUNS[question.name], key=lambda path: path.stem)
     measured = json.loads(path.read_text(encoding="utf-8"))
     s = Settings({**question.preset("full"), **measured["settings"]})
     if s.get("devices", [1]) != [1]:

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import pytest
 from fakes import Page
+from littles import MEASURED
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -23,8 +24,7 @@ from mxdp import process
 from mxdp.experiments.lab import result
 from mxdp.experiments.show import page, pictures, terminal, words
 
-REFERENCE = Path(__file__).parents[2] / "experiments" / "reference"
-FOLDERS = sorted({path.parent for path in REFERENCE.glob("*/*/*/*.json")} - {*REFERENCE.glob("*/*/timelines")})
+FOLDERS = sorted({path.parent for folder in MEASURED for path in folder.glob("*/[0-9]*.json")})
 GOLDEN = Path(__file__).with_name("golden.json")
 COMMAND = "make golden ARGS='-k golden'"
 KEPT = ("epochs", "less-traffic", "scaling", "torch-data-parallel")
