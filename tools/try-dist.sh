@@ -13,7 +13,7 @@ pip() { "$python" -m pip install --quiet --disable-pip-version-check "$@"; }
 pip "$wheel[cpu]"
 # From Python 3.13 on the extra can't name MXNet: see docs/install.md.
 pip --no-deps mxnet==1.9.1
-"$python" -c "import mxdp; mxdp.Trainer, mxdp.Checkpoint, mxdp.train(2, 100, data='synthetic', epochs=1)"
+"$python" -c "import mxdp; mxdp.Trainer, mxdp.Checkpoint, mxdp.train(2, 100, lr=0.1, num_epochs=1, data='synthetic')"
 ! "$python" -m mxdp.experiments list 2>/dev/null  # it says which extra it needs
 pip "$wheel[experiments]"
 "$python" -m mxdp.plans ring 4 >/dev/null
