@@ -27,6 +27,11 @@ def test_every_public_name_is_there_and_no_module_hides_it():
         mxdp.allreduec  # noqa: B018
 
 
+def test_an_empty_environment_is_tried_with_calls_that_work_here():
+    (code,) = re.findall('-c "(.+)"', (ROOT / "tools" / "try-dist.sh").read_text(encoding="utf-8"))
+    assert not run("-c", code).returncode
+
+
 def test_importing_mxdp_prepares_the_process_and_loads_nothing_heavy():
     code = (
         "import os, sys, mxdp\n"
