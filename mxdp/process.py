@@ -247,8 +247,8 @@ def _late_warnings(missing: List[str]) -> List[str]:
         return []
     exports = " ".join(f"{name}={SETTINGS[name]}" for name in missing)
     return [
-        f"MXNet was imported before mxdp and no longer takes {exports}, so {' and '.join(lost)}. Restart the kernel (or"
-        " Python), and import mxdp before MXNet."
+        f"MXNet was imported before mxdp and no longer takes {exports}, so {', and '.join(lost)}. Restart the kernel"
+        " (or Python), and import mxdp before MXNet."
     ]
 
 

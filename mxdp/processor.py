@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Dict
 
@@ -17,9 +18,13 @@ AVX512 = {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"}
 def cpuinfo(name: str) -> str:
     """The first processor's value of that name; empty if there is none, or no such file."""
     try:
-        found = re.search(rf"^{name}\s*:\s*(.+)$", CPUINFO.read_text(), re.M)
+        with CPUINFO.open(encoding="utf-8", errors="replace") as lines:
+            first = "".join(
+                takewhile(str.strip, lines)
+            )  # with many processors all take Linux long to write
     except OSError:
         return ""
+    found = re.search(rf"^{name}\s*:\s*(.+)$", first, re.M)
     return found[1].strip() if found else ""
 
 

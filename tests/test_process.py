@@ -89,7 +89,7 @@ def test_after_mxnet_it_is_too_late_and_it_is_said_what_is_lost(user):
     lost = [effect for name, effect in LOST.items() if name in missing]
     assert len(prepared.warnings) == bool(lost)
     exports = [f"{name}={OURS[name]}" for name in missing]
-    assert not lost or all(words in prepared.warnings[0] for words in (*exports, " and ".join(lost)))
+    assert not lost or all(words in prepared.warnings[0] for words in (*exports, ", and ".join(lost)))
 
 
 STOPS = "not a whole number of at least 1, and MXNet may stop or hang: correct it or unset it."

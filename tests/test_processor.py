@@ -7,9 +7,7 @@ from children import printed
 
 from mxdp import processor
 
-CPUINFO = (
-    "processor\t: 0\nvendor_id\t: {}\ncpu family\t: {}\nflags\t\t: fpu sse2 {}\n\nprocessor\t: 1\nvendor_id\t: Other\n"
-)
+CPUINFO = "processor\t: 0\nvendor_id\t: {}\ncpu family\t: {}\nflags\t\t: fpu sse2 {}\n\nsecond\t: 1\n"
 AVX2, AVX512 = "avx2 fma", "avx2 fma avx512f avx512dq avx512cd avx512bw avx512vl"
 
 
@@ -34,6 +32,7 @@ def test_openblas_is_told_of_a_processor_that_it_does_not_know(cpuinfo, kernels,
     assert processor.kernels() == {}
     (tmp_path / "cpuinfo").write_text(CPUINFO.format(*cpuinfo))
     assert processor.kernels() == ({"OPENBLAS_CORETYPE": kernels} if kernels else {})
+    assert (processor.cpuinfo("vendor_id"), processor.cpuinfo("second")) == (cpuinfo[0], "")
 
 
 CORE = """
