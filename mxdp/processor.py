@@ -19,9 +19,8 @@ def cpuinfo(name: str) -> str:
     """The first processor's value of that name; empty if there is none, or no such file."""
     try:
         with CPUINFO.open(encoding="utf-8", errors="replace") as lines:
-            first = "".join(
-                takewhile(str.strip, lines)
-            )  # with many processors all take Linux long to write
+            # The file of a machine with many processors takes Linux long to write.
+            first = "".join(takewhile(str.strip, lines))
     except OSError:
         return ""
     found = re.search(rf"^{name}\s*:\s*(.+)$", first, re.M)

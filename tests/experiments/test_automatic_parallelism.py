@@ -228,7 +228,6 @@ def test_ahead_counts_steps_that_are_pushed_and_not_done(way, most, monkeypatch)
     training.steps(stream.take(8), epoch_steps=6)
     npx.waitall()
     gate = Gate(training.replicas[0][0])
-
     for place, name in ((npx, "waitall"), (CompletionEvent, "wait")):
         wait = getattr(place, name)
         monkeypatch.setattr(place, name, lambda *event, wait=wait: [gate.open(), wait(*event)])

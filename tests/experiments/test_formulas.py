@@ -277,4 +277,8 @@ def test_what_could_not_be_cut_is_told_of_without(name):
         for value in {str(row.get(setting)) for _, row in cases_of(QUESTIONS[name], 0)[1] if row.devices > 1}:
             s, cases = cases_of(QUESTIONS[name], 0)
             rows = [row for _, row in cases if row.devices == 1 or str(row.get(setting)) != value]
-            QUESTIONS[name].tell(Told(rows), s)
+            told = Told(rows)
+            QUESTIONS[name].tell(told, s)
+            said = " ".join([told.sentence, told.explanation, *told.notes])
+            assert told.columns
+            assert not re.search(r"\b(None|nan|inf)\b", said), (setting, value)
