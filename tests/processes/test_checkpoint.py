@@ -336,15 +336,16 @@ def test_a_disk_with_room_again_is_used_again(tmp_path):
     assert failed[0].endswith(f"): {numbered(1)[0]} stays the newest, and the training goes on")
 
 
-def test_an_error_of_the_thread_is_raised_by_the_next_call(tmp_path, monkeypatch):
-    """And nothing is left of the file."""
-    made, _ = saved(tmp_path, 1)
-    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=BackendError("of the thread")))
-    write(made, 2)
+def test_an_error_of_the_thread_is_raised_by_the_next_call_and_one_of_the_disk_is_told(tmp_path, monkeypatch):
+    made, lines = saved(tmp_path, 1, 2)
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=[BackendError("of the thread"), OSError(5, "broken")]))
+    write(made, 3)
     with pytest.raises(BackendError, match="of the thread"):
         made.wait()
+    write(made, 3)
     made.wait()
-    assert names(tmp_path) == numbered(1)
+    assert names(tmp_path) == numbered(1, 2)
+    assert [numbered(2)[0] in line for line in lines] == [True, True]
 
 
 @pytest.mark.parametrize("keep", [0, -1, True, 2.0, "3"])
