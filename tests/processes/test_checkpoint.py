@@ -223,10 +223,8 @@ def test_a_folder_that_cannot_be_locked_is_used_with_a_line(tmp_path, monkeypatc
     unknown = mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
     monkeypatch.setattr(checkpoint_file.fcntl, "lockf", unknown)
     _, lines = saved(tmp_path, 1, 2)
-    assert lines == [
-        f"{tmp_path} can't be locked ([Errno 37] No locks available): see that no other training writes checkpoints "
-        "there"
-    ]
+    (line,) = lines
+    assert line.startswith(f"{tmp_path} can't be locked ([Errno 37] No locks available): ")
     assert names(tmp_path) == sorted([part.name, *numbered(1, 2)])
 
 
@@ -337,8 +335,10 @@ def test_a_disk_with_room_again_is_used_again(tmp_path):
 
 
 def test_an_error_of_the_thread_is_raised_by_the_next_call_and_one_of_the_disk_is_told(tmp_path, monkeypatch):
+    """And nothing is left of the file."""
     made, lines = saved(tmp_path, 1, 2)
-    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=[BackendError("of the thread"), OSError(5, "broken")]))
+    errors = [BackendError("of the thread"), OSError(errno.EIO, "Input/output error")]
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=errors))
     write(made, 3)
     with pytest.raises(BackendError, match="of the thread"):
         made.wait()
