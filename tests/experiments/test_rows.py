@@ -68,8 +68,7 @@ def test_from_six_runs_on_an_interval_is_one_of_runs_and_a_run_that_repeats_anot
     assert number.units == (medians if len(runs) >= 6 else values)
     new = list({tuple(sorted(run)): run for run in runs}.values())
     units = [statistics.median(run) for run in new] if len(new) >= 6 else [value for run in new for value in run]
-    ends = interval(units)
-    low, high = ends if len(set(values)) >= 6 else (None, None)
+    low, high = interval(units) if len(set(values)) >= 6 else (None, None)
     assert (number.low, number.high) == (low, high)
     assert number.seeds == (new[0] if len(new) == 1 < len(runs) else [])
     several = sorted(set(values))
@@ -78,7 +77,6 @@ def test_from_six_runs_on_an_interval_is_one_of_runs_and_a_run_that_repeats_anot
         around = [low, high] if low is not None else []
     said = [f"{value:.1f}" for value in (number.median, *around)]
     assert re.findall(r"[\d.]+", f"{number:.1f}") == said
-    low, high = ends
     at_most = None if low is None or low <= bound < high else high <= bound
     at_least = None if low is None or low < bound <= high else low >= bound
     assert [number.at_most(bound), number.at_least(bound)] == [at_most, at_least]
